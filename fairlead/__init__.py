@@ -1,0 +1,5 @@
+"""What all parts of Fairlead share: the command line, record types, the Kafka wire, local clusters.
+
+In and out: nothing of its own; the other folders build on it. The shared modules import no other folder of this
+repository; only ``fairlead/cli.py`` and the modules of ``fairlead/commands/`` know everything.
+"""

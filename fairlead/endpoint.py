@@ -1,0 +1,70 @@
+"""Where a broker is and how to log in: the values that every client is made from. Pure data.
+
+Passwords are ``SecretStr``: they do not show in ``repr``, logs or tracebacks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaEndpoint:
+    """A Kafka cluster seen by one user.
+
+    Args:
+        site: Name of the site, for messages.
+        bootstrap: ``(host, port)`` pairs, at least one.
+        user: SCRAM-SHA-512 user, or None for a listener without authentication.
+        tls_ca: PEM file of the authority that signed the brokers; None means no TLS.
+        tls_verify_hostname: Host names are verified unless this is False (never for real use).
+    """
+
+    site: str
+    bootstrap: tuple[tuple[str, int], ...]
+    user: str | None = None
+    password: SecretStr | None = None
+    tls: bool = False
+    tls_ca: Path | None = None
+    tls_verify_hostname: bool = True
+
+    @property
+    def security_protocol(self) -> str:
+        return ("SASL_" if self.user else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
+
+    def librdkafka(self) -> dict[str, str | int | float | bool]:
+        """Settings for confluent-kafka's clients; contains the password, so never log it."""
+        conf: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+        }
+        if self.user and self.password:
+            conf |= {
+                "sasl.mechanism": "SCRAM-SHA-512",
+                "sasl.username": self.user,
+                "sasl.password": self.password.get_secret_value(),
+            }
+        if self.tls_ca:
+            conf["ssl.ca.location"] = str(self.tls_ca)
+        if self.tls and not self.tls_verify_hostname:
+            conf["ssl.endpoint.identification.algorithm"] = "none"
+        return conf
+
+
+@dataclass(frozen=True, slots=True)
+class MqttEndpoint:
+    """A site's MQTT broker seen by one user."""
+
+    site: str
+    host: str
+    port: int
+    user: str | None = None
+    password: SecretStr | None = None
+    tls_ca: Path | None = None

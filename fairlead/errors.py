@@ -1,0 +1,89 @@
+"""The one base class of every error that Fairlead raises on purpose.
+
+Policy stands on the class, as in kafka-python's ``errors.py``: ``retriable`` says whether the same call may
+succeed later without anybody changing anything, ``exit_code`` is what a command ends with. Facts stand in
+``fields`` so that a program can read them; the text says what happened, why, and what to do. Secrets never
+appear in either.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+
+class ExitCode:
+    """Exit codes of the command line, documented in ``docs/cli.md``."""
+
+    OK = 0
+    FAILED = 1  # the work was done and its result is bad: a report line is false, logs differ
+    USAGE = 2  # wrong options (the code typer itself uses)
+    CONFIG = 3  # a topology, scenario or setting is wrong
+    UNAVAILABLE = 4  # a broker, site or tool could not be reached or started
+    REFUSED = 5  # not authorised, or refused because it would be unsafe
+    INTERRUPTED = 130  # Ctrl-C
+
+
+class FairleadError(Exception):
+    """Base of all errors raised on purpose.
+
+    Args:
+        what: What happened and why, one sentence.
+        hint: What to do about it; shown on its own line by the command line.
+        fields: Facts for programs, shown in ``--json`` output. Never put a secret here.
+    """
+
+    retriable: ClassVar[bool] = False
+    exit_code: ClassVar[int] = ExitCode.FAILED
+
+    def __init__(self, what: str, *, hint: str = "", **fields: Any) -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+        self.fields = fields
+
+    def __str__(self) -> str:
+        return f"{self.what}\n  what to do: {self.hint}" if self.hint else self.what
+
+
+class ConfigurationError(FairleadError):
+    """A topology, scenario, setting or option is wrong; nothing was started or changed."""
+
+    exit_code = ExitCode.CONFIG
+
+
+class UnavailableError(FairleadError):
+    """Something Fairlead needs is not there right now: a broker, a site, a tool, room on the disk."""
+
+    retriable = True
+    exit_code = ExitCode.UNAVAILABLE
+
+
+class RefusedError(FairleadError):
+    """Not authorised, or refused because doing it would be unsafe."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class UnknownNameError(ConfigurationError):
+    """A name that stands for nothing; carries the valid names and the nearest one."""
+
+    def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
+        known = sorted(valid)
+        near = nearest(name, known)
+        hint = f"did you mean {near!r}? " if near else ""
+        super().__init__(
+            f"there is no {kind} {name!r}",
+            hint=f"{hint}valid: {', '.join(known) or '(none)'}",
+            kind=kind,
+            name=name,
+            valid=known,
+            nearest=near,
+        )
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name most like ``name``, or None when none is near enough to suggest."""
+    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    return found[0] if found else None

@@ -1,0 +1,49 @@
+"""An alert raised by a site's on-board detection, stored in ``alerts.<site>`` and replicated before bulk."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+import msgspec
+
+from fairlead.records.reading import Base, GeoLocation
+
+AlertKind = Literal["OVERBOARD", "POWER_LOST", "TEMPERATURE"]
+Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
+AlertState = Literal["OPENED", "UPDATED", "CLEARED"]
+
+
+class Evidence(Base, frozen=True, kw_only=True):
+    """One reason for an alert: what was seen and how much it counts."""
+
+    name: str
+    weight: float
+    detail: str = ""
+
+
+class Cause(Base, frozen=True, kw_only=True):
+    """The reading that led to the alert: its log and offset where it is stored, and its device identity."""
+
+    log: str
+    offset: int
+    device_id: str
+    boot_id: int
+    sequence: int
+
+
+class Alert(Base, frozen=True, kw_only=True):
+    """One state of one alert. ``alert_id`` is stable over OPENED, UPDATED and CLEARED."""
+
+    alert_id: str = msgspec.field(name="alertID")
+    kind: AlertKind
+    severity: Severity
+    state: AlertState
+    equipment_reference: str
+    raised_at: str  # the site that raised it
+    event_date_time: dt.datetime  # device time of the reading that caused this state
+    raised_date_time: dt.datetime  # wall time at the site
+    vessel_imo_number: str | None = msgspec.field(default=None, name="vesselIMONumber")
+    geo_location: GeoLocation | None = None
+    evidence: tuple[Evidence, ...] = ()
+    causes: tuple[Cause, ...] = ()

@@ -1,0 +1,32 @@
+"""What the bridge keeps when it may not, or cannot, append a message to its log: strays and dead letters."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from fairlead.records.reading import Base
+
+
+class Stray(Base, frozen=True, kw_only=True):
+    """A reading for a log that this site does not (yet) hold, kept in ``strays.<site>`` in order of arrival."""
+
+    log: str
+    payload: bytes  # the reading as published
+    received_date_time: dt.datetime
+
+
+class DeadLetter(Base, frozen=True, kw_only=True):
+    """A message the bridge could not use, kept whole in ``deadletters.<site>`` with the reason.
+
+    ``reason`` is a stable code (``malformed-json``, ``wrong-check-digit``, ``unknown-ship``, ``device-clock``,
+    ``too-large``, ``unknown-topic``, ``invalid-fields``), ``detail`` a sentence for a person. A payload larger than
+    what a log takes is cut, ``payload_bytes`` tells its full length and ``payload_sha256`` its digest.
+    """
+
+    mqtt_topic: str
+    reason: str
+    detail: str
+    payload: bytes
+    payload_bytes: int
+    payload_sha256: str
+    received_date_time: dt.datetime

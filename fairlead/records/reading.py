@@ -1,0 +1,85 @@
+"""What a container's sensor publishes: one reading, as JSON.
+
+Field names follow DCSA *Operational Reefer Monitoring* (RMO 1.0.0-Beta-1); what DCSA has no name for (motion,
+door, immersion) is a declared private extension under ``motion``. Units: degrees Celsius, per cent, g, degrees of
+tilt. All times are RFC 3339 in UTC. Device time (``deviceDateTime``) is the sensor's own clock; the time of receipt
+is added by the bridge as a Kafka header (``fairlead.records.headers``), never by changing the payload.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+
+class Base(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Common form of all payloads: frozen, camelCase on the wire, unknown fields ignored (others may add some)."""
+
+
+class Device(Base, frozen=True, kw_only=True):
+    """Who measured and which reading it is: (``device_id``, ``boot_id``, ``sequence``) names a reading for ever.
+
+    ``sequence`` counts from 0 since the device booted; ``boot_id`` counts its boots. A repeat has the same three.
+    """
+
+    device_id: str
+    boot_id: int
+    sequence: int
+    device_date_time: dt.datetime
+
+
+class Measurements(Base, frozen=True, kw_only=True):
+    """RMO measurements; None where the unit has no such sensor."""
+
+    supply_temperature: float | None = None
+    return_temperature: float | None = None
+    ambient_temperature: float | None = None
+    cargo_probe1_temperature: float | None = None
+    relative_humidity: float | None = None
+    o2: float | None = None
+    co2: float | None = None
+
+
+class Setpoints(Base, frozen=True, kw_only=True):
+    """What the reefer is told to keep."""
+
+    temperature: float | None = None
+    relative_humidity: float | None = None
+
+
+class ReeferSettings(Base, frozen=True, kw_only=True):
+    """RMO reeferSettings, the part that changes how measurements are read."""
+
+    is_defrosting: bool = False
+
+
+class GeoLocation(Base, frozen=True, kw_only=True):
+    """WGS 84 degrees."""
+
+    latitude: float
+    longitude: float
+
+
+class Motion(Base, frozen=True, kw_only=True):
+    """Private extension: what the box feels. ``free_fall_seconds`` > 0 means |a| near 0 g for that long."""
+
+    tilt_degrees: float = 0.0
+    peak_g: float = 0.0
+    free_fall_seconds: float = 0.0
+    immersed: bool = False
+    door_open: bool = False
+
+
+class Reading(Base, frozen=True, kw_only=True):
+    """One reading of one container. MQTT topic ``fairlead/v1/containers/<equipmentReference>/readings``."""
+
+    equipment_reference: str
+    device: Device
+    measurements: Measurements = Measurements()
+    setpoints: Setpoints = Setpoints()
+    reefer_settings: ReeferSettings = ReeferSettings()
+    is_connected_to_power_source: bool = True  # TIC 4.0 "plugged"
+    is_powered: bool = True  # TIC 4.0 "powered": plugged and switched on
+    geo_location: GeoLocation | None = None
+    motion: Motion | None = None

@@ -1,0 +1,36 @@
+"""What a ship publishes about itself: the two logs that together are the ship's log.
+
+MQTT topics ``fairlead/v1/ships/<IMO>/position`` and ``fairlead/v1/ships/<IMO>/environment`` become the logs
+``ships.<IMO>.location`` and ``ships.<IMO>.environment``. AIS values that mean "not available" are null here.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.records.reading import Base, Device, GeoLocation
+
+
+class Position(Base, frozen=True, kw_only=True):
+    """Where the ship is. Speed in knots over ground, course and heading in degrees; AIS navigation status 0-15."""
+
+    vessel_imo_number: str = msgspec.field(name="vesselIMONumber")
+    device: Device
+    geo_location: GeoLocation | None = None
+    speed_over_ground: float | None = None
+    course_over_ground: float | None = None
+    heading: int | None = None
+    navigation_status: int = 15
+
+
+class Environment(Base, frozen=True, kw_only=True):
+    """Weather, sea and power around the ship: m/s, m, degrees Celsius, hPa, kW."""
+
+    vessel_imo_number: str = msgspec.field(name="vesselIMONumber")
+    device: Device
+    wind_speed: float | None = None
+    significant_wave_height: float | None = None
+    air_temperature: float | None = None
+    sea_temperature: float | None = None
+    air_pressure: float | None = None
+    reefer_power: float | None = None

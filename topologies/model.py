@@ -1,0 +1,289 @@
+"""The typed model of a topology: sites, streams, links, people, and the questions the rest of Fairlead asks of it.
+
+A topology says who exists and what is permitted; it never holds a secret. Models are frozen and forbid unknown
+keys. Cross-references (a link to a site that is not there, a stream nobody declared) are checked in
+``topologies.check``, so that the loader can report every mistake at once with its line.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fnmatch
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
+from topologies.values import BytesPerSecond, Duration
+
+
+class Model(BaseModel):
+    """Common form: frozen, unknown keys are mistakes."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+def _check_imo(value: str) -> str:
+    if not is_imo_number(value):
+        raise ValueError("expected an IMO ship number: seven digits with a right check digit, in quotes")
+    return value
+
+
+def _check_unlocode(value: str) -> str:
+    if len(value) != 5 or not value.isalnum() or not value.isupper():
+        raise ValueError("expected a UN/LOCODE: two letters of the country and three of the place (JPTYO)")
+    return value
+
+
+def _check_owner(value: str) -> str:
+    if len(value) != 4 or not value.isalpha() or not value.isupper() or value[3] not in "UJZ":
+        raise ValueError("expected an ISO 6346 owner code with category: four letters ending in U, J or Z (BIGU)")
+    return value
+
+
+def _name(pattern: str) -> AfterValidator:
+    import re
+
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if not compiled.fullmatch(value):
+            raise ValueError("expected a name of lower-case letters, digits and hyphens, beginning with a letter")
+        return value
+
+    return AfterValidator(check)
+
+
+Imo = Annotated[str, AfterValidator(_check_imo)]
+Unlocode = Annotated[str, AfterValidator(_check_unlocode)]
+OwnerCode = Annotated[str, AfterValidator(_check_owner)]
+SiteName = Annotated[str, _name(SITE_NAME.pattern)]
+StreamName = Annotated[str, _name(STREAM_NAME.pattern)]
+
+
+class SiteKind(StrEnum):
+    """What a site is (design, section 2). ``datacentre`` is a plain data centre, for topologies without shipping."""
+
+    SHIP = "ship"
+    PORT = "port"
+    HQ = "hq"
+    CUSTOMER = "customer"
+    DATACENTRE = "datacentre"
+
+
+class InsertPoint(StrEnum):
+    """Where new records may enter the logs of a stream.
+
+    ``moves``: with the container, by custody. ``ship``: the key begins with an IMO number, that ship holds it.
+    ``site``: the key begins with a site's name, that site holds it. ``shore``: the site where shore runs.
+    """
+
+    MOVES = "moves"
+    SHIP = "ship"
+    SITE = "site"
+    SHORE = "shore"
+
+
+class Priority(StrEnum):
+    """Order on a link: everything of a class goes before anything of the next."""
+
+    CONTROL = "control"
+    URGENT = "urgent"
+    NORMAL = "normal"
+    BULK = "bulk"
+
+
+class Permissions(Model):
+    """The five permissions of a stream as access expressions (MapR's grammar: u: g: r: p & | ! parentheses).
+
+    An empty expression means nobody. Fairlead's own services are not listed: what they need follows from the links.
+    """
+
+    admin: str = ""
+    produce: str = ""
+    consume: str = ""
+    topic: str = ""
+    copy_: str = Field(default="", alias="copy")
+
+
+class Stream(Model):
+    """A named group of logs ``<stream>.<key>``, managed as one."""
+
+    title: str = ""
+    insert_point: InsertPoint = InsertPoint.SITE
+    owners: tuple[OwnerCode, ...] = ()  # only for insert_point "moves": whose boxes are in this stream
+    priority: Priority = Priority.NORMAL
+    permissions: Permissions = Permissions()
+
+
+class KafkaAddress(Model):
+    """An existing cluster; without one the site is started as a local process by ``fairlead up``."""
+
+    bootstrap: str  # host:port[,host:port...]
+    security: Literal["SASL_PLAINTEXT", "SASL_SSL"] = "SASL_SSL"
+    ca: str | None = None  # PEM file
+
+
+class MqttAddress(Model):
+    """An existing MQTT broker beside the site."""
+
+    host: str
+    port: int = Field(ge=1, le=65535)
+    ca: str | None = None
+
+
+class Site(Model):
+    """One Kafka cluster with what runs beside it."""
+
+    kind: SiteKind
+    title: str = ""
+    unlocode: Unlocode | None = None
+    imo: Imo | None = None
+    retention: dict[StreamName | Literal["default"], Duration] = Field(default_factory=dict)
+    kafka: KafkaAddress | None = None
+    mqtt: MqttAddress | None = None
+
+    def retention_of(self, stream: str) -> dt.timedelta:
+        """How long this site keeps records of a stream; forever unless the topology says otherwise."""
+        return self.retention.get(stream, self.retention.get("default", dt.timedelta.max))
+
+
+Selection = Literal["all", "aboard"] | tuple[str, ...]
+
+
+class Link(Model):
+    """A directed permission: site ``to`` may pull these streams from site ``from``, under this policy.
+
+    ``streams`` maps a stream to ``all``, ``aboard`` (logs whose custody is, or is being given to, the target) or a
+    list of key patterns (shell style). ``when: berthed`` holds while the ship at either end is at the other end's port.
+    """
+
+    from_: SiteName = Field(alias="from")
+    to: SiteName
+    streams: dict[StreamName, Selection]
+    when: Literal["always", "berthed"] = "always"
+    rate: BytesPerSecond | None = None
+    both: bool = False  # the same link the other way round as well
+
+    @property
+    def name(self) -> str:
+        return f"{self.from_}->{self.to}" + (":berthed" if self.when == "berthed" else "")
+
+    def takes(self, log: LogName) -> bool:
+        """Whether the link carries a log, ``aboard`` counted as yes (custody decides that at run time)."""
+        selection = self.streams.get(log.stream)
+        if selection is None:
+            return False
+        if isinstance(selection, str):
+            return True
+        return any(fnmatch.fnmatchcase(log.key, pattern) for pattern in selection)
+
+
+class Customer(Model):
+    """A party that reads what it is entitled to with its own Kafka user of the same name.
+
+    ``feed_at``: the site where it reads ``feeds.<customer>`` (its bookings' containers), or null when it has no feed.
+    """
+
+    title: str = ""
+    feed_at: SiteName | None = None
+    groups: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    reads_at: tuple[SiteName, ...] = ()  # sites where its user exists besides feed_at
+
+
+class User(Model):
+    """A person or program with its own Kafka user; ``at`` names the sites where the user exists."""
+
+    title: str = ""
+    groups: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+    at: tuple[SiteName, ...] = ()
+
+
+class Shore(Model):
+    """Where PySpark reads the logs and writes the customers' feeds."""
+
+    at: SiteName
+    master: str = "local[2]"
+    storage: str | None = None  # URL of the Delta tables; the topology's state folder when null
+
+
+DEFAULT_STREAMS: dict[str, Stream] = {
+    "ships": Stream(title="Ships' logs", insert_point=InsertPoint.SHIP),
+    "events": Stream(title="Port and vessel events"),
+    "alerts": Stream(title="Alerts", priority=Priority.URGENT),
+    "custody": Stream(title="Ledger of custody", priority=Priority.CONTROL),
+    "strays": Stream(title="Readings waiting for custody", priority=Priority.BULK),
+    "deadletters": Stream(title="Messages the bridge could not use", priority=Priority.BULK),
+    "bookings": Stream(title="Changes to bookings"),
+    "feeds": Stream(title="What each customer may read", insert_point=InsertPoint.SHORE),
+}
+"""Streams every topology with shipping has; a topology may declare one again to change it."""
+
+
+class Topology(Model):
+    """A whole topology. ``name`` names its state folder; ``streams`` includes the default ones where sites are ships
+    or ports (``topologies.load`` adds them)."""
+
+    name: SiteName
+    title: str = ""
+    description: str = ""
+    sites: dict[SiteName, Site]
+    streams: dict[StreamName, Stream] = Field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    customers: dict[SiteName, Customer] = Field(default_factory=dict)
+    users: dict[str, User] = Field(default_factory=dict)
+    shore: Shore | None = None
+
+    def directed_links(self) -> tuple[Link, ...]:
+        """Every link in one direction: those with ``both`` appear twice."""
+        out: list[Link] = []
+        for link in self.links:
+            one = link.model_copy(update={"both": False})
+            out.append(one)
+            if link.both:
+                out.append(one.model_copy(update={"from_": link.to, "to": link.from_}))
+        return tuple(out)
+
+    def links_to(self, site: str) -> tuple[Link, ...]:
+        return tuple(link for link in self.directed_links() if link.to == site)
+
+    def links_from(self, site: str) -> tuple[Link, ...]:
+        return tuple(link for link in self.directed_links() if link.from_ == site)
+
+    def container_stream(self, container_number: str) -> str | None:
+        """The stream of a box, by its ISO 6346 owner code; None when nobody here owns it."""
+        owner = owner_code(container_number)
+        for name, stream in self.streams.items():
+            if stream.insert_point is InsertPoint.MOVES and owner in stream.owners:
+                return name
+        return None
+
+    def ship_with(self, imo: str) -> str | None:
+        """The site of the ship with this IMO number."""
+        return next((n for n, s in self.sites.items() if s.kind is SiteKind.SHIP and s.imo == imo), None)
+
+    def port_at(self, unlocode: str) -> str | None:
+        """The site of the port (or headquarters) at this UN/LOCODE; a port wins over a headquarters."""
+        at = [(n, s) for n, s in self.sites.items() if s.unlocode == unlocode]
+        at.sort(key=lambda item: item[1].kind is not SiteKind.PORT)
+        return next((n for n, s in at if s.kind in (SiteKind.PORT, SiteKind.HQ)), None)
+
+    def fixed_holder(self, topic: str) -> str | None:
+        """The one site that appends to a log whose insert point never moves; None for container logs and strangers."""
+        log = parse_log(topic)
+        stream = self.streams.get(log.stream) if log else None
+        if log is None or stream is None:
+            return None
+        head = log.key.partition(".")[0]
+        match stream.insert_point:
+            case InsertPoint.SITE:
+                return head if head in self.sites else None
+            case InsertPoint.SHIP:
+                return self.ship_with(head)
+            case InsertPoint.SHORE:
+                return self.shore.at if self.shore else None
+            case InsertPoint.MOVES:
+                return None
