@@ -1,0 +1,135 @@
+"""The report as data: its figures, and the lines that must be true for it to be ``ok``. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What moved over one link, in its direction, and how far behind it was at the end (records)."""
+
+    name: str
+    records: int
+    bytes: int
+    lag: int
+    state: str
+
+
+class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What one customer could read with its own password.
+
+    ``entitled``: readings it should get; ``read``: of these, how many it got; ``repeated``: how many more than once;
+    ``foreign_read``: readings it got that are not its own; ``refused``: what was tried beside and refused;
+    ``wrongly_allowed``: what was tried beside and was possible.
+    """
+
+    entitled: int
+    read: int
+    repeated: int
+    foreign_read: int
+    refused: tuple[str, ...]
+    wrongly_allowed: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return (
+            self.read == self.entitled
+            and not self.repeated
+            and not self.foreign_read
+            and not self.wrongly_allowed
+            and bool(self.refused)
+        )
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of the report: what, its value as text, and whether it is as it must be."""
+
+    what: str
+    value: str
+    ok: bool
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a voyage's end has to show. Seconds are wall time, ``alert_seconds`` null where it never arrived."""
+
+    topology: str
+    scenario: str
+    seed: int
+    containers: int
+    readings_published: int
+    readings_in_logs: int
+    readings_lost: int
+    readings_repeated: int
+    repeats_sent: int
+    overboard: tuple[str, ...]
+    overboard_alerts: int
+    logs_compared: int
+    logs_differing: int
+    delta_rows: int
+    delta_rows_expected: int
+    condition_rows: int
+    alert_seconds: dict[str, float | None]
+    customers: dict[str, CustomerFigures]
+    links: tuple[LinkFigures, ...]
+    seconds: dict[str, float]  # wall time by phase
+    versions: dict[str, str]
+
+    @property
+    def ok(self) -> bool:
+        return all(line.ok for line in self.lines())
+
+    def lines(self) -> tuple[Line, ...]:
+        """The report's lines in order; each is true or false, and the voyage fails if one is false."""
+        out = [
+            Line("readings published", f"{self.readings_published:,}", self.readings_published > 0),
+            Line("readings in logs", f"{self.readings_in_logs:,}", self.readings_in_logs == self.readings_published),
+            Line("lost", f"{self.readings_lost:,}", self.readings_lost == 0),
+            Line(
+                f"stored twice (of {self.repeats_sent:,} sent twice)",
+                f"{self.readings_repeated:,}",
+                not self.readings_repeated,
+            ),
+        ]
+        out += [
+            Line(
+                f"link {link.name}",
+                f"{link.records:,} records, {link.bytes / 1e6:.2f} MB, lag {link.lag}",
+                not link.lag,
+            )
+            for link in self.links
+        ]
+        out += [
+            Line("logs compared between sites", f"{self.logs_compared:,}", self.logs_compared > 0),
+            Line("logs differing", f"{self.logs_differing:,}", self.logs_differing == 0),
+            Line(
+                "rows in Delta / records in Kafka",
+                f"{self.delta_rows:,} / {self.delta_rows_expected:,}",
+                self.delta_rows == self.delta_rows_expected and self.delta_rows > 0,
+            ),
+            Line("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
+            Line(
+                "overboard: boxes lost / alerted",
+                f"{len(self.overboard)} / {self.overboard_alerts}",
+                len(self.overboard) == self.overboard_alerts,
+            ),
+        ]
+        out += [
+            Line(f"overboard alert at {site}", "never" if s is None else f"{s:.2f} s after the reading", s is not None)
+            for site, s in self.alert_seconds.items()
+        ]
+        out += [
+            Line(
+                f"customer {name}",
+                f"entitled {c.entitled:,}, read {c.read:,}, repeated {c.repeated:,}, foreign {c.foreign_read:,}, "
+                f"refused {len(c.refused)}, wrongly allowed {len(c.wrongly_allowed)}",
+                c.ok,
+            )
+            for name, c in self.customers.items()
+        ]
+        return tuple(out)
+
+    def to_json(self) -> bytes:
+        """The report for programs: all fields, plus ``ok`` and the lines."""
+        body = msgspec.to_builtins(self)
+        body = {"ok": self.ok, **body, "lines": msgspec.to_builtins(self.lines())}
+        return msgspec.json.format(msgspec.json.encode(body), indent=2)

@@ -1,0 +1,160 @@
+"""The report as one HTML page that needs no network: the table, a map of the voyage, the ducks' temperature.
+
+Charts are altair's (Vega-Lite) with their JavaScript inlined; the map is ``topologies.seachart``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.resources
+from dataclasses import dataclass, field
+from typing import Any
+
+import jinja2
+
+from simulators.report.model import Report
+from topologies.seachart import backdrop
+
+
+@dataclass(frozen=True, slots=True)
+class TrackPoint:
+    """Where a ship was, from its own log."""
+
+    ship: str
+    time: dt.datetime
+    longitude: float
+    latitude: float
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A port, or the place where something happened."""
+
+    label: str
+    longitude: float
+    latitude: float
+
+
+@dataclass(frozen=True, slots=True)
+class Temperature:
+    """One row of the Delta table ``readings`` for the chart; degrees Celsius."""
+
+    time: dt.datetime
+    supply: float | None
+    return_air: float | None
+    ambient: float | None
+    setpoint: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PageData:
+    """What the page shows beside the report itself."""
+
+    tracks: tuple[TrackPoint, ...] = ()
+    ports: tuple[Place, ...] = ()
+    losses: tuple[Place, ...] = ()
+    container: str = ""
+    temperatures: tuple[Temperature, ...] = ()
+    milestones: tuple[tuple[dt.datetime, str], ...] = field(default=())
+
+
+def render(report: Report, data: PageData) -> str:
+    """The whole page."""
+    charts = []
+    if data.tracks:
+        charts.append(("The voyage", _html(_map(data), "map")))
+    if data.temperatures:
+        charts.append((f"Temperatures of {data.container}", _html(_temperature(data), "temperature")))
+    template = jinja2.Environment(autoescape=True).from_string(
+        importlib.resources.files("simulators.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    )
+    return template.render(report=report, lines=report.lines(), charts=charts)
+
+
+def _html(chart: Any, div: str) -> str:
+    return str(chart.to_html(inline=True, fullhtml=False, output_div=div))
+
+
+def _iso(when: dt.datetime) -> str:
+    return when.astimezone(dt.UTC).isoformat()
+
+
+def _map(data: PageData) -> Any:
+    import altair as alt
+    import pandas as pd
+
+    tracks = pd.DataFrame(
+        [(p.ship, _iso(p.time), p.longitude, p.latitude) for p in data.tracks],
+        columns=["ship", "time", "longitude", "latitude"],
+    )
+    ways = (
+        alt.Chart(tracks)
+        .mark_line(strokeWidth=2)
+        .encode(
+            longitude="longitude:Q",
+            latitude="latitude:Q",
+            order="time:T",
+            color=alt.Color("ship:N", title="ship", scale=alt.Scale(scheme="dark2")),
+        )
+    )
+    ports = pd.DataFrame([(p.label, p.longitude, p.latitude) for p in data.ports], columns=["label", "lon", "lat"])
+    dots = (
+        alt.Chart(ports)
+        .mark_circle(size=60, color="#1b3a57")
+        .encode(longitude="lon:Q", latitude="lat:Q", tooltip="label:N")
+    )
+    names = (
+        alt.Chart(ports)
+        .mark_text(dx=8, align="left", fontSize=12, color="#1b3a57")
+        .encode(longitude="lon:Q", latitude="lat:Q", text="label:N")
+    )
+    layers = [*backdrop(), ways, dots, names]
+    if data.losses:
+        lost = pd.DataFrame([(p.label, p.longitude, p.latitude) for p in data.losses], columns=["label", "lon", "lat"])
+        layers.append(
+            alt.Chart(lost)
+            .mark_point(shape="cross", size=120, color="#c0392b", filled=True)
+            .encode(longitude="lon:Q", latitude="lat:Q", tooltip="label:N")
+        )
+    return (
+        alt.layer(*layers)
+        .project(type="mercator", rotate=[-160, 0, 0], center=[-8, 0], scale=190, pointRadius=1.3)
+        .properties(width=900, height=520)
+    )
+
+
+def _temperature(data: PageData) -> Any:
+    import altair as alt
+    import pandas as pd
+
+    rows = []
+    for t in data.temperatures:
+        for name, value in (
+            ("supply air", t.supply),
+            ("return air", t.return_air),
+            ("ambient", t.ambient),
+            ("set point", t.setpoint),
+        ):
+            if value is not None:
+                rows.append((_iso(t.time), name, value))
+    frame = pd.DataFrame(rows, columns=["time", "series", "celsius"])
+    lines = (
+        alt.Chart(frame)
+        .mark_line(interpolate="monotone")
+        .encode(
+            x=alt.X("time:T", title="device time (UTC)"),
+            y=alt.Y("celsius:Q", title="degrees Celsius"),
+            color=alt.Color("series:N", title=None, scale=alt.Scale(scheme="tableau10")),
+            strokeDash=alt.condition("datum.series == 'set point'", alt.value([4, 4]), alt.value([1, 0])),
+        )
+    )
+    if not data.milestones:
+        return lines.properties(width=900, height=320)
+    marks = pd.DataFrame([(_iso(when), label) for when, label in data.milestones], columns=["time", "label"])
+    rules = alt.Chart(marks).mark_rule(color="#888", strokeDash=[2, 2]).encode(x="time:T")
+    labels = (
+        alt.Chart(marks)
+        .mark_text(angle=270, align="right", dx=-4, dy=-6, color="#555", fontSize=11)
+        .encode(x="time:T", y=alt.value(0), text="label:N")
+    )
+    return alt.layer(lines, rules, labels).properties(width=900, height=320)
