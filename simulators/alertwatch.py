@@ -1,0 +1,79 @@
+"""When each site first had each overboard alert, in wall time: what the report's seconds are measured by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+
+from fairlead.errors import FairleadError
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.wire.batch import split
+from fairlead.wire.convention import is_filler, is_marker
+from fairlead.wire.fetch_session import FetchSession
+from fairlead.wire.record import decode_batch
+from fairlead.wire.types import TopicPartition
+from simulators.clusters import Clusters
+
+DISCOVERY = 1.0  # seconds between two looks for alert logs that are new at a site
+
+
+class AlertWatch:
+    """Follows ``alerts.<ship>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight."""
+
+    def __init__(self, clusters: Clusters, sites: Sequence[str], ships: Sequence[str]) -> None:
+        self._clusters = clusters
+        self._sites = tuple(sites)
+        self._logs = {f"alerts.{ship}" for ship in ships}
+        self._alert = decoder(Alert)
+        self.seen: dict[tuple[str, str], float] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Watch all sites until ``stop`` is set. An unreachable site is tried again; it simply has seen nothing."""
+        async with asyncio.TaskGroup() as group:
+            for site in self._sites:
+                group.create_task(self._watch(site, stop))
+
+    async def _watch(self, site: str, stop: asyncio.Event) -> None:
+        cluster = await self._clusters.at(site)
+        session = cluster.fetch_session()
+        followed: set[str] = set()
+        looked = 0.0
+        try:
+            while not stop.is_set():
+                try:
+                    if len(followed) < len(self._logs) and time.monotonic() - looked > DISCOVERY:
+                        looked = time.monotonic()
+                        for topic in self._logs & (await cluster.topics(refresh=True)).keys() - followed:
+                            session.set(TopicPartition(topic), 0)
+                            followed.add(topic)
+                    if followed:
+                        await self._take(site, session)
+                    else:
+                        await _pause(stop, DISCOVERY)
+                except FairleadError as error:
+                    if not error.retriable:
+                        raise
+                    await _pause(stop, DISCOVERY)
+        finally:
+            await session.close()
+
+    async def _take(self, site: str, session: FetchSession) -> None:
+        for tp, part in (await session.poll(max_wait_ms=500)).items():
+            now = time.time()
+            for view in split(part.records):
+                session.set(tp, view.header.base_offset + view.header.last_offset_delta + 1)
+                for record in decode_batch(part.records[view.start : view.stop]):
+                    if is_marker(record) or is_filler(record):
+                        continue
+                    alert = self._alert.decode(record.value or b"")
+                    if alert.kind == "OVERBOARD":
+                        self.seen.setdefault((site, alert.equipment_reference), now)
+
+
+async def _pause(stop: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return

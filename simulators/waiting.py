@@ -1,0 +1,122 @@
+"""Waiting for the real system at a voyage's barriers: log ends at the sites, and custody taken.
+
+Kafka has no call that waits for a log's end, so ends are asked for again every ``INTERVAL`` seconds, many logs at
+a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+
+from fairlead.custody import CustodyView
+from fairlead.errors import UnavailableError
+from fairlead.records import decoder
+from fairlead.records.custody import CustodyEntry
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.types import TopicPartition
+from simulators.clusters import Clusters
+from simulators.report.collect import records_of
+from simulators.steps import Barrier, BarrierKind
+from topologies.model import Topology
+
+INTERVAL = 0.1  # seconds between two looks
+
+
+class BarrierTimeout(UnavailableError):
+    """The real system did not get where the voyage waits for it."""
+
+
+class Waiter:
+    """Gives the player its ``wait``: returns when a barrier's condition holds at the sites.
+
+    Args:
+        timeout: Seconds without any progress after which a barrier fails.
+    """
+
+    def __init__(self, topology: Topology, clusters: Clusters, *, timeout: float = 60.0) -> None:
+        self._topology = topology
+        self._clusters = clusters
+        self._timeout = timeout
+        self._entry = decoder(CustodyEntry)
+        self.seconds = 0.0  # wall time spent waiting
+
+    async def wait(self, barrier: Barrier) -> None:
+        """Return when the barrier's condition holds.
+
+        Raises:
+            BarrierTimeout: nothing came nearer for ``timeout`` seconds; names what was awaited.
+        """
+        began = best_at = time.monotonic()
+        best: int | None = None
+        while missing := await self._missing(barrier):
+            now = time.monotonic()
+            if best is None or len(missing) < best:
+                best, best_at = len(missing), now
+            if now - best_at > self._timeout:
+                raise BarrierTimeout(
+                    f"waited {self._timeout:.0f} s for: {barrier.description}; still missing {len(missing)}, for "
+                    f"example {missing[0]}",
+                    hint="look at 'fairlead status' and the workers' logs in the state folder",
+                    barrier=barrier.kind.value,
+                    missing=missing[:20],
+                )
+            await asyncio.sleep(INTERVAL)
+        self.seconds += time.monotonic() - began
+
+    async def _missing(self, barrier: Barrier) -> list[str]:
+        match barrier.kind:
+            case BarrierKind.RECORDED:
+                return await self._short(barrier.site, barrier.log_ends)
+            case BarrierKind.CUSTODY:
+                return await self._not_held(barrier.site, barrier.containers) or await self._short(
+                    barrier.site, barrier.log_ends
+                )
+            case BarrierKind.DEPARTURE:
+                return (
+                    await self._not_held(barrier.peer, barrier.containers)
+                    or await self._short(barrier.peer, barrier.log_ends)
+                    or await self._short(barrier.site, barrier.log_ends)
+                )
+            case BarrierKind.FINISHED:
+                return await self._short_everywhere(barrier.log_ends)
+
+    async def _short(self, site: str, log_ends: Mapping[str, int]) -> list[str]:
+        ends = await _ends(await self._clusters.at(site), log_ends)
+        return [f"{log} at {site}: {ends[log]} of {end}" for log, end in log_ends.items() if ends[log] < end]
+
+    async def _short_everywhere(self, log_ends: Mapping[str, int]) -> list[str]:
+        longest = dict.fromkeys(log_ends, 0)
+        for site in self._topology.sites:
+            for log, end in (await _ends(await self._clusters.at(site), log_ends)).items():
+                longest[log] = max(longest[log], end)
+        return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
+
+    async def _not_held(self, site: str, containers: Collection[str]) -> list[str]:
+        """Containers whose log the ledger at ``site`` does not give to it, or whose replica is short there."""
+        if not containers:
+            return []
+        view = await self.custody(site)
+        logs = {f"{self._topology.container_stream(number)}.{number}" for number in containers}
+        foreign = [f"custody of {log} at {site}" for log in sorted(logs) if view.holder(log) != site]
+        return foreign or await self._short(site, {log: (view.marker(log) or 0) + 1 for log in logs})
+
+    async def custody(self, site: str) -> CustodyView:
+        """The ledger as this site's Kafka has it now."""
+        cluster = await self._clusters.at(site)
+        view = CustodyView()
+        ledgers = [name for name in await cluster.topics(refresh=True) if name.startswith("custody.")]
+        for records in (await records_of(cluster, ledgers)).values():
+            for record in records:
+                view.apply(self._entry.decode(record.value or b""))
+        return view
+
+
+async def _ends(cluster: Cluster, logs: Collection[str]) -> dict[str, int]:
+    """End offsets; 0 for a log that is not there (yet)."""
+    there = await cluster.topics(refresh=True)
+    known = [TopicPartition(log) for log in logs if log in there]
+    found = await cluster.end_offsets(known)
+    ends = {tp.topic: end for tp, end in found.items() if isinstance(end, int)}
+    return {log: ends.get(log, 0) for log in logs}
