@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from fairlead.errors import FairleadError
 from fairlead.records import decoder
@@ -28,6 +28,13 @@ class AlertWatch:
         self._logs = {f"alerts.{ship}" for ship in ships}
         self._alert = decoder(Alert)
         self.seen: dict[tuple[str, str], float] = {}
+        self._news = asyncio.Event()
+
+    async def until(self, wanted: Set[tuple[str, str]]) -> None:
+        """Return when every (site, container) of ``wanted`` was seen."""
+        while not wanted <= self.seen.keys():
+            self._news.clear()
+            await self._news.wait()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Watch all sites until ``stop`` is set. An unreachable site is tried again; it simply has seen nothing."""
@@ -70,6 +77,7 @@ class AlertWatch:
                     alert = self._alert.decode(record.value or b"")
                     if alert.kind == "OVERBOARD":
                         self.seen.setdefault((site, alert.equipment_reference), now)
+                        self._news.set()
 
 
 async def _pause(stop: asyncio.Event, seconds: float) -> None:

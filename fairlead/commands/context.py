@@ -32,6 +32,7 @@ DEFAULT_TOPOLOGY = "big-blue"
 class Context:
     """One topology as a command sees it. ``folder`` is its state folder; nothing is created by opening it."""
 
+    source: str  # the name, or the file with its whole path: for workers that start elsewhere
     topology: Topology
     folder: Path
     local: LocalSites
@@ -47,4 +48,5 @@ def open_topology(name: str = DEFAULT_TOPOLOGY) -> Context:
     topology = load(name)
     folder = topology_folder(topology.name)
     local = LocalSites(folder)
-    return Context(topology, folder, local, Directory(topology, local))
+    source = str(Path(name).resolve()) if Path(name).is_file() else name
+    return Context(source, topology, folder, local, Directory(topology, local))

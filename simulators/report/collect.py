@@ -20,16 +20,8 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_filler, is_marker
 from fairlead.wire.record import Record, decode_batch
 from fairlead.wire.types import TopicPartition
+from simulators.steps import ReadingId
 from topologies.model import InsertPoint, Topology
-
-
-class ReadingId(NamedTuple):
-    """What names a reading for ever."""
-
-    container: str
-    device_id: str
-    boot_id: int
-    sequence: int
 
 
 class LogCount(NamedTuple):

@@ -62,12 +62,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     readings_repeated: int
     repeats_sent: int
     overboard: tuple[str, ...]
-    overboard_alerts: int
+    overboard_alerts: int  # of these boxes, how many have an alert
+    false_alerts: int  # boxes with an overboard alert that are still aboard
     logs_compared: int
     logs_differing: int
     delta_rows: int
     delta_rows_expected: int
-    condition_rows: int
+    condition_rows: int  # windows of one hour and one container
     alert_seconds: dict[str, float | None]
     customers: dict[str, CustomerFigures]
     links: tuple[LinkFigures, ...]
@@ -108,9 +109,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             ),
             Line("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
             Line(
-                "overboard: boxes lost / alerted",
-                f"{len(self.overboard)} / {self.overboard_alerts}",
-                len(self.overboard) == self.overboard_alerts,
+                "overboard: boxes lost / alerted / false alerts",
+                f"{len(self.overboard)} / {self.overboard_alerts} / {self.false_alerts}",
+                len(self.overboard) == self.overboard_alerts and not self.false_alerts,
             ),
         ]
         out += [

@@ -11,10 +11,11 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from simulators.report.collect import LogCount, ReadingId, count
+from simulators.report.collect import LogCount, count
 from simulators.report.model import CustomerFigures, LinkFigures, Report
 from simulators.report.page import PageData, Place, Temperature, TrackPoint, render
 from simulators.report.table import as_table
+from simulators.steps import ReadingId
 
 
 def customer(**changes: object) -> CustomerFigures:
@@ -35,6 +36,7 @@ def report(**changes: object) -> Report:
         repeats_sent=3,
         overboard=("BIGU1000016",),
         overboard_alerts=1,
+        false_alerts=0,
         logs_compared=10,
         logs_differing=0,
         delta_rows=100,
@@ -65,7 +67,7 @@ def test_a_good_voyage_is_ok() -> None:
         {"delta_rows": 0, "delta_rows_expected": 0},
         {"condition_rows": 0},
         {"overboard_alerts": 0},
-        {"overboard_alerts": 2},
+        {"false_alerts": 1},
         {"alert_seconds": {"tokyo": 0.4, "sydney": None}},
         {"links": (LinkFigures(name="tokyo->sydney", records=1, bytes=2, lag=3, state="mirroring"),)},
         {"customers": {"ducks": customer(read=4)}},

@@ -1,0 +1,136 @@
+"""Puts the report together when a voyage is over: counts in Kafka, compares sites, asks Delta and the customers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from fairlead.jars import jar_set
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.wire.cluster import Cluster
+from replication.audit import compare
+from shore.read import tables
+from simulators.clusters import Clusters
+from simulators.report.collect import container_logs, count, ids_of, records_of
+from simulators.report.customers import ask
+from simulators.report.model import CustomerFigures, LinkFigures, Report
+from simulators.run import Sailed, alert_seconds
+from simulators.steps import ReadingId
+from topologies.directory import Directory
+from topologies.model import Topology
+from topologies.users import ADMIN
+
+Tell = Callable[[str], None]
+
+
+async def assemble(
+    sailed: Sailed, topology: Topology, directory: Directory, folder: Path, *, seconds: dict[str, float], tell: Tell
+) -> Report:
+    """Everything counted anew from the logs, the tables and the customers' own eyes; nothing is taken on trust.
+
+    Args:
+        folder: The topology's state folder, with the Delta tables and the replicators' counters.
+        seconds: Wall time by phase so far; the report adds its own.
+        tell: Told what is being done.
+    """
+    truth, plan = sailed.truth, sailed.plan
+    began = time.monotonic()
+    shore = topology.shore.at if topology.shore else next(iter(topology.sites))
+    tell(f"counting the logs at {shore}")
+    async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
+        cluster = await clusters.at(shore)
+        stored: Counter[ReadingId] = Counter()
+        records = 0
+        for of_log in (await records_of(cluster, await container_logs(cluster, topology))).values():
+            stored.update(ids_of(of_log))
+            records += len(of_log)
+        alerted = await _alerted(cluster)
+    counted = count(set(truth.published), stored)
+    tell("comparing the sites' logs")
+    compared, differing = await _audit(topology, directory)
+    tell("asking the customers")
+    customers = await asyncio.to_thread(_ask_all, topology, directory, sailed)
+    overboard = {loss.container for loss in truth.losses}
+    return Report(
+        topology=topology.name,
+        scenario=plan.scenario.name,
+        seed=plan.seed,
+        containers=len(plan.boxes),
+        readings_published=truth.readings,
+        readings_in_logs=counted.in_logs,
+        readings_lost=counted.lost,
+        readings_repeated=counted.repeated,
+        repeats_sent=truth.repeats,
+        overboard=tuple(sorted(overboard)),
+        overboard_alerts=len(alerted & overboard),
+        false_alerts=len(alerted - overboard),
+        logs_compared=compared,
+        logs_differing=differing,
+        delta_rows=_rows(folder, "readings"),
+        delta_rows_expected=records,
+        condition_rows=_rows(folder, "conditions"),
+        alert_seconds=alert_seconds(sailed, topology),
+        customers=customers,
+        links=link_figures(topology, folder),
+        seconds={
+            **seconds,
+            "of that waiting for the sites": round(sailed.played.seconds_waited, 1),
+            "report": round(time.monotonic() - began, 1),
+        },
+        versions={name: importlib.metadata.version(name) for name in ("fairlead", "pyspark", "delta-spark")}
+        | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
+    )
+
+
+async def _alerted(cluster: Cluster) -> set[str]:
+    """Containers with an overboard alert, as this cluster has them."""
+    alert = decoder(Alert)
+    logs = [topic for topic in await cluster.topics(refresh=True) if topic.startswith("alerts.")]
+    alerts = [alert.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
+    return {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
+
+
+async def _audit(topology: Topology, directory: Directory) -> tuple[int, int]:
+    """Logs compared and logs differing, over every pair of linked sites."""
+    pairs = {frozenset((link.from_, link.to)) for link in topology.directed_links()}
+    compared = differing = 0
+    for a, b in sorted(tuple(sorted(pair)) for pair in pairs):
+        audit = await compare(topology, directory.kafka(a, ADMIN), directory.kafka(b, ADMIN))
+        compared += audit.compared
+        differing += len(audit.differences)
+    return compared, differing
+
+
+def _ask_all(topology: Topology, directory: Directory, sailed: Sailed) -> dict[str, CustomerFigures]:
+    names = [name for name, one in topology.customers.items() if one.feed_at or one.reads_at]
+    return {name: ask(topology, directory, sailed.truth, name) for name in names}
+
+
+def _rows(folder: Path, table: str) -> int:
+    return next((info.rows for info in tables(folder) if info.name == table), 0)
+
+
+def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
+    """What the replicators counted, from their status files; links that moved nothing included."""
+    out = []
+    for site in topology.sites:
+        file = folder / "run" / f"replicator.{site}.json"
+        if not file.exists():
+            continue
+        for link in json.loads(file.read_text(encoding="utf-8"))["links"]:
+            out.append(
+                LinkFigures(
+                    name=link["name"],
+                    records=link["records"],
+                    bytes=link["bytes"],
+                    lag=link["lag"] or 0,
+                    state=link["state"],
+                )
+            )
+    return tuple(out)

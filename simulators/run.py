@@ -1,0 +1,130 @@
+"""One voyage against real sites: plays it, waits at its barriers, watches its alerts, and keeps its truth."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.errors import ConfigurationError
+from simulators.alertwatch import AlertWatch
+from simulators.clusters import Clusters
+from simulators.plan import Plan
+from simulators.player import Played, Player, Progress
+from simulators.truth import Truth
+from simulators.voyage import Voyage
+from simulators.waiting import Waiter
+from topologies.directory import Directory
+from topologies.model import SiteKind, Topology
+from topologies.users import ADMIN
+
+ALERT_PATIENCE = 20.0  # seconds after the last message for alerts that are still on their way
+
+
+@dataclass(slots=True)
+class Sailed:
+    """What a voyage leaves for the report. ``alerts``: (site, container) to the wall time of first sight."""
+
+    plan: Plan
+    truth: Truth
+    played: Played
+    alerts: dict[tuple[str, str], float] = field(default_factory=dict)
+
+
+def alert_sites(topology: Topology) -> list[str]:
+    """The sites that must hear of an alert: ports and headquarters."""
+    return [name for name, site in topology.sites.items() if site.kind in (SiteKind.PORT, SiteKind.HQ)]
+
+
+def ships(topology: Topology) -> list[str]:
+    return [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
+
+
+async def sail(
+    voyage: Voyage,
+    topology: Topology,
+    directory: Directory,
+    *,
+    speed: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    barrier_timeout: float = 60.0,
+) -> Sailed:
+    """Play the whole voyage and return when every message is in a log and every alert at every port.
+
+    Raises:
+        ConfigurationError: the sites still have logs of these containers, from an earlier voyage.
+        BarrierTimeout: the system did not get where the voyage waited for it.
+    """
+    truth = Truth(voyage.plan)
+    async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
+        await _refuse_second_voyage(voyage, topology, clusters)
+        watch = AlertWatch(clusters, alert_sites(topology), ships(topology))
+        stop = asyncio.Event()
+        watching = asyncio.create_task(watch.run(stop))
+        waiter = Waiter(topology, clusters, timeout=barrier_timeout)
+        player = Player(
+            lambda site: directory.mqtt(site, "device"),
+            waiter.wait,
+            speed=speed,
+            on_progress=on_progress,
+            on_published=truth.record,
+        )
+        try:
+            played = await _unless_failed(watching, player.play(voyage.steps()))
+            await _all_alerts(truth, watch, alert_sites(topology))
+        finally:
+            stop.set()
+            await asyncio.gather(watching, return_exceptions=True)
+    return Sailed(voyage.plan, truth, played, dict(watch.seen))
+
+
+async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:
+    """The player's result; a watcher that fails ends the voyage at once instead of at its end."""
+    play = asyncio.create_task(playing)
+    try:
+        done, _ = await asyncio.wait({play, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if play not in done:
+            watching.result()
+        return await play
+    finally:
+        play.cancel()
+
+
+async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None:
+    """Wait until each lost box's alert is everywhere, or ``ALERT_PATIENCE`` is over: the report tells which."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ALERT_PATIENCE):
+            await watch.until({(site, loss.container) for site in sites for loss in truth.losses})
+
+
+async def _refuse_second_voyage(voyage: Voyage, topology: Topology, clusters: Clusters) -> None:
+    mine = {f"{topology.container_stream(box.number)}.{box.number}" for box in voyage.plan.boxes}
+    for site in topology.sites:
+        there = sorted(mine & (await (await clusters.at(site)).topics()).keys())
+        if there:
+            raise ConfigurationError(
+                f"{site} already has logs of this voyage's containers, for example {there[0]}",
+                hint="sail with another --seed, or forget the old data: fairlead down --purge",
+                site=site,
+                logs=len(there),
+            )
+
+
+def alert_seconds(sailed: Sailed, topology: Topology) -> dict[str, float | None]:
+    """Per site, the slowest overboard alert: wall seconds from the deciding reading's publication; null: never seen."""
+    out: dict[str, float | None] = {}
+    for site in alert_sites(topology):
+        seconds: list[float] = []
+        for loss in sailed.truth.losses:
+            seen = sailed.alerts.get((site, loss.container))
+            if seen is None:
+                break
+            seconds.append(seen - loss.published_at.timestamp())
+        else:
+            if seconds:
+                out[site] = round(max(seconds), 3)
+            continue
+        out[site] = None
+    return out
