@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import datetime as dt
 import fnmatch
+import re
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
-from topologies.values import BytesPerSecond, Duration
+from topologies.values import Bootstrap, BytesPerSecond, Duration
 
 
 class Model(BaseModel):
@@ -25,26 +26,24 @@ class Model(BaseModel):
 
 
 def _check_imo(value: str) -> str:
-    if not is_imo_number(value):
+    if not value.isascii() or not is_imo_number(value):
         raise ValueError("expected an IMO ship number: seven digits with a right check digit, in quotes")
     return value
 
 
 def _check_unlocode(value: str) -> str:
-    if len(value) != 5 or not value.isalnum() or not value.isupper():
+    if re.fullmatch("[A-Z]{2}[A-Z2-9]{3}", value) is None:
         raise ValueError("expected a UN/LOCODE: two letters of the country and three of the place (JPTYO)")
     return value
 
 
 def _check_owner(value: str) -> str:
-    if len(value) != 4 or not value.isalpha() or not value.isupper() or value[3] not in "UJZ":
+    if re.fullmatch("[A-Z]{3}[UJZ]", value) is None:
         raise ValueError("expected an ISO 6346 owner code with category: four letters ending in U, J or Z (BIGU)")
     return value
 
 
 def _name(pattern: str) -> AfterValidator:
-    import re
-
     compiled = re.compile(pattern)
 
     def check(value: str) -> str:
@@ -120,7 +119,7 @@ class Stream(Model):
 class KafkaAddress(Model):
     """An existing cluster; without one the site is started as a local process by ``fairlead up``."""
 
-    bootstrap: str  # host:port[,host:port...]
+    bootstrap: Bootstrap  # host:port[,host:port...]
     security: Literal["SASL_PLAINTEXT", "SASL_SSL"] = "SASL_SSL"
     ca: str | None = None  # PEM file
 

@@ -41,32 +41,34 @@ def ports() -> dict[str, PortPlace]:
 
 def backdrop() -> list[Any]:
     """Altair layers of the chart, to be put under others in a layered chart with a projection."""
+    return [lanes(), coasts()]
+
+
+def lanes() -> Any:
+    """Altair layer with the sea lanes; about a megabyte in a picture."""
+    shapes = [
+        {"type": "Feature", "properties": {}, "geometry": feature["geometry"]}
+        for feature in _geojson("marnet_searoute.geojson")["features"]
+    ]
+    return _shapes(shapes).mark_geoshape(filled=False, stroke="#dfe8ee", strokeWidth=0.8)
+
+
+def coasts() -> Any:
+    """Altair layer with the world's ports as dots, which trace the coasts."""
+    dots = [
+        {
+            "type": "Feature",
+            "properties": {},
+            "geometry": {"type": "Point", "coordinates": [p.longitude, p.latitude]},
+        }
+        for p in ports().values()
+    ]
+    return _shapes(dots).mark_geoshape(filled=True, fill="#b9b29c", stroke=None)
+
+
+def _shapes(features: list[dict[str, Any]]) -> Any:
     import altair as alt
 
-    lanes = {
-        "type": "FeatureCollection",
-        "features": [
-            {"type": "Feature", "properties": {}, "geometry": feature["geometry"]}
-            for feature in _geojson("marnet_searoute.geojson")["features"]
-        ],
-    }
-    dots = {
-        "type": "FeatureCollection",
-        "features": [
-            {
-                "type": "Feature",
-                "properties": {},
-                "geometry": {"type": "Point", "coordinates": [p.longitude, p.latitude]},
-            }
-            for p in ports().values()
-        ],
-    }
+    collection = {"type": "FeatureCollection", "features": features}
     by_feature = alt.JsonDataFormat(type="json", property="features")
-    return [
-        alt.Chart(alt.InlineData(values=lanes, format=by_feature)).mark_geoshape(
-            filled=False, stroke="#dfe8ee", strokeWidth=0.8
-        ),
-        alt.Chart(alt.InlineData(values=dots, format=by_feature)).mark_geoshape(
-            filled=True, fill="#b9b29c", stroke=None
-        ),
-    ]
+    return alt.Chart(alt.InlineData(values=collection, format=by_feature))

@@ -1,4 +1,4 @@
-"""The small values of a topology that people write with units: durations and rates. Pure functions."""
+"""The small values of a topology that people write as text: durations, rates, addresses. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import datetime as dt
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import AfterValidator, BeforeValidator
 
 FOREVER = dt.timedelta.max
-_DURATION = re.compile(r"(\d+)\s*(s|m|h|d|w|y)")
+_DURATION = re.compile(r"([0-9]{1,18})\s*(s|m|h|d|w|y)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
-_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit|B)/s")
+_RATE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([kMG]?)(bit|B)/s")
+_ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_FASTEST = 10**15
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
@@ -24,19 +26,63 @@ def parse_duration(value: Any) -> dt.timedelta:
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError("expected a duration: a whole number with s, m, h, d, w or y (90d), or 'forever'")
-    return dt.timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+    try:
+        return dt.timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
+    except (OverflowError, ValueError):
+        raise ValueError("expected a duration below a million years; for ever is written 'forever'") from None
+
+
+def format_duration(value: dt.timedelta) -> str:
+    """A duration as people write it, in the largest unit that divides it: ``90d``, ``1y``, ``forever``."""
+    if value == FOREVER:
+        return "forever"
+    seconds = int(value.total_seconds())
+    for unit in "ydhm":
+        if seconds and seconds % _SECONDS[unit] == 0:
+            return f"{seconds // _SECONDS[unit]}{unit}"
+    return f"{seconds}s"
+
+
+def format_rate(bytes_per_second: int) -> str:
+    """A rate as links are sold, in bits: ``64 kbit/s``."""
+    bits = bytes_per_second * 8
+    for prefix in "GMk":
+        if bits >= _FACTOR[prefix]:
+            return f"{bits / _FACTOR[prefix]:.4g} {prefix}bit/s"
+    return f"{bits} bit/s"
 
 
 def parse_rate(value: Any) -> int:
     """Bytes per second from ``64 kbit/s``, ``100 Mbit/s`` or ``8 kB/s`` (decimal prefixes, as links are sold)."""
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _FASTEST:
         return value
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError("expected a rate such as '64 kbit/s', '2 Mbit/s' or '8 kB/s'")
-    per_second = float(match[1]) * _FACTOR[match[2]]
-    return max(1, int(per_second / 8 if match[3] == "bit" else per_second))
+    per_second = float(match[1]) * _FACTOR[match[2]] / (8 if match[3] == "bit" else 1) if match else 0.0
+    if not 0 < per_second <= _FASTEST:
+        raise ValueError("expected a rate above nothing, such as '64 kbit/s', '2 Mbit/s' or '8 kB/s'")
+    return max(1, int(per_second))
+
+
+def parse_bootstrap(value: str) -> tuple[tuple[str, int], ...]:
+    """``(host, port)`` pairs from ``host:port[,host:port...]``; IPv6 addresses stand in brackets.
+
+    Raises:
+        ValueError: says what was expected.
+    """
+    pairs: list[tuple[str, int]] = []
+    for part in value.split(","):
+        match = _ADDRESS.fullmatch(part.strip())
+        if match is None or not 1 <= int(match[2]) <= 65535:
+            raise ValueError("expected host:port[,host:port...] with ports from 1 to 65535 (broker-1:9092)")
+        pairs.append((match[1].strip("[]"), int(match[2])))
+    return tuple(pairs)
+
+
+def _check_bootstrap(value: str) -> str:
+    parse_bootstrap(value)
+    return value
 
 
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
+Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]

@@ -1,0 +1,1 @@
+"""Topologies: loading, mistakes, overrides, users, drawings."""

@@ -1,0 +1,106 @@
+"""Which Kafka users exist where, and with which address and password."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.local.sites import LocalSites
+from tests.unit.topologies.examples import RIGHT
+from topologies.directory import Directory
+from topologies.load import load, read
+from topologies.users import Role, is_reserved, service_users, upstream_user
+
+
+def test_users_follow_from_links_shore_customers_and_users() -> None:
+    small = read(RIGHT, "small.yaml")
+    assert {site: list(service_users(small, site)) for site in small.sites} == {
+        "tokyo": ["bridge", "replicator", "replicator.sydney", "replicator.duck-star", "analyst"],
+        "sydney": ["bridge", "replicator", "replicator.tokyo", "replicator.shop", "shore", "ducks"],
+        "duck-star": ["bridge", "replicator", "replicator.tokyo"],
+        "shop": ["replicator", "ducks"],
+    }
+
+
+def test_an_upstream_user_has_just_the_links_to_its_target() -> None:
+    big_blue = load("big-blue", env={})
+    for site in big_blue.sites:
+        for user in service_users(big_blue, site).values():
+            assert user.site == site
+            if user.role is Role.UPSTREAM:
+                assert user.target is not None and user.name == upstream_user(user.target)
+                assert user.links and {(link.from_, link.to) for link in user.links} == {(site, user.target)}
+            elif user.role is Role.REPLICATOR:
+                assert user.links == big_blue.links_to(site)
+            else:
+                assert user.links == ()
+
+
+def test_every_replicator_finds_its_user_at_every_site_it_reads() -> None:
+    big_blue = load("big-blue", env={})
+    for link in big_blue.directed_links():
+        assert upstream_user(link.to) in service_users(big_blue, link.from_)
+        assert "replicator" in service_users(big_blue, link.to)
+
+
+def test_names_of_services_are_reserved() -> None:
+    small = read(RIGHT, "small.yaml")
+    services = {Role.BRIDGE, Role.REPLICATOR, Role.UPSTREAM, Role.SHORE}
+    for site in small.sites:
+        for user in service_users(small, site).values():
+            assert is_reserved(user.name) == (user.role in services)
+
+
+class _Local:
+    """What ``LocalSites`` would answer, without any."""
+
+    def kafka(self, site: str, user: str) -> KafkaEndpoint:
+        return KafkaEndpoint(site, (("127.0.0.1", 1),), user)
+
+    def mqtt(self, site: str, user: str) -> MqttEndpoint:
+        return MqttEndpoint(site, "127.0.0.1", 2, user)
+
+
+ELSEWHERE = {
+    "FAIRLEAD_SITES__DUCK_STAR__KAFKA__BOOTSTRAP": "a:9092, [::1]:9093",
+    "FAIRLEAD_SITES__DUCK_STAR__KAFKA__CA": "/etc/ca.pem",
+    "FAIRLEAD_SITES__DUCK_STAR__MQTT__HOST": "ship",
+    "FAIRLEAD_SITES__DUCK_STAR__MQTT__PORT": "8883",
+}
+
+
+def _directory(secrets: dict[str, str]) -> Directory:
+    return Directory(read(RIGHT, "small.yaml", env=ELSEWHERE), cast(LocalSites, _Local()), env=secrets)
+
+
+def test_a_site_with_an_address_is_there() -> None:
+    secrets = {"FAIRLEAD_SECRET_DUCK_STAR_REPLICATOR_TOKYO": "one", "FAIRLEAD_SECRET_DUCK_STAR_BRIDGE": "two"}
+    directory = _directory(secrets)
+    kafka = directory.kafka("duck-star", "replicator.tokyo")
+    assert kafka.bootstrap == (("a", 9092), ("::1", 9093))
+    assert kafka.password is not None and kafka.password.get_secret_value() == "one"
+    assert (kafka.security_protocol, str(kafka.tls_ca)) == ("SASL_SSL", "/etc/ca.pem")
+    mqtt = directory.mqtt("duck-star", "bridge")
+    assert (mqtt.host, mqtt.port) == ("ship", 8883)
+    assert mqtt.password is not None and mqtt.password.get_secret_value() == "two"
+
+
+def test_a_site_without_an_address_is_local() -> None:
+    directory = _directory({})
+    assert directory.kafka("tokyo", "bridge") == KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "bridge")
+    assert directory.mqtt("tokyo", "device").port == 2
+
+
+def test_a_missing_password_names_its_variable() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        _directory({"FAIRLEAD_SECRET_DUCK_STAR_BRIDGE": ""}).kafka("duck-star", "bridge")
+    assert "FAIRLEAD_SECRET_DUCK_STAR_BRIDGE" in caught.value.hint
+
+
+def test_an_unknown_site_has_a_nearest() -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        _directory({}).kafka("tokio", "bridge")
+    assert caught.value.fields["nearest"] == "tokyo"

@@ -1,0 +1,85 @@
+"""Where each site of a topology is, for whom: addresses from the topology, else the local cluster's.
+
+Passwords of sites with an address come from the environment only, ``FAIRLEAD_SECRET_<SITE>_<USER>``: upper case,
+every character that is no letter or digit written as ``_``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import SecretStr
+
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.local.passwords import secret_variable
+from topologies.model import Site, Topology
+from topologies.values import parse_bootstrap
+
+if TYPE_CHECKING:
+    from fairlead.local.sites import LocalSites
+
+
+class Directory:
+    """Endpoints by site and user. Opens no connection and starts nothing."""
+
+    def __init__(self, topology: Topology, sites: LocalSites, *, env: Mapping[str, str] = os.environ) -> None:
+        self._topology = topology
+        self._sites = sites
+        self._env = env
+
+    def kafka(self, site: str, user: str) -> KafkaEndpoint:
+        """The site's Kafka for a user.
+
+        Raises:
+            UnknownNameError: the topology has no such site.
+            ConfigurationError: the site has an address, and its password is not in the environment.
+            FairleadError: the site is local and was never started, or has no such user.
+        """
+        address = self._site(site).kafka
+        if address is None:
+            return self._sites.kafka(site, user)
+        return KafkaEndpoint(
+            site=site,
+            bootstrap=parse_bootstrap(address.bootstrap),
+            user=user,
+            password=self._password(site, user),
+            tls=address.security == "SASL_SSL",
+            tls_ca=Path(address.ca) if address.ca else None,
+        )
+
+    def mqtt(self, site: str, user: str) -> MqttEndpoint:
+        """The site's MQTT broker for a user; errors as ``kafka``."""
+        address = self._site(site).mqtt
+        if address is None:
+            return self._sites.mqtt(site, user)
+        return MqttEndpoint(
+            site=site,
+            host=address.host,
+            port=address.port,
+            user=user,
+            password=self._password(site, user),
+            tls_ca=Path(address.ca) if address.ca else None,
+        )
+
+    def _site(self, name: str) -> Site:
+        try:
+            return self._topology.sites[name]
+        except KeyError:
+            raise UnknownNameError("site", name, self._topology.sites) from None
+
+    def _password(self, site: str, user: str) -> SecretStr:
+        variable = secret_variable(site, user)
+        value = self._env.get(variable)
+        if not value:
+            raise ConfigurationError(
+                f"{site} is outside this machine and the password of its user {user!r} is not known",
+                hint=f"set the environment variable {variable}",
+                site=site,
+                user=user,
+                variable=variable,
+            )
+        return SecretStr(value)
