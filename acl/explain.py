@@ -1,0 +1,119 @@
+"""Why a user may or may not do something with a topic, site by site, from the topology alone. Pure.
+
+The answer is the chain from the access expression, feed or link to the Kafka rule; or, when there is none, what each
+place that could have allowed it says, name by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from acl.compile import reasons
+from acl.expression import Nobody, evaluate, format_expression, names
+from acl.extent import exists_at, log_exists_at
+from acl.needs import PERMISSIONS, PERMITTED, all_left_out_of, permission, subject_of
+from acl.rules import Operation, Resource, allowing
+from fairlead.errors import UnknownNameError
+from fairlead.names import parse_log
+from topologies.model import Topology
+from topologies.users import ADMIN, Role, ServiceUser, service_users
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One operation at one site. ``because`` are the steps from the topology to the rules, or to the refusal."""
+
+    site: str
+    operation: str
+    allowed: bool
+    rules: tuple[str, ...]
+    because: tuple[str, ...]
+
+
+def explain(
+    topology: Topology, user: str, topic: str, operation: Operation | None = None, site: str | None = None
+) -> tuple[Answer, ...]:
+    """One answer per site and operation; without an operation READ and WRITE are explained.
+
+    Raises:
+        UnknownNameError: the topology has no such user or site.
+    """
+    known = {name for other in topology.sites for name in service_users(topology, other)}
+    everyone = known | set(topology.customers) | set(topology.users) | {ADMIN}
+    if user not in everyone:
+        raise UnknownNameError("user", user, everyone)
+    if site is not None and site not in topology.sites:
+        raise UnknownNameError("site", site, topology.sites)
+    operations = (operation,) if operation else (Operation.READ, Operation.WRITE)
+    sites = [at for at in topology.sites if site is None or at == site]
+    return tuple(answer for at in sites for answer in _answers(topology, user, topic, operations, at))
+
+
+def _answers(
+    topology: Topology, user: str, topic: str, operations: tuple[Operation, ...], site: str
+) -> Iterator[Answer]:
+    here = service_users(topology, site).get(user)
+    why = reasons(topology, site) if here is not None else {}
+    for operation in operations:
+        rules = allowing(why, user, operation, Resource.TOPIC, topic)
+        because: Iterable[str]
+        if user == ADMIN:
+            because = ("admin is the super user of a cluster; no rule speaks of it",)
+        elif here is None:
+            because = (f"user {user} does not exist at site {site}",)
+        elif rules:
+            because = dict.fromkeys(text for rule in rules for text in why[rule])
+        else:
+            because = _refusal(topology, here, topic, operation)
+        yield Answer(site, operation.value, bool(rules) or user == ADMIN, tuple(map(str, rules)), tuple(because))
+
+
+def _refusal(topology: Topology, user: ServiceUser, topic: str, operation: Operation) -> Iterator[str]:
+    log = parse_log(topic)
+    if log is None or log.stream not in topology.streams:
+        yield f"{topic} is no log of any stream of this topology ({', '.join(topology.streams)})"
+        return
+    if not exists_at(topology, log.stream, user.site):
+        yield f"no link brings stream {log.stream} to site {user.site}"
+    if user.role in (Role.CUSTOMER, Role.USER):
+        yield from _person_refused(topology, user, log.stream, log.key, operation)
+    else:
+        yield f"{user.name} is a service of Fairlead; at {user.site} it needs no {operation} on {topic}"
+
+
+def _person_refused(
+    topology: Topology, user: ServiceUser, stream: str, key: str, operation: Operation
+) -> Iterator[str]:
+    subject = subject_of(user)
+    missing = {item.permission: item.why for item in all_left_out_of(topology, user) if item.stream == stream}
+    for name in PERMISSIONS:
+        if not any(given is operation or _implied(given, operation) for given in PERMITTED[name]):
+            continue
+        expression = permission(topology, stream, name)
+        where = f"streams.{stream}.permissions.{name}"
+        if isinstance(expression, Nobody):
+            yield f"{where} is empty: nobody"
+        elif evaluate(expression, subject):
+            yield f"{where} includes {user.name}, but {missing.get(name, f'site {user.site} does not hold this log')}"
+        else:
+            asked = dict.fromkeys(names(expression))
+            answers = ", ".join(f"{format_expression(n)} {'yes' if evaluate(n, subject) else 'no'}" for n in asked)
+            yield f"{where} is {format_expression(expression)!r} and does not include {user.name} ({answers})"
+    if stream == "feeds" and operation in (Operation.READ, Operation.DESCRIBE):
+        yield _feed_refused(topology, user, key)
+
+
+def _feed_refused(topology: Topology, user: ServiceUser, key: str) -> str:
+    customer = topology.customers.get(user.name)
+    if key != user.name:
+        return f"a customer reads feeds.{user.name} only" if customer else f"{user.name} is no customer and has no feed"
+    if customer is None or customer.feed_at is None:
+        return f"customers.{user.name}.feed_at is not set: there is no such feed"
+    if not log_exists_at(topology, "feeds", key, user.site):
+        return f"no link brings feeds.{key} to site {user.site}; it is read at {customer.feed_at}"
+    return f"feeds.{key} is read at {customer.feed_at}"
+
+
+def _implied(given: Operation, wanted: Operation) -> bool:
+    return wanted is Operation.DESCRIBE and given in (Operation.READ, Operation.WRITE, Operation.DELETE)

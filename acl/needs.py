@@ -1,0 +1,235 @@
+"""What each user of a site needs and why: one ``Grant`` after the other, before anything is merged. Pure.
+
+For Fairlead's services the need follows from the links and from who may hold which log; which operation needs which
+Kafka right was tried out one by one on a broker (see ``docs/access.md``). For customers and users it follows from
+the streams' access expressions and from feeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from acl import extent as ext
+from acl.expression import Expression, Public, Subject, evaluate
+from acl.extent import Extent
+from acl.parser import parse
+from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule
+from fairlead.errors import ConfigurationError
+from fairlead.names import SITE_NAME
+from topologies.model import InsertPoint, SiteKind, Topology
+from topologies.users import Role, ServiceUser, is_reserved
+
+_OWN_LOG = (Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
+_REPLICA = (*_OWN_LOG, Operation.DELETE, Operation.ALTER_CONFIGS)
+_SOURCE = (Operation.READ, Operation.DESCRIBE_CONFIGS)
+_SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
+
+PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
+"""The five permissions of a stream, MapR's words."""
+
+PERMITTED: dict[str, tuple[Operation, ...]] = {
+    "admin": (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    "produce": (Operation.WRITE,),
+    "consume": (Operation.READ,),
+    "topic": (Operation.CREATE, Operation.DELETE),
+    "copy": (Operation.READ, Operation.DESCRIBE_CONFIGS, Operation.WRITE, Operation.CREATE, Operation.DELETE),
+}
+"""What each permission means in Kafka's operations; those in ``_CHANGES_LOGS`` on logs that the site holds only."""
+
+_CHANGES_LOGS = frozenset({Operation.WRITE, Operation.CREATE, Operation.DELETE})
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A rule and the reason for it, a sentence that begins with where the reason stands."""
+
+    rule: Rule
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A permission of the topology that gets no rule, or less than it says, and why."""
+
+    user: str
+    stream: str
+    permission: str
+    why: str
+
+
+def subject_of(user: ServiceUser) -> Subject:
+    """A site's user as access expressions see it."""
+    return Subject(user.name, frozenset(user.groups), frozenset(user.roles))
+
+
+def permission(topology: Topology, stream: str, name: str) -> Expression:
+    """The parsed access expression of one permission of a stream."""
+    return parse(permission_text(topology, stream, name))
+
+
+def permission_text(topology: Topology, stream: str, name: str) -> str:
+    """One permission of a stream as the topology has it."""
+    return str(getattr(topology.streams[stream].permissions, "copy_" if name == "copy" else name))
+
+
+def grants(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    """Everything one user needs at its site.
+
+    Raises:
+        ConfigurationError: a customer's or user's name that would reach into another's groups, or is a service's.
+        ExpressionError: a permission that cannot be understood.
+    """
+    match user.role:
+        case Role.BRIDGE:
+            yield from _bridge(topology, user)
+        case Role.REPLICATOR:
+            yield from _replicator(topology, user)
+        case Role.UPSTREAM:
+            yield from _upstream(user)
+        case Role.SHORE:
+            yield from _shore(topology, user)
+        case Role.CUSTOMER | Role.USER:
+            _check_name(user)
+            yield from _feed(topology, user)
+            yield from _person(topology, user)
+
+
+def public_grants(topology: Topology, site: str) -> Iterator[Grant]:
+    """What everybody who can log in at a site may do: the permissions that are ``p``."""
+    for stream in topology.streams:
+        for name in PERMISSIONS:
+            if isinstance(permission(topology, stream, name), Public):
+                yield from _permitted(topology, EVERYBODY, site, stream, name)
+
+
+def all_left_out_of(topology: Topology, user: ServiceUser) -> Iterator[LeftOut]:
+    """The permissions that expressions give a customer or user and no rule can or may express."""
+    if user.role not in (Role.CUSTOMER, Role.USER):
+        return
+    for name, stream in topology.streams.items():
+        if not ext.written_by_services(name, stream):
+            continue
+        for kind in ("produce", "topic", "copy"):
+            if evaluate(permission(topology, name, kind), subject_of(user)):
+                yield LeftOut(
+                    user.name,
+                    name,
+                    kind,
+                    f"records and logs of stream {name} come from Fairlead's services only, because another writer "
+                    "would break the offsets that all sites share; no WRITE, CREATE or DELETE is given",
+                )
+
+
+def _bridge(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    site = user.site
+    for name, stream in topology.streams.items():
+        moves = stream.insert_point is InsertPoint.MOVES
+        if not (moves or name in ext.ONE_LOG_PER_SITE or name == "ships"):
+            continue
+        # A ship never opens a container's log: its replicator makes the topic, so two sites cannot open one each.
+        makes = not (moves and topology.sites[site].kind is SiteKind.SHIP)
+        operations = tuple(o for o in _OWN_LOG if makes or o is not Operation.CREATE)
+        held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
+        for extent in ext.held_at(topology, name, site):
+            yield from _topics(user.name, extent, operations, f"bridge: site {site} {held}")
+    if "custody" in topology.streams:
+        yield from _topics(
+            user.name, ext.whole("custody"), (Operation.READ,), "bridge: follows every site's ledger of custody"
+        )
+
+
+def _replicator(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    for link in user.links:
+        for stream, selection in link.streams.items():
+            taken = ext.selected(stream, selection)
+            for extent in ext.meet(taken, ext.held_elsewhere(topology, stream, user.site)):
+                yield from _topics(user.name, extent, _REPLICA, f"link {link.name}: brings stream {stream} here")
+    # A berthed link opens and closes by this site's own events; who holds a container's log follows from every ledger.
+    moves = any(stream.insert_point is InsertPoint.MOVES for stream in topology.streams.values())
+    berths = any(link.when == "berthed" for link in user.links)
+    for stream, needed in (("custody", moves), ("events", berths)):
+        if needed and stream in topology.streams:
+            for extent in ext.held_at(topology, stream, user.site):
+                yield from _topics(
+                    user.name, extent, (Operation.READ,), f"replicator: follows this site's own {stream}"
+                )
+
+
+def _upstream(user: ServiceUser) -> Iterator[Grant]:
+    for link in user.links:
+        for stream, selection in link.streams.items():
+            for extent in ext.selected(stream, selection):
+                yield from _topics(user.name, extent, _SOURCE, f"link {link.name}: takes stream {stream} from here")
+
+
+def _shore(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    for name, stream in topology.streams.items():
+        if stream.insert_point is InsertPoint.MOVES or name in _SHORE_READS:
+            yield from _topics(user.name, ext.whole(name), (Operation.READ,), f"shore: reads stream {name}")
+        if name == "feeds":
+            for extent in ext.held_at(topology, name, user.site):
+                yield from _topics(user.name, extent, _OWN_LOG, "shore: writes the customers' feeds")
+    yield _group(user.name, "shore: consumer groups of its own")
+
+
+def _feed(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    customer = topology.customers.get(user.name) if user.role is Role.CUSTOMER else None
+    if customer is None or customer.feed_at is None or "feeds" not in topology.streams:
+        return
+    if user.site == customer.feed_at or ext.log_exists_at(topology, "feeds", user.name, user.site):
+        why = f"customers.{user.name}: feed of its own"
+        yield from _topics(user.name, ext.log("feeds", user.name), (Operation.READ,), why)
+        yield _group(user.name, why)
+
+
+def _person(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    subject = subject_of(user)
+    for stream in topology.streams:
+        for name in PERMISSIONS:
+            expression = permission(topology, stream, name)
+            if not evaluate(expression, subject):
+                continue
+            given = list(_permitted(topology, user.name, user.site, stream, name))
+            if not isinstance(expression, Public):
+                yield from given
+            why = f"streams.{stream}.permissions.{name}"
+            operations = {grant.rule.operation for grant in given}
+            if Operation.READ in operations:
+                yield _group(user.name, f"{why}: consumer groups of its own")
+            if Operation.WRITE in operations:
+                rule = Rule(user.name, Resource.TRANSACTIONAL_ID, Pattern.PREFIXED, f"{user.name}.", Operation.WRITE)
+                yield Grant(rule, f"{why}: transactions of its own")
+
+
+def _permitted(topology: Topology, user: str, site: str, stream: str, name: str) -> Iterator[Grant]:
+    """A permission as grants: reading and settings on all logs of the stream, changes only to logs held here."""
+    if not ext.exists_at(topology, stream, site):
+        return
+    why = f"streams.{stream}.permissions.{name}: {permission_text(topology, stream, name)!r}"
+    services_only = ext.written_by_services(stream, topology.streams[stream])
+    for operation in PERMITTED[name]:
+        if operation not in _CHANGES_LOGS:
+            yield from _topics(user, ext.whole(stream), (operation,), why)
+        elif not services_only:
+            for extent in ext.held_at(topology, stream, site):
+                yield from _topics(user, extent, (operation,), f"{why}, on logs that site {site} holds")
+
+
+def _topics(user: str, extent: Extent, operations: tuple[Operation, ...], because: str) -> Iterator[Grant]:
+    for operation in operations:
+        yield Grant(Rule(user, Resource.TOPIC, extent.pattern, extent.name, operation), because)
+
+
+def _group(user: str, because: str) -> Grant:
+    return Grant(Rule(user, Resource.GROUP, Pattern.PREFIXED, f"{user}.", Operation.READ), because)
+
+
+def _check_name(user: ServiceUser) -> None:
+    # A dot would put one user's groups below another's prefix: ducks.evil begins with "ducks.".
+    if is_reserved(user.name) or not SITE_NAME.fullmatch(user.name):
+        raise ConfigurationError(
+            f"{user.name!r} cannot be the name of a customer or user",
+            hint="use lower-case letters, digits and hyphens, beginning with a letter, and no name of a service",
+            name=user.name,
+        )

@@ -1,0 +1,222 @@
+"""What one customer can really do with its own password, at every site: all that it can read, and what is refused.
+
+Judged against the topology by its own small reading of it (``entitlement``), not by the compiler whose rules are
+being tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+
+from confluent_kafka.admin import ResourceType
+
+from acl import attempts
+from acl.attempts import Attempt
+from acl.expression import Subject, evaluate
+from acl.kafka import Client, NotAuthorised, WrongPassword
+from acl.needs import permission
+from acl.reader import Reader, Received, Start
+from fairlead.errors import UnknownNameError
+from fairlead.names import parse_log
+from topologies.directory import Directory
+from topologies.model import Customer, Topology
+from topologies.users import ADMIN
+
+OnRecord = Callable[[str, Received], None]
+FOREIGN_PER_STREAM = 2
+
+
+@dataclass(frozen=True, slots=True)
+class CustomerAccess:
+    """What a customer could and could not do.
+
+    Args:
+        read: Data records (no markers, no fillers) by topic; of a topic that is read at several sites, the smallest.
+        sites: The same by site and topic.
+        refused: What was tried beside, and refused.
+        wrongly_allowed: What was tried beside, and was possible; empty when access is right.
+    """
+
+    customer: str
+    read: dict[str, int]
+    refused: tuple[str, ...]
+    wrongly_allowed: tuple[str, ...]
+    sites: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def entitlement(topology: Topology, customer: str) -> tuple[str, ...]:
+    """What a customer may read: topic names, and prefixes that end with a dot (whole streams)."""
+    spec = _customer(topology, customer)
+    subject = Subject(customer, frozenset(spec.groups), frozenset(spec.roles))
+    feed = (f"feeds.{customer}",) if spec.feed_at else ()
+    streams = (
+        s for s in topology.streams if any(evaluate(permission(topology, s, p), subject) for p in ("consume", "copy"))
+    )
+    return (*feed, *(f"{stream}." for stream in streams))
+
+
+def sites_of(topology: Topology, customer: str) -> tuple[str, ...]:
+    """The sites where a customer's user exists, the site of its feed first."""
+    spec = _customer(topology, customer)
+    return tuple(dict.fromkeys(site for site in (spec.feed_at, *spec.reads_at) if site is not None))
+
+
+def probe_customer(
+    topology: Topology,
+    directory: Directory,
+    customer: str,
+    *,
+    entitled: Collection[str] | None = None,
+    on_record: OnRecord | None = None,
+) -> CustomerAccess:
+    """Read everything a customer can read, and try what it must not be able to do, at every site of the topology.
+
+    Args:
+        entitled: Topics it may read, and prefixes ending with a dot; by default ``entitlement`` of the topology.
+        on_record: Called for each data record read, with its site, from several threads.
+
+    Raises:
+        UnknownNameError: no such customer.
+        UnavailableError: a site does not answer; nothing can be said about access then.
+    """
+    may_read = tuple(entitled) if entitled is not None else entitlement(topology, customer)
+    home = sites_of(topology, customer)
+
+    def probe(site: str) -> _Findings:
+        findings = _Findings()
+        if site in home:
+            _probe_at(topology, directory, customer, site, may_read, on_record, findings)
+        else:
+            password = directory.kafka(home[0], customer).password if home else None
+            endpoint = directory.kafka(site, ADMIN)
+            findings.attempt(
+                site, (f"logging in as {customer}", partial(attempts.log_in, endpoint, customer, password))
+            )
+        return findings
+
+    with ThreadPoolExecutor(max_workers=8, thread_name_prefix="probe") as pool:
+        found = dict(zip(topology.sites, pool.map(probe, topology.sites), strict=True))
+    counts = {site: found[site].read for site in home}
+    read: dict[str, int] = {}
+    for of_site in counts.values():
+        for topic, count in of_site.items():
+            read[topic] = min(count, read.get(topic, count))
+    return CustomerAccess(
+        customer,
+        read,
+        refused=tuple(text for site in found for text in found[site].refused),
+        wrongly_allowed=tuple(text for site in found for text in found[site].allowed),
+        sites=counts,
+    )
+
+
+@dataclass(slots=True)
+class _Findings:
+    read: dict[str, int] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    allowed: list[str] = field(default_factory=list)
+
+    def attempt(self, site: str, attempt: Attempt) -> None:
+        text, run = attempt
+        try:
+            run()
+        except (NotAuthorised, WrongPassword):
+            self.refused.append(f"{site}: {text}")
+        else:
+            self.allowed.append(f"{site}: {text}")
+
+
+def _probe_at(
+    topology: Topology,
+    directory: Directory,
+    customer: str,
+    site: str,
+    may_read: tuple[str, ...],
+    on_record: OnRecord | None,
+    findings: _Findings,
+) -> None:
+    with Reader(directory.kafka(site, ADMIN), group=f"{ADMIN}.probe") as admin:
+        existing = admin.visible()
+    endpoint = directory.kafka(site, customer)
+    with Reader(endpoint, group=f"{customer}.probe") as reader:
+        visible = reader.visible()
+    foreign = [topic for topic in existing if not _matches(topic, may_read)]
+    hidden = [topic for topic in foreign if topic not in visible]
+    readable = [topic for topic in visible if topic not in foreign]
+    findings.read = dict.fromkeys(readable, 0)
+
+    def read(*topics: str) -> None:
+        with Reader(endpoint, group=f"{customer}.probe") as reader:
+            for record in reader.read(topics, start=Start.BEGINNING, follow=False):
+                if record is not None and record.is_data:
+                    findings.read[record.topic] = findings.read.get(record.topic, 0) + 1
+                    if on_record:
+                        on_record(site, record)
+
+    if readable:
+        with suppress(NotAuthorised):  # shown but not readable: what is missing shows in the counts
+            read(*readable)
+    if hidden:
+        findings.refused.append(f"{site}: listing {len(hidden)} topics of others")
+    findings.allowed += [f"{site}: listing {topic}" for topic in foreign if topic in visible]
+    for topic in (topic for topic in foreign if topic in visible):
+        findings.attempt(site, (f"reading {topic}", partial(read, topic)))
+    with Reader(endpoint, group=f"{customer}.probe") as reader:
+        for topic in _some_of_each_stream(hidden):
+            findings.attempt(site, (f"reading {topic}", partial(_read_first, reader, topic)))
+    own = [topic for topic in existing if _matches(topic, may_read)]
+    with Client(endpoint) as client:
+        for attempt in _forbidden(topology, client, customer, own, _some_of_each_stream(foreign)):
+            findings.attempt(site, attempt)
+
+
+def _forbidden(
+    topology: Topology, client: Client, customer: str, own: list[str], foreign: list[str]
+) -> Iterator[Attempt]:
+    feeds = [topic for topic in own if topic.startswith("feeds.")][:1] or own[:1]
+    for topic in [*feeds, *foreign]:
+        yield f"writing {topic}", partial(attempts.write, client, topic)
+    for topic in feeds:  # the client cannot even ask for topics that it is not shown
+        yield f"deleting records of {topic}", partial(attempts.delete_records, client, topic)
+    for topic in (f"feeds.{customer}-probe", *(f"{stream}.probe" for stream in topology.streams)):
+        yield f"creating {topic}", partial(attempts.create, client, topic)
+    strangers = [name for name in topology.customers if name != customer][:2]
+    for group in ("shore.probe", *(f"{name}.cli" for name in strangers)):
+        yield f"describing group {group}", partial(attempts.describe_group, client, group)
+        yield f"reading offsets of group {group}", partial(attempts.read_group_offsets, client, group)
+    for topic in feeds:
+        yield f"reading settings of {topic}", partial(attempts.read_settings, client, ResourceType.TOPIC, topic)
+    yield "reading settings of the broker", partial(attempts.read_settings, client, ResourceType.BROKER, "1")
+    yield "taking a transactional id", partial(attempts.begin_transaction, client, "shore.probe")
+    yield "managing the cluster", partial(attempts.manage_cluster, client)
+
+
+def _read_first(reader: Reader, topic: str) -> None:
+    next(reader.read((topic,), start=Start.BEGINNING, follow=True))
+
+
+def _some_of_each_stream(topics: list[str]) -> list[str]:
+    """A few of each stream: all logs of a stream are under the same rule. Every feed, because each has its own."""
+    taken: dict[str, list[str]] = {}
+    for topic in topics:
+        log = parse_log(topic)
+        stream = log.stream if log else topic
+        of_stream = taken.setdefault(stream, [])
+        if stream == "feeds" or len(of_stream) < FOREIGN_PER_STREAM:
+            of_stream.append(topic)
+    return [topic for of_stream in taken.values() for topic in of_stream]
+
+
+def _matches(topic: str, may_read: tuple[str, ...]) -> bool:
+    return any(topic.startswith(one) if one.endswith(".") else topic == one for one in may_read)
+
+
+def _customer(topology: Topology, name: str) -> Customer:
+    try:
+        return topology.customers[name]
+    except KeyError:
+        raise UnknownNameError("customer", name, topology.customers) from None

@@ -1,0 +1,129 @@
+"""Two sites of their own for the tests of access: rules of other tests on shared brokers would get in the way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from acl.apply import apply_topology
+from fairlead.admin import create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.local.sites import LocalSites, SiteSpec
+from topologies.directory import Directory
+from topologies.load import load
+from topologies.model import Topology
+from topologies.users import service_users
+
+PORT, SHIP, IMO = "port", "ship", "9074729"
+TOPOLOGY = f"""
+name: access
+sites:
+  {PORT}: {{kind: port, unlocode: JPTYO}}
+  {SHIP}: {{kind: ship, imo: "{IMO}"}}
+streams:
+  containers: {{insert_point: moves, owners: [BIGU]}}
+  red: {{insert_point: moves, owners: [REDU], permissions: {{consume: "u:red & !g:suspended"}}}}
+  reds: {{insert_point: moves, owners: [REEU]}}
+  metrics:
+    permissions: {{produce: "u:producer", topic: "u:producer", consume: "g:analysts", admin: "g:analysts"}}
+links:
+  - {{from: {SHIP}, to: {PORT}, both: true, streams: {{custody: all, alerts: all, events: all, ships: all}}}}
+  - {{from: {SHIP}, to: {PORT}, when: berthed, streams: {{containers: all, red: all, strays: all, metrics: all}}}}
+  - {{from: {PORT}, to: {SHIP}, when: berthed, streams: {{containers: aboard, red: aboard}}}}
+customers:
+  ducks: {{feed_at: {PORT}}}
+  other: {{feed_at: {PORT}}}
+  red: {{reads_at: [{PORT}]}}
+  toyshop: {{}}
+users:
+  producer: {{at: [{PORT}, {SHIP}]}}
+  analyst: {{groups: [analysts], at: [{PORT}]}}
+shore: {{at: {PORT}}}
+"""
+BOX, RED_BOX, REDS_BOX = "containers.BIGU1234567", "red.REDU1234567", "reds.REEU1234567"
+FIXED = tuple(f"{s}.{site}" for s in ("events", "alerts", "custody", "strays", "deadletters") for site in (PORT, SHIP))
+LOGS = (
+    *FIXED,
+    f"bookings.{PORT}",
+    f"ships.{IMO}.location",
+    "ships.9321483.location",
+    BOX,
+    RED_BOX,
+    REDS_BOX,
+    "feeds.ducks",
+    "feeds.other",
+    "feeds.ducks2",
+    f"metrics.{PORT}.cpu",
+    f"metrics.{SHIP}.cpu",
+    f"metrics.{PORT}x",
+)
+"""Logs that exist at both sites, near misses included."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The two sites, with rules applied and logs made."""
+
+    topology: Topology
+    file: Path
+    local: LocalSites
+    directory: Directory
+
+    def kafka(self, site: str, user: str = "admin") -> KafkaEndpoint:
+        return self.directory.kafka(site, user)
+
+    def passwords(self) -> list[str]:
+        """Every password of every user of both sites."""
+        return _strings(json.loads((self.local.folder / "secrets.json").read_text(encoding="utf-8")))
+
+
+def _strings(value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [text for inner in value.values() for text in _strings(inner)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.fixture(scope="session")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("access")
+    file = home / "access.yaml"
+    file.write_text(TOPOLOGY, encoding="utf-8")
+    topology = load(file)
+    local = LocalSites(home / topology.name)
+    local.up([SiteSpec(site, tuple(service_users(topology, site))) for site in topology.sites])
+    world = World(topology, file, local, Directory(topology, local))
+    for site in topology.sites:
+        create_logs(world.kafka(site), {topic: {} for topic in LOGS})
+    yield world
+    local.down(purge=True)
+
+
+@pytest.fixture
+def world(started: World) -> World:
+    """Both sites with exactly the topology's rules."""
+    apply_topology(started.topology, started.directory)
+    return started
+
+
+Append = Callable[..., None]
+
+
+@pytest.fixture
+def append(world: World) -> Append:
+    """``append("port", "feeds.ducks", b"…", fairlead=b"marker")``: one record, as the super user."""
+
+    def one(site: str, topic: str, value: bytes, **headers: bytes) -> None:
+        failed: list[object] = []
+        producer = Producer({**world.kafka(site).librdkafka(), "log_level": 0})
+        producer.produce(
+            topic, value, headers=list(headers.items()), on_delivery=lambda e, _: failed.append(e) if e else None
+        )
+        assert producer.flush(20) == 0
+        assert not failed
+
+    return one

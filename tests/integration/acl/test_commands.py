@@ -1,0 +1,216 @@
+"""``fairlead acl`` and ``fairlead feed`` as a person and a program use them; no password is ever printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from acl.binding import Binding
+from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
+from acl.rules import Operation, Pattern, Resource, Rule
+from fairlead.commands import acl as acl_command
+from fairlead.commands import feed as feed_command
+from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
+from tests.integration.acl.conftest import PORT, SHIP, Append, World
+
+pytestmark = pytest.mark.integration
+
+app = typer.Typer()
+app.add_typer(acl_command.app, name="acl")
+app.command()(feed_command.feed)
+
+READING: dict[str, Any] = {
+    "equipmentReference": "BIGU1234567",
+    "device": {"deviceId": "d-1", "bootId": 1, "sequence": 7, "deviceDateTime": "2026-03-01T10:20:30Z"},
+    "measurements": {"supplyTemperature": -18.25},
+    "setpoints": {"temperature": -18.0},
+    "geoLocation": {"latitude": 35.5, "longitude": 139.75},
+}
+WIDE = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run a command; afterwards every output of the test is searched for passwords."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
+    monkeypatch.setenv("COLUMNS", "200")
+    outputs: list[str] = []
+
+    def invoke(*arguments: str) -> Result:
+        result = CliRunner().invoke(app, [*arguments, "--topology", str(world.file)])
+        outputs.append(
+            f"{result.output}{result.exception!r}{result.exception}{getattr(result.exception, 'fields', '')}"
+        )
+        return result
+
+    yield invoke
+    secrets = world.passwords()
+    assert len(secrets) > 10
+    for text in outputs:
+        assert not [secret for secret in secrets if secret in text]
+
+
+def test_plan_apply_drift_and_again(world: World, run: Run) -> None:
+    clean = run("acl", "drift")
+    assert clean.exit_code == ExitCode.OK, clean.output
+    with Client(world.kafka(PORT)) as client:
+        KafkaRules(client).add([WIDE])
+    plan = run("acl", "plan", "--site", PORT)
+    assert plan.exit_code == ExitCode.OK
+    assert "- ducks may READ topic containers.*" in plan.output
+    assert "0 to add, 1 to remove" in plan.output
+    body = json.loads(run("acl", "plan", "--json").stdout)
+    assert body["sites"][0]["remove"][0]["name"] == "containers."
+    assert len(body["plan"]) == 16
+    drift = run("acl", "drift", "--json")
+    assert drift.exit_code == ExitCode.FAILED
+    assert json.loads(drift.stdout)["drift"] is True
+    assert "not from the topology: ducks may READ topic containers.*" in run("acl", "drift").output
+    applied = run("acl", "apply", "--json")
+    assert applied.exit_code == ExitCode.OK
+    assert [(r["site"], r["removed"], r["error"]) for r in json.loads(applied.stdout)] == [
+        (PORT, 1, None),
+        (SHIP, 0, None),
+    ]
+    assert run("acl", "drift").exit_code == ExitCode.OK
+    assert "done" in run("acl", "apply").output
+
+
+def test_explain(run: Run) -> None:
+    allowed = run("acl", "explain", "red", "red.REDU1234567", "read", "--site", PORT)
+    assert "red may READ red.REDU1234567 at port" in allowed.output
+    assert "u:red & !g:suspended" in allowed.output
+    assert "by rule red may READ topic red.*" in allowed.output
+    answers = json.loads(run("acl", "explain", "ducks", "containers.X", "--json").stdout)
+    assert {(a["site"], a["operation"], a["allowed"]) for a in answers} == {
+        (site, operation, False) for site in (PORT, SHIP) for operation in ("READ", "WRITE")
+    }
+    assert isinstance(run("acl", "explain", "ducks", "x", "REED").exception, UnknownNameError)
+
+
+def test_a_site_that_is_away_ends_with_unavailable(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    text = world.file.read_text(encoding="utf-8")
+    away = text.replace(
+        f'{SHIP}: {{kind: ship, imo: "9074729"}}',
+        f'{SHIP}: {{kind: ship, imo: "9074729", kafka: {{bootstrap: "127.0.0.1:1", security: SASL_PLAINTEXT}}}}',
+    )
+    assert away != text
+    file = tmp_path / "away.yaml"
+    file.write_text(away, encoding="utf-8")
+    monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN", "not-the-password-4711")
+    plan = CliRunner().invoke(app, ["acl", "plan", "--topology", str(file)])
+    assert plan.exit_code == ExitCode.UNAVAILABLE
+    assert "ship: skipped, site ship (127.0.0.1:1) does not answer" in plan.output
+    applied = CliRunner().invoke(app, ["acl", "apply", "--topology", str(file)])
+    assert isinstance(applied.exception, UnavailableError)
+    assert "port" in applied.output and "does not answer" in applied.output
+    assert "not-the-password-4711" not in plan.output + applied.output + str(applied.exception)
+
+
+def test_feed_shows_readings(run: Run, append: Append) -> None:
+    append(PORT, "feeds.ducks", b"m", fairlead=b"marker")
+    append(PORT, "feeds.ducks", json.dumps(READING).encode(), origin=b"containers.BIGU1234567@3")
+    shown = run("feed", "ducks", "--once")
+    assert shown.exit_code == ExitCode.OK, shown.output
+    line = next(line for line in shown.output.splitlines() if "BIGU1234567" in line)
+    assert "2026-03-01 10:20:30" in line and "-18.2" in line and "35.500 139.750" in line
+    lines = [json.loads(text) for text in run("feed", "ducks", "--once", "--json").stdout.splitlines()]
+    mine = [line for line in lines if line["value"] == READING]
+    assert mine[0]["origin"] == "containers.BIGU1234567@3"
+    assert mine[0]["topic"] == "feeds.ducks"
+    assert len(run("feed", "ducks", "--once", "--json", "--max", "1").stdout.splitlines()) == 1
+    assert run("feed", "ducks", "--once", "--json", "--from-end").stdout == ""
+
+
+def test_feed_remembers_only_with_a_group(run: Run, append: Append) -> None:
+    for number in range(3):
+        append(PORT, "feeds.other", json.dumps({"n": number}).encode())
+    first = run("feed", "other", "--once", "--json", "--group", "other.program").stdout.splitlines()
+    assert len(first) >= 3
+    assert run("feed", "other", "--once", "--json", "--group", "other.program").stdout == ""
+    assert run("feed", "other", "--once", "--json").stdout.splitlines() == first
+    again = run("feed", "other", "--once", "--json", "--group", "other.program", "--from-start")
+    assert again.stdout.splitlines() == first
+
+
+def test_feed_of_an_owner_without_a_feed_is_its_stream(run: Run, append: Append) -> None:
+    append(PORT, "red.REDU1234567", b"no json at all")
+    lines = [json.loads(text) for text in run("feed", "red", "--once", "--json").stdout.splitlines()]
+    assert {line["topic"] for line in lines} == {"red.REDU1234567"}
+    assert lines[-1]["value"] == "no json at all"
+    assert "no json at all" in run("feed", "red", "--once").output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (("duck",), UnknownNameError, "did you mean 'ducks'"),
+        (("ducks", "--at", "prt"), UnknownNameError, "did you mean 'port'"),
+        (("ducks", "--at", SHIP), UnknownNameError, "valid: port"),
+        (("toyshop",), ConfigurationError, "reads nowhere yet"),
+        (("ducks", "--group", "other.program"), ConfigurationError, "begin with 'ducks.'"),
+    ],
+)
+def test_feed_says_what_is_wrong(run: Run, arguments: tuple[str, ...], error: type[Exception], text: str) -> None:
+    result = run("feed", *arguments)
+    assert isinstance(result.exception, error)
+    assert text in str(result.exception)
+
+
+def test_feed_with_a_wrong_password(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_SECRET_PORT_DUCKS", "guessed-wrong-4711")
+    result = run("feed", "ducks", "--once")
+    assert isinstance(result.exception, WrongPassword)
+    assert "guessed-wrong-4711" not in result.output + str(result.exception)
+
+
+def test_feed_without_its_right(world: World, run: Run) -> None:
+    rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
+    with Client(world.kafka(PORT)) as client:
+        KafkaRules(client).remove([rule])
+    result = run("feed", "ducks", "--once")
+    assert isinstance(result.exception, NotAuthorised)
+    assert "fairlead acl explain" in str(result.exception)
+
+
+PROGRAM = """
+import typer
+from fairlead.commands import feed
+app = typer.Typer(pretty_exceptions_enable=False)
+app.command()(feed.feed)
+app()
+"""
+
+
+def test_feed_follows_until_interrupted(world: World, append: Append) -> None:
+    append(PORT, "feeds.ducks", b'{"n": 1}')
+    environment = {**os.environ, "FAIRLEAD_HOME": str(world.local.folder.parent)}
+    program = subprocess.Popen(  # noqa: S603 our own interpreter and text
+        [sys.executable, "-c", PROGRAM, "ducks", "--json", "--topology", str(world.file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert program.stdout is not None
+    before = program.stdout.readline()
+    assert json.loads(before)["topic"] == "feeds.ducks"
+    append(PORT, "feeds.ducks", b'{"late": true}')
+    while json.loads(program.stdout.readline())["value"] != {"late": True}:
+        pass
+    program.send_signal(signal.SIGINT)
+    _, problems = program.communicate(timeout=20)
+    assert program.returncode == ExitCode.INTERRUPTED
+    assert "Traceback" not in problems

@@ -1,0 +1,161 @@
+"""A customer's password gives its own and nothing else; and the probe that says so would notice if it were not so."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+import pytest
+from pydantic import SecretStr
+
+from acl.binding import Binding
+from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
+from acl.probe import probe_customer
+from acl.reader import Reader, Received, Start
+from acl.rules import Operation, Pattern, Resource, Rule
+from fairlead.errors import UnavailableError, UnknownNameError
+from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
+
+pytestmark = pytest.mark.integration
+
+
+def ends(world: World, topic: str, site: str = PORT) -> int:
+    """Data records of a topic."""
+    with Reader(world.kafka(site), group="admin.count") as reader:
+        records = reader.read([topic], start=Start.BEGINNING, follow=False)
+        return sum(1 for record in records if record is not None and record.is_data)
+
+
+def test_a_customer_reads_its_feed_and_everything_else_is_refused(world: World, append: Append) -> None:
+    append(PORT, "feeds.ducks", b"marker", fairlead=b"marker")
+    append(PORT, "feeds.ducks", b"filler", fairlead=b"filler")
+    append(PORT, "feeds.ducks", b"reading", origin=b"containers.BIGU1234567@3")
+    append(PORT, "feeds.other", b"secret")
+    append(PORT, BOX, b"secret")
+    seen: list[tuple[str, Received]] = []
+    access = probe_customer(world.topology, world.directory, "ducks", on_record=lambda s, r: seen.append((s, r)))
+    assert access.wrongly_allowed == ()
+    assert access.read == {"feeds.ducks": ends(world, "feeds.ducks")}
+    assert access.sites == {PORT: access.read}
+    assert {(site, record.topic) for site, record in seen} == {(PORT, "feeds.ducks")}
+    assert len(seen) == access.read["feeds.ducks"] > 0
+    assert all(record.value not in (b"secret", b"marker", b"filler") for _, record in seen)
+    for tried in (
+        f"{PORT}: reading feeds.other",
+        f"{PORT}: reading {BOX}",
+        f"{PORT}: writing feeds.ducks",
+        f"{PORT}: writing {BOX}",
+        f"{PORT}: deleting records of feeds.ducks",
+        f"{PORT}: creating containers.probe",
+        f"{PORT}: describing group shore.probe",
+        f"{PORT}: describing group other.cli",
+        f"{PORT}: reading offsets of group other.cli",
+        f"{PORT}: reading settings of the broker",
+        f"{PORT}: taking a transactional id",
+        f"{PORT}: managing the cluster",
+        f"{SHIP}: logging in as ducks",
+    ):
+        assert tried in access.refused
+
+
+def test_an_owner_of_boxes_reads_its_stream(world: World, append: Append) -> None:
+    append(PORT, RED_BOX, b"reading")
+    access = probe_customer(world.topology, world.directory, "red")
+    assert access.wrongly_allowed == ()
+    assert access.read == {RED_BOX: ends(world, RED_BOX)}
+    assert f"{PORT}: reading reds.REEU1234567" in access.refused
+
+
+def test_a_customer_without_a_user_gets_in_nowhere(world: World) -> None:
+    access = probe_customer(world.topology, world.directory, "toyshop")
+    assert access.read == {}
+    assert access.refused == (f"{PORT}: logging in as toyshop", f"{SHIP}: logging in as toyshop")
+    assert access.wrongly_allowed == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        (Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "feeds.", Operation.READ), "reading feeds.other"),
+        (Rule("ducks", Resource.TOPIC, Pattern.LITERAL, BOX, Operation.READ), f"reading {BOX}"),
+        (Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "feeds.", Operation.WRITE), "writing feeds.ducks"),
+        (
+            Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "feeds.", Operation.DELETE),
+            "deleting records of feeds.ducks",
+        ),
+        (Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "red.", Operation.CREATE), "creating red.probe"),
+        (Rule("ducks", Resource.GROUP, Pattern.PREFIXED, "other", Operation.DESCRIBE), "describing group other.cli"),
+        (Rule("ducks", Resource.TRANSACTIONAL_ID, Pattern.LITERAL, "shore.probe", Operation.WRITE), "transactional id"),
+        (Rule("ducks", Resource.CLUSTER, Pattern.LITERAL, "kafka-cluster", Operation.ALTER), "managing the cluster"),
+    ],
+    ids=str,
+)
+def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: Rule, found: str) -> None:
+    append(PORT, "feeds.ducks", b"reading")
+    before = ends(world, "feeds.ducks")
+    with Client(world.kafka(PORT)) as client:
+        KafkaRules(client).add([Binding.of(rule)])
+        access = probe_customer(world.topology, world.directory, "ducks")
+        KafkaRules(client).remove([Binding.of(rule)])
+    assert any(found in text for text in access.wrongly_allowed), access.wrongly_allowed
+    assert ends(world, "feeds.ducks") == before  # what was possible was not done
+
+
+def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) -> None:
+    append(PORT, "feeds.ducks", b"first")
+    rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
+    with Client(world.kafka(PORT)) as admin, Reader(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
+        records = reader.read(["feeds.ducks"], start=Start.BEGINNING, follow=True)
+        assert next(records) is not None
+        KafkaRules(admin).remove([rule])
+        deadline = time.monotonic() + 20
+        with pytest.raises(NotAuthorised):
+            while time.monotonic() < deadline:
+                next(records)
+
+
+def test_a_wrong_password_is_said_at_once_and_never_shown(world: World) -> None:
+    endpoint = dataclasses.replace(world.kafka(PORT, "ducks"), password=SecretStr("guessed-wrong-4711"))
+    for use in ("client", "reader"):
+        begun = time.monotonic()
+        with pytest.raises(WrongPassword) as caught:
+            if use == "client":
+                with Client(endpoint) as client:
+                    client.cluster_operations()
+            else:
+                with Reader(endpoint, group="ducks.cli") as reader:
+                    reader.visible()
+        assert time.monotonic() - begun < 8
+        text = f"{caught.value} {caught.value!r} {caught.value.fields} {endpoint!r}"
+        assert "refused the login of user 'ducks'" in text
+        assert "wrong password, or no such user" in text
+        assert "guessed-wrong-4711" not in text
+
+
+def test_one_users_password_is_not_anothers(world: World) -> None:
+    stolen = dataclasses.replace(world.kafka(PORT, "bridge"), password=world.kafka(PORT, "ducks").password)
+    with pytest.raises(WrongPassword), Client(stolen) as client:
+        client.cluster_operations()
+
+
+def test_rules_cannot_be_read_without_the_right_and_are_not_taken_for_none(world: World) -> None:
+    with (
+        Client(world.kafka(PORT, "ducks")) as client,
+        pytest.raises(NotAuthorised, match="may not read the access rules"),
+    ):
+        KafkaRules(client).read()
+
+
+def test_what_does_not_exist_and_what_is_not_allowed_look_alike(world: World) -> None:
+    with Reader(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
+        for topic in ("feeds.other", "feeds.never-made"):
+            with pytest.raises(NotAuthorised):
+                reader.partitions(topic)
+    with Reader(world.kafka(PORT, "red"), group="red.cli") as reader, pytest.raises(UnavailableError, match="yet"):
+        reader.partitions("red.REDU0000000")
+
+
+def test_unknown_customers_are_named(world: World) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        probe_customer(world.topology, world.directory, "duck")
+    assert "did you mean 'ducks'" in caught.value.hint

@@ -1,0 +1,253 @@
+"""Plans: what changes, in which order, what is left alone, and that telling and doing walk the same steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import acl.apply as applying
+from acl.apply import AccessIncomplete, OpenStore, apply_sites, check_complete, plan_topology
+from acl.binding import Binding
+from acl.compile import compile_site
+from acl.kafka import RuleStore
+from acl.plan import (
+    BATCH,
+    AddRules,
+    Confirm,
+    LeaveAlone,
+    Plan,
+    RemoveRules,
+    SitePlan,
+    diff,
+    managed_by,
+    site_steps,
+    steps,
+)
+from acl.rules import Operation, Pattern, Resource, Rule
+from acl.show import tell, tell_drift, together, totals
+from fairlead.errors import UnavailableError, UnknownNameError
+from topologies.load import load
+from topologies.model import KafkaAddress, Topology
+
+
+class MemoryStore:
+    """A cluster's rules in memory, with a log of what was done and trouble on request."""
+
+    def __init__(self, bindings: Iterable[Binding] = (), fail_after: int | None = None) -> None:
+        self.bindings = set(bindings)
+        self.done: list[str] = []
+        self.fail_after = fail_after
+        self.stale_reads = 0  # so many reads after a change still show what was before it
+        self._before: frozenset[Binding] | None = None
+
+    def read(self) -> frozenset[Binding]:
+        if self._before is not None and self.stale_reads > 0:
+            self.stale_reads -= 1
+            return self._before
+        return frozenset(self.bindings)
+
+    def add(self, bindings: Iterable[Binding]) -> None:
+        self._work("add")
+        self.bindings |= set(bindings)
+
+    def remove(self, bindings: Iterable[Binding]) -> None:
+        self._work("remove")
+        self.bindings -= set(bindings)
+
+    def _work(self, what: str) -> None:
+        if self.fail_after is not None and len(self.done) >= self.fail_after:
+            raise UnavailableError("the site is gone", hint="wait")
+        self._before = frozenset(self.bindings)
+        self.done.append(what)
+
+
+def opened(stores: dict[str, MemoryStore]) -> OpenStore:
+    @contextmanager
+    def open_store(site: str) -> Iterator[RuleStore]:
+        if site not in stores:
+            raise UnavailableError(f"{site} does not answer", hint="is it up?")
+        yield stores[site]
+
+    return open_store
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return load("minimal")
+
+
+def outside(topology: Topology, site: str) -> Topology:
+    """The same topology with a site whose cluster is somebody else's."""
+    spec = topology.sites[site].model_copy(update={"kafka": KafkaAddress(bootstrap="kafka.example:9093")})
+    return topology.model_copy(update={"sites": {**topology.sites, site: spec}})
+
+
+def rule(user: str, name: str = "feeds.x", operation: Operation = Operation.READ) -> Rule:
+    return Rule(user, Resource.TOPIC, Pattern.LITERAL, name, operation)
+
+
+bindings = st.builds(
+    Binding,
+    st.sampled_from(("User:ducks", "User:admin", "User:*", "User:stranger", "Group:x")),
+    st.sampled_from(("TOPIC", "GROUP", "CLUSTER")),
+    st.sampled_from(("LITERAL", "PREFIXED")),
+    st.sampled_from(("feeds.ducks", "other", "*")),
+    st.sampled_from(("READ", "ALL")),
+    st.sampled_from(("ALLOW", "DENY")),
+    st.sampled_from(("*", "10.0.0.1")),
+)
+
+
+@given(st.frozensets(bindings), st.booleans())
+def test_after_a_plan_exactly_the_managed_rules_are_right(actual: frozenset[Binding], ours: bool) -> None:
+    topology = load("minimal") if ours else outside(load("minimal"), "tokyo")
+    desired = {rule("ducks"), rule("bridge")}
+    managed = managed_by(topology, "tokyo")
+    plan = diff("tokyo", actual, desired, managed)
+    after = (actual | set(plan.add)) - set(plan.remove)
+    assert {b for b in after if managed(b)} >= {Binding.of(r) for r in desired}
+    assert after - set(plan.alone) == {Binding.of(r) for r in desired}
+    assert {b for b in actual if not managed(b)} == {b for b in after if not managed(b)}
+    assert diff("tokyo", after, desired, managed).is_empty
+    assert not any(b.principal == "User:admin" for b in plan.remove)
+
+
+def test_on_anothers_cluster_only_known_users_are_touched(topology: Topology) -> None:
+    managed = managed_by(outside(topology, "tokyo"), "tokyo")
+    for user in ("ducks", "bridge", "replicator", "replicator.gone-site", "shore"):
+        assert managed(Binding.of(rule(user)))
+    for user in ("payroll", "admin", "ducks2"):
+        assert not managed(Binding.of(rule(user)))
+    assert managed(Binding.of(rule("*", "containers.X")))
+    assert not managed(Binding.of(rule("*", "payroll.X")))
+    assert managed_by(topology, "tokyo")(Binding.of(rule("payroll")))
+
+
+def test_adds_come_before_removals_in_requests_of_bounded_size() -> None:
+    add = tuple(Binding.of(rule("a", f"feeds.{n}")) for n in range(BATCH + 1))
+    remove = tuple(Binding.of(rule("b", f"feeds.{n}")) for n in range(2 * BATCH))
+    alone = (Binding.of(rule("c")),)
+    made = site_steps(SitePlan("tokyo", add, remove, 0, alone))
+    assert [type(step) for step in made] == [AddRules, AddRules, RemoveRules, RemoveRules, Confirm, LeaveAlone]
+    assert [len(step.bindings) for step in made if isinstance(step, AddRules | RemoveRules)] == [BATCH, 1, BATCH, BATCH]
+    assert tuple(b for step in made if isinstance(step, AddRules) for b in step.bindings) == add
+
+
+def test_applying_twice_changes_nothing_the_second_time(topology: Topology) -> None:
+    stores = {site: MemoryStore() for site in topology.sites}
+    first = apply_sites(topology, opened(stores))
+    assert {r.site: r.added for r in first} == {s: len(compile_site(topology, s)) for s in topology.sites}
+    second = apply_sites(topology, opened(stores))
+    assert all((r.added, r.removed, r.error) == (0, 0, None) for r in second)
+    assert [r.kept for r in second] == [r.added for r in first]
+    assert all(store.done == ["add"] for store in stores.values())
+    assert plan_topology(topology, opened(stores)).is_empty
+
+
+def test_planning_changes_nothing(topology: Topology) -> None:
+    stores = {site: MemoryStore([Binding.of(rule("ducks", "containers.X"))]) for site in topology.sites}
+    plan = plan_topology(topology, opened(stores))
+    assert not plan.is_empty
+    assert all(not store.done and len(store.bindings) == 1 for store in stores.values())
+
+
+def test_what_others_did_is_undone(topology: Topology) -> None:
+    stores = {site: MemoryStore() for site in topology.sites}
+    apply_sites(topology, opened(stores))
+    store = stores["tokyo"]
+    lost = next(iter(store.bindings))
+    store.bindings.discard(lost)
+    odd = Binding("User:ducks", "TOPIC", "LITERAL", "feeds.ducks", "READ", "DENY", "10.0.0.1")
+    wide = Binding.of(rule("ducks", "containers.X"))
+    store.bindings |= {odd, wide}
+    plan = plan_topology(topology, opened(stores), ["tokyo"])
+    assert plan.sites[0].add == (lost,)
+    assert set(plan.sites[0].remove) == {odd, wide}
+    told = [text for text, _ in tell_drift(plan)]
+    assert any("missing" in text for text in told)
+    assert any("ducks may not READ topic feeds.ducks from 10.0.0.1" in text for text in told)
+    apply_sites(topology, opened(stores))
+    assert store.done[-2:] == ["add", "remove"]
+    assert plan_topology(topology, opened(stores)).is_empty
+
+
+def test_a_site_that_is_away_holds_up_no_other_and_is_finished_later(topology: Topology) -> None:
+    stores = {"tokyo": MemoryStore()}
+    told: list[tuple[str, str]] = []
+    results = {r.site: r for r in apply_sites(topology, opened(stores), None, lambda s, t: told.append((s, t)))}
+    assert results["tokyo"].error is None
+    assert isinstance(results["duck-star"].error, UnavailableError)
+    assert ("duck-star", "access rules: duck-star does not answer") in told
+    with pytest.raises(UnavailableError, match="does not answer"):
+        check_complete(results.values())
+    plan = plan_topology(topology, opened(stores))
+    assert [unread.site for unread in plan.unread] == ["duck-star"]
+    assert any("skipped, duck-star does not answer (is it up?)" in text for text, _ in tell(plan))
+    assert "1 sites could not be read" in totals(plan)
+    stores["duck-star"] = MemoryStore()
+    check_complete(apply_sites(topology, opened(stores)))
+    with pytest.raises(AccessIncomplete, match=r"tokyo .*duck-star"):
+        check_complete(apply_sites(topology, opened({})))
+
+
+def test_an_error_half_way_is_reported_and_the_next_time_does_the_rest(topology: Topology) -> None:
+    store = MemoryStore([Binding.of(rule("ducks", "containers.X"))], fail_after=1)
+    (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
+    assert isinstance(result.error, UnavailableError)
+    assert (result.added, result.removed) == (len(compile_site(topology, "tokyo")), 0)
+    store.fail_after = None
+    (again,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
+    assert (again.added, again.removed, again.error) == (0, 1, None)
+
+
+def test_unknown_sites_are_refused_before_anything_is_done(topology: Topology) -> None:
+    stores = {site: MemoryStore() for site in topology.sites}
+    with pytest.raises(UnknownNameError) as caught:
+        apply_sites(topology, opened(stores), ["tokio"])
+    assert "did you mean 'tokyo'" in caught.value.hint
+    assert not any(store.done for store in stores.values())
+
+
+def test_a_plan_is_told_as_it_is_done(topology: Topology) -> None:
+    plan = plan_topology(topology, opened({site: MemoryStore() for site in topology.sites}))
+    told = [text for text, style in tell(plan) if style == "add"]
+    assert told == [
+        f"  + {line}" for step in steps(plan) if isinstance(step, AddRules) for line in together(step.bindings)
+    ]
+    assert "  + ducks may READ topic feeds.ducks" in told
+    assert "  + ducks may READ group ducks.*" in told
+
+
+def test_the_identity_of_a_plan_changes_with_anything_in_it(topology: Topology) -> None:
+    one = SitePlan("tokyo", (Binding.of(rule("a")),), (), 0)
+    plans = [
+        Plan("t", (one,)),
+        Plan("u", (one,)),
+        Plan("t", ()),
+        Plan("t", (SitePlan("tokyo", (), one.add, 0),)),
+        Plan("t", (SitePlan("tokyo", one.add, (), 1),)),
+    ]
+    assert len({plan.identity for plan in plans}) == len(plans)
+    assert Plan("t", (one,)).identity == plans[0].identity
+    assert plans[0].to_builtins()["plan"] == plans[0].identity
+
+
+def test_applying_ends_when_the_cluster_shows_the_new_rules(topology: Topology) -> None:
+    store = MemoryStore()
+    store.stale_reads = 3
+    (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
+    assert result.error is None
+    assert store.stale_reads == 0
+
+
+def test_a_cluster_that_never_shows_them_is_reported(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(applying, "CONFIRM_TIMEOUT", 0.05)
+    store = MemoryStore()
+    store.stale_reads = 1_000_000
+    (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
+    assert isinstance(result.error, UnavailableError)
+    assert "does not show them" in result.error.what
