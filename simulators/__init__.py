@@ -1,5 +1,9 @@
 """Fleets, voyages, sensors, and links with weather: everything that in life would be steel, sea and cold air.
 
 In: a scenario and a seed. Out: MQTT messages at the site where each box is, in simulated time, and the truth to compare
-the logs with. May import every folder but ``fairlead.cli`` and ``fairlead.commands``.
+the logs with.
+
+From the inside out: ``reefer``, ``climate`` and ``routes`` are the physics; ``scenario`` and ``plan`` say what happens;
+``voyage`` unfolds it into ``steps`` without any I/O; ``player`` publishes the steps; ``truth`` says what must be found.
+May import every folder but ``fairlead.cli`` and ``fairlead.commands``.
 """

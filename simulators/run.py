@@ -13,6 +13,7 @@ from simulators.alertwatch import AlertWatch
 from simulators.clusters import Clusters
 from simulators.plan import Plan
 from simulators.player import Played, Player, Progress
+from simulators.report.collect import container_logs
 from simulators.truth import Truth
 from simulators.voyage import Voyage
 from simulators.waiting import Waiter
@@ -50,20 +51,24 @@ async def sail(
     speed: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     barrier_timeout: float = 60.0,
+    check: Callable[[], None] = lambda: None,
 ) -> Sailed:
     """Play the whole voyage and return when every message is in a log and every alert at every port.
 
+    Args:
+        check: Called while the voyage waits; raises when a worker it needs has ended.
+
     Raises:
-        ConfigurationError: the sites still have logs of these containers, from an earlier voyage.
+        ConfigurationError: the sites have logs of containers from before.
         BarrierTimeout: the system did not get where the voyage waited for it.
     """
     truth = Truth(voyage.plan)
     async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
-        await _refuse_second_voyage(voyage, topology, clusters)
+        await _refuse_second_voyage(topology, clusters)
         watch = AlertWatch(clusters, alert_sites(topology), ships(topology))
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
-        waiter = Waiter(topology, clusters, timeout=barrier_timeout)
+        waiter = Waiter(topology, clusters, timeout=barrier_timeout, check=check)
         player = Player(
             lambda site: directory.mqtt(site, "device"),
             waiter.wait,
@@ -99,14 +104,14 @@ async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None
             await watch.until({(site, loss.container) for site in sites for loss in truth.losses})
 
 
-async def _refuse_second_voyage(voyage: Voyage, topology: Topology, clusters: Clusters) -> None:
-    mine = {f"{topology.container_stream(box.number)}.{box.number}" for box in voyage.plan.boxes}
+async def _refuse_second_voyage(topology: Topology, clusters: Clusters) -> None:
+    """A report compares all logs with one voyage's truth, so there must be none of another."""
     for site in topology.sites:
-        there = sorted(mine & (await (await clusters.at(site)).topics()).keys())
+        there = await container_logs(await clusters.at(site), topology)
         if there:
             raise ConfigurationError(
-                f"{site} already has logs of this voyage's containers, for example {there[0]}",
-                hint="sail with another --seed, or forget the old data: fairlead down --purge",
+                f"{site} already has {len(there)} logs of containers, for example {there[0]}",
+                hint="a voyage begins on empty sites; to forget the old data: fairlead down --purge",
                 site=site,
                 logs=len(there),
             )

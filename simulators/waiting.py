@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from fairlead.custody import CustodyView
 from fairlead.errors import UnavailableError
@@ -33,14 +33,17 @@ class Waiter:
 
     Args:
         timeout: Seconds without any progress after which a barrier fails.
+        check: Called at every look; raises when something that the voyage needs has ended.
     """
 
-    def __init__(self, topology: Topology, clusters: Clusters, *, timeout: float = 60.0) -> None:
+    def __init__(
+        self, topology: Topology, clusters: Clusters, *, timeout: float = 60.0, check: Callable[[], None] = lambda: None
+    ) -> None:
         self._topology = topology
         self._clusters = clusters
         self._timeout = timeout
+        self._check = check
         self._entry = decoder(CustodyEntry)
-        self.seconds = 0.0  # wall time spent waiting
 
     async def wait(self, barrier: Barrier) -> None:
         """Return when the barrier's condition holds.
@@ -48,9 +51,10 @@ class Waiter:
         Raises:
             BarrierTimeout: nothing came nearer for ``timeout`` seconds; names what was awaited.
         """
-        began = best_at = time.monotonic()
+        best_at = time.monotonic()
         best: int | None = None
         while missing := await self._missing(barrier):
+            self._check()
             now = time.monotonic()
             if best is None or len(missing) < best:
                 best, best_at = len(missing), now
@@ -63,7 +67,6 @@ class Waiter:
                     missing=missing[:20],
                 )
             await asyncio.sleep(INTERVAL)
-        self.seconds += time.monotonic() - began
 
     async def _missing(self, barrier: Barrier) -> list[str]:
         match barrier.kind:

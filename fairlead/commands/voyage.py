@@ -119,7 +119,15 @@ def _sail(
     topology, directory, folder = context.topology, context.directory, context.folder
     with _phase(phases, "voyage"), _sailing(trip, quiet=quiet) as on_progress:
         sailed = asyncio.run(
-            sail(trip, topology, directory, speed=speed, on_progress=on_progress, barrier_timeout=patience)
+            sail(
+                trip,
+                topology,
+                directory,
+                speed=speed,
+                on_progress=on_progress,
+                barrier_timeout=patience,
+                check=Workers(folder).check,
+            )
         )
     with _telling(quiet=quiet) as tell:
         with _phase(phases, "last replication"):

@@ -1,0 +1,56 @@
+# Two commands matter: `make demo` and `make test`. Each does its own set-up and is quick the second time.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+BIN := .venv/bin
+READY := .venv/.ready
+TOPOLOGY ?= big-blue
+
+.PHONY: help demo test check format bench up down status lock clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, with its report in build/demo
+	tools/demo.sh
+
+test: check ## everything: make check, then all tests against real brokers
+	$(BIN)/pytest
+
+check: $(READY) ## style, types, and which folder imports which
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## repair style where that can be done by a program
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(READY) ## the figures; also as JSON in build/bench
+	for file in benchmarks/bench_*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
+
+up: $(READY) ## start the sites of TOPOLOGY (big-blue)
+	$(BIN)/fairlead up --topology $(TOPOLOGY)
+
+down: $(READY) ## stop the sites of TOPOLOGY, keep their data
+	$(BIN)/fairlead down --topology $(TOPOLOGY)
+
+status: $(READY) ## show the sites of TOPOLOGY
+	$(BIN)/fairlead status --topology $(TOPOLOGY)
+
+lock: $(READY) ## renew requirements.lock (with uv) and fairlead/jars/jars.lock
+	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev \
+	    --upgrade --output-file requirements.lock pyproject.toml
+	$(BIN)/python tools/lock_jars.py
+
+clean: ## forget what was built here, but neither .venv nor any topology's data
+	rm -rf build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache *.egg-info
+
+# Everything that the commands above need. The file is there only when all of it is.
+$(READY): requirements.lock pyproject.toml tools/bootstrap.sh
+	tools/bootstrap.sh
+	touch $@

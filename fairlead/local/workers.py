@@ -1,0 +1,118 @@
+"""Background workers of a topology: ``fairlead bridge`` and ``fairlead replicate`` as processes of their own.
+
+A worker is named by its command and site (``bridge.tokyo``), has its pid file and log in ``<state folder>/run``, and
+outlives the terminal. Starting one that runs is no error, nor is stopping one that does not.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.errors import UnavailableError
+from fairlead.local import processes
+from fairlead.local.files import tail
+
+_PREFIX = "worker."
+_NAME = re.compile(r"[a-z][a-z0-9.-]*")
+_PAUSE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker that was started and not stopped. ``pid`` is None when it ended by itself: its log says why."""
+
+    name: str
+    pid: int | None
+    log: Path
+
+    @property
+    def running(self) -> bool:
+        return self.pid is not None
+
+
+class Workers:
+    """The workers of one state folder. Making one touches nothing. ``module`` is run as ``python -m``."""
+
+    def __init__(self, folder: Path, *, module: str = "fairlead.cli") -> None:
+        self._run = folder / "run"
+        self._module = module
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        ready: Callable[[], bool] | None = None,
+        timeout: float = 60.0,
+    ) -> Worker:
+        """Start ``fairlead <arguments>`` in the background and wait until it is ready.
+
+        Args:
+            name: Command and, when it serves one site, the site: ``bridge.tokyo``.
+            ready: Whether it is (a status file appeared, say); without it a worker counts as ready once it runs.
+            timeout: Seconds until ``ready`` must be true.
+
+        Raises:
+            UnavailableError: it ended, or was not ready in time (then it is stopped); with the last lines of its log.
+        """
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot name a worker")
+        pid_file, log = self._pid_file(name), self._log(name)
+        process = processes.find(pid_file)
+        if process is None:
+            command = [sys.executable, "-m", self._module, *arguments]
+            self._run.mkdir(parents=True, exist_ok=True, mode=0o700)
+            process = processes.start(pid_file, command, cwd=self._run, log=log, marker=self._module)
+        end = time.monotonic() + timeout
+        while ready is not None and not ready():
+            if processes.find(pid_file) is None:
+                raise self._failed(name, "ended while starting")
+            if time.monotonic() > end:
+                self.stop([name])
+                raise self._failed(name, f"was not ready after {timeout:.0f} s and was stopped")
+            time.sleep(_PAUSE)
+        return Worker(name, process.pid, log)
+
+    def stop(self, names: Collection[str] | None = None, *, grace: float = 20.0) -> None:
+        """Stop workers: SIGTERM, ``grace`` seconds, SIGKILL. None means all."""
+        chosen = self.names() if names is None else names
+        processes.stop([self._pid_file(name) for name in chosen], grace=grace)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL one worker, for fault tests."""
+        processes.kill(self._pid_file(name))
+
+    def names(self) -> list[str]:
+        """Names of all workers that were started and not stopped."""
+        return sorted(file.name[len(_PREFIX) : -len(".pid")] for file in self._run.glob(f"{_PREFIX}*.pid"))
+
+    def of_site(self, site: str) -> list[str]:
+        """Names of the workers that serve this site alone."""
+        return [name for name in self.names() if name.partition(".")[2] == site]
+
+    def all(self) -> list[Worker]:
+        """How each worker is."""
+        found = ((name, processes.find(self._pid_file(name))) for name in self.names())
+        return [Worker(name, process.pid if process else None, self._log(name)) for name, process in found]
+
+    def check(self) -> None:
+        """Raise ``UnavailableError`` with the last lines of its log when a worker has ended without being stopped."""
+        for worker in self.all():
+            if not worker.running:
+                raise self._failed(worker.name, "has ended")
+
+    def _failed(self, name: str, how: str) -> UnavailableError:
+        log = self._log(name)
+        words = tail(log, 5) or "it wrote nothing"
+        return UnavailableError(f"fairlead {name} {how}: {words}", hint=f"its log is {log}", worker=name, log=str(log))
+
+    def _pid_file(self, name: str) -> Path:
+        return self._run / f"{_PREFIX}{name}.pid"
+
+    def _log(self, name: str) -> Path:
+        return self._run / f"{name}.log"

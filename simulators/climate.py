@@ -1,0 +1,73 @@
+"""Air, sun and sea where a ship or a yard is: plausible, seasonal, and smooth in time. Pure functions.
+
+The formulas are fits by eye to what is common knowledge about the seas, not a climatology; they exist so that a box on
+deck in the tropics at noon is hot, one in a Japanese yard in January is cold, and a storm shows in the ship's log.
+Temperatures in degrees Celsius, wind in m/s, waves in metres, pressure in hPa.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import NamedTuple
+
+from simulators.routes import Point
+
+
+class Storm(NamedTuple):
+    """Bad weather around one moment: a bell curve of ``hours`` half width, adding ``wind`` m/s at its height."""
+
+    peak: dt.datetime
+    wind: float
+    hours: float
+
+
+def solar_hour(place: Point, time: dt.datetime) -> float:
+    """Local solar time in hours [0, 24)."""
+    return (time.hour + time.minute / 60 + time.second / 3600 + place.longitude / 15) % 24
+
+
+def air_temperature(place: Point, time: dt.datetime, *, ashore: bool) -> float:
+    """Air near the ground. Over land the day swings more than over water."""
+    latitude = place.latitude
+    mean = 27.5 - 0.0085 * latitude * latitude
+    warmest = 205 if latitude >= 0 else 22  # day of the year; the sea lags the sun by a month
+    season = 0.22 * abs(latitude) * math.cos(2 * math.pi * (time.timetuple().tm_yday - warmest) / 365.25)
+    swing = (4.5 if ashore else 1.2) * math.cos(2 * math.pi * (solar_hour(place, time) - 14.5) / 24)
+    return mean + season + swing
+
+
+def sea_temperature(place: Point, time: dt.datetime) -> float:
+    """Surface water: the air's mean over some weeks, never below freezing sea water."""
+    noon = time.replace(hour=12, minute=0, second=0, microsecond=0) - dt.timedelta(days=20)
+    return max(-1.8, air_temperature(place, noon, ashore=False) + 0.3)
+
+
+def solar_gain(place: Point, time: dt.datetime) -> float:
+    """Kelvin by which the sun heats the skin of a box on deck above the air, 0 at night."""
+    declination = math.radians(-23.44) * math.cos(2 * math.pi * (time.timetuple().tm_yday + 10) / 365.25)
+    latitude = math.radians(place.latitude)
+    angle = 2 * math.pi * (solar_hour(place, time) - 12) / 24
+    elevation = math.sin(latitude) * math.sin(declination) + math.cos(latitude) * math.cos(declination) * math.cos(
+        angle
+    )
+    return 9.0 * max(0.0, elevation)
+
+
+def wind_speed(place: Point, time: dt.datetime, storms: tuple[Storm, ...] = ()) -> float:
+    """Trades and westerlies with slow beats of a few days, and the given storms on top."""
+    days = time.timestamp() / 86400
+    belt = 5.5 + 3.0 * abs(math.sin(math.radians(2 * place.latitude)))
+    beats = 1.6 * math.sin(2 * math.pi * days / 4.7) + 0.9 * math.sin(2 * math.pi * days / 1.3)
+    stormy = sum(s.wind * math.exp(-(((time - s.peak) / dt.timedelta(hours=s.hours)) ** 2)) for s in storms)
+    return max(0.3, belt + beats + stormy)
+
+
+def wave_height(wind: float) -> float:
+    """Significant height of a fully developed wind sea, 0.21 U²/g, and a little swell."""
+    return 0.6 + 0.21 * wind * wind / 9.81
+
+
+def air_pressure(wind: float) -> float:
+    """Falls with the wind; a fresh gale of 20 m/s stands near 990 hPa."""
+    return 1019.0 - 0.075 * wind * wind

@@ -1,0 +1,297 @@
+"""The plan of a voyage: every box with its journey, fixed before anything is published. Pure, and a function of
+(scenario, topology, seed) alone.
+
+A box's moves follow design section 7: GTIN at the port opens its log; LOAD is said by the port and DISC by the ship,
+each the holder that gives the box away; GTOT at the port ends it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
+
+from fairlead.errors import ConfigurationError
+from fairlead.records.event import EquipmentEventType
+from simulators import containers
+from simulators.commodities import commodity
+from simulators.reefer import PowerChange, Unit
+from simulators.scenario import AnyFault, Lot, Overboard, PowerLoss, Scenario, check
+from simulators.timetable import CallTimes, Timetable, timetable
+from topologies.model import Topology
+
+MINUTE = dt.timedelta(minutes=1)
+HOUR = dt.timedelta(hours=1)
+CRANE_CYCLE = 4 * MINUTE  # per box and ship, when there is time; faster when there are more boxes
+SPREAD = 2 * MINUTE  # devices report within this time after the full interval
+BOOKED_BEFORE = HOUR  # bookings are confirmed this long before the first box of a call is loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One event of a box. ``site`` says it and holds the box until then; ``to`` holds it from then on."""
+
+    time: dt.datetime
+    code: EquipmentEventType
+    site: str
+    to: str | None
+    unlocode: str
+    imo: str | None = None
+    voyage: str | None = None
+
+
+@dataclass(slots=True)
+class Box:
+    """One container and its journey. Only the planner changes it."""
+
+    index: int
+    number: str
+    log: str
+    lot_name: str
+    lot: Lot
+    device_id: str
+    unit: Unit
+    phase: dt.timedelta  # after each full interval, when it reports
+    booking_reference: str | None
+    destination: str  # UN/LOCODE where it is meant to go
+    moves: list[Move] = field(default_factory=list)
+    released: dt.datetime | None = None
+    falls: dt.datetime | None = None
+    outages: list[tuple[dt.datetime, dt.datetime]] = field(default_factory=list)  # the plug is out at sea
+    failures: list[tuple[dt.datetime, dt.datetime]] = field(default_factory=list)  # the machinery does not cool
+
+    @property
+    def first_load(self) -> Move:
+        return next(move for move in self.moves if move.code == "LOAD")
+
+    def entitled(self, time: dt.datetime) -> str | None:
+        """The customer whose booking covers this device time: from the first LOAD (inclusive) to the release."""
+        covered = self.first_load.time <= time and (self.released is None or time < self.released)
+        return self.lot.customer if covered else None
+
+    def holder(self, time: dt.datetime) -> str | None:
+        """The site that holds the box, None before its gate-in and after its gate-out."""
+        held = None
+        for move in self.moves:
+            if move.time > time:
+                break
+            held = move.to
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a call does: which boxes leave the ship and which come aboard, in order of time."""
+
+    ship: str
+    call: CallTimes
+    discharged: tuple[Box, ...]
+    loaded: tuple[Box, ...]
+
+    def __contains__(self, move: Move) -> bool:
+        """Whether a move is part of this call's work."""
+        place = {move.site, move.to} == {self.ship, self.call.port}
+        return place and self.call.arrives <= move.time <= self.call.departs
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that will happen. ``boxes[i].index`` is i."""
+
+    scenario: Scenario
+    topology: Topology
+    seed: int
+    timetables: dict[str, Timetable]
+    boxes: tuple[Box, ...]
+    works: tuple[Work, ...]
+    ends: dt.datetime
+
+    @property
+    def starts(self) -> dt.datetime:
+        return self.scenario.start
+
+    def power_changes(self) -> Iterator[PowerChange]:
+        """Every change at every plug: a box is without power while it is handled, and through its faults."""
+        for box in self.boxes:
+            yield from _power_changes(box)
+
+    def chart_box(self) -> Box:
+        """The box whose temperatures a report draws: a customer's, the longest under way, not one that falls."""
+
+        def rank(box: Box) -> tuple[bool, bool, dt.timedelta, int]:
+            return box.lot.customer is not None, box.falls is None, box.moves[-1].time - box.moves[0].time, -box.index
+
+        return max(self.boxes, key=rank)
+
+
+def make_plan(scenario: Scenario, topology: Topology, seed: int) -> Plan:
+    """Plan a scenario on a topology.
+
+    Raises:
+        ConfigurationError: the scenario does not fit the topology or its own timetable.
+    """
+    check(scenario, topology)
+    rng = random.Random(f"{scenario.name}/{seed}")  # noqa: S311 - a simulation, not a secret
+    tables = {name: timetable(name, ship, topology, scenario.start) for name, ship in sorted(scenario.ships.items())}
+    boxes = _boxes(scenario, topology, rng)
+    works = _works(scenario, tables, boxes, rng)
+    for fault in scenario.faults:
+        _apply_fault(fault, tables[fault.ship], boxes, rng)
+    moves = [move.time for box in boxes for move in box.moves]
+    calls = [call.works_until if call.last else call.departs for table in tables.values() for call in table.calls]
+    ends = max(*moves, *calls) + scenario.reading_interval
+    return Plan(scenario, topology, seed, tables, tuple(boxes), works, ends)
+
+
+def _boxes(scenario: Scenario, topology: Topology, rng: random.Random) -> list[Box]:
+    wanted: dict[str, int] = {}
+    for lot in scenario.cargo.values():
+        wanted[lot.owner] = wanted.get(lot.owner, 0) + lot.containers
+    numbers = {owner: iter(containers.numbers(owner, count, rng)) for owner, count in sorted(wanted.items())}
+    spread = min(SPREAD, scenario.reading_interval / 4)
+    boxes: list[Box] = []
+    for name, lot in scenario.cargo.items():
+        goods = commodity(lot.commodity)
+        stream = topology.container_stream(lot.owner + "0")
+        destination = str(topology.sites[lot.route[-1]].unlocode)
+        reference = f"BKG{rng.randrange(10**7):07d}" if lot.customer else None
+        for _ in range(lot.containers):
+            number = next(numbers[lot.owner])
+            unit = Unit(
+                goods,
+                goods.setpoint if lot.setpoint is None else lot.setpoint,
+                leak=rng.uniform(39, 50),
+                strength=rng.uniform(0.85, 1.05),
+                on_deck=rng.random() < 0.6,
+                first_defrost_hours=rng.uniform(0.2, goods.defrost_hours or 1.0),
+            )
+            phase = dt.timedelta(milliseconds=rng.randrange(int(spread / dt.timedelta(milliseconds=1))))
+            device = f"rmm-{rng.randrange(16**8):08x}"
+            log = f"{stream}.{number}"
+            boxes.append(Box(len(boxes), number, log, name, lot, device, unit, phase, reference, destination))
+    return boxes
+
+
+def _works(scenario: Scenario, tables: dict[str, Timetable], boxes: list[Box], rng: random.Random) -> tuple[Work, ...]:
+    """Give every box its moves, and every call its work."""
+    loads: dict[tuple[str, int], list[Box]] = {}
+    discharges: dict[tuple[str, int], list[Box]] = {}
+    for _, lot_boxes in groupby(boxes, attrgetter("lot_name")):
+        members = list(lot_boxes)
+        for ship, load, discharge in _connections(members[0], tables):
+            loads.setdefault((ship, load), []).extend(members)
+            discharges.setdefault((ship, discharge), []).extend(members)
+    works: list[Work] = []
+    calls = [(call, table) for table in tables.values() for call in table.calls]
+    for call, table in sorted(calls, key=lambda item: (item[0].turns, item[1].ship)):
+        key = (table.ship, call.number)
+        off, on = discharges.get(key, []), loads.get(key, [])
+        rng.shuffle(off)
+        rng.shuffle(on)
+        for box, time in zip(off, _crane(call.works_from, call.turns, len(off)), strict=True):
+            box.moves.append(_ship_move(box, "DISC", time, table, call))
+        for box, time in zip(on, _crane(call.turns + 2 * MINUTE, call.works_until, len(on)), strict=True):
+            if not box.moves:
+                gate_in = max(time - box.lot.gate_in * rng.uniform(0.3, 1.0), scenario.start + rng.random() * HOUR)
+                gate_in = min(gate_in, time - HOUR).replace(microsecond=0)
+                box.moves.append(Move(gate_in, "GTIN", call.port, call.port, call.unlocode))
+            box.moves.append(_ship_move(box, "LOAD", time, table, call))
+        for box in off:
+            if sum(move.code == "DISC" for move in box.moves) == len(box.lot.legs):
+                _farewell(box, call, rng)
+        works.append(Work(table.ship, call, tuple(off), tuple(on)))
+    return tuple(works)
+
+
+def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int]]:
+    """(ship, number of the loading call, number of the discharging call) for each leg, each after the one before."""
+    ready: dt.datetime | None = None
+    for origin, ship, destination in box.lot.legs:
+        calls = tables[ship].calls
+        load = next((c for c in calls if c.port == origin and (ready is None or c.turns > ready)), None)
+        later = calls[load.number + 1 :] if load else ()
+        discharge = next((c for c in later if c.port == destination), None)
+        if load is None or discharge is None:
+            raise ConfigurationError(
+                f"lot {box.lot_name} misses its connection: no call of {ship} at {origin} after the box is there, "
+                f"with a later one at {destination}",
+                hint="change the lot's route, or the ships' first_arrival and stay",
+            )
+        ready = discharge.turns + HOUR
+        yield ship, load.number, discharge.number
+
+
+def _crane(start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
+    """``count`` moments after ``start`` and before ``end``, to the millisecond."""
+    cycle = min(CRANE_CYCLE, (end - start) / (count + 1))
+    times = [start + cycle * (k + 1) for k in range(count)]
+    return [time.replace(microsecond=time.microsecond // 1000 * 1000) for time in times]
+
+
+def _ship_move(box: Box, code: EquipmentEventType, time: dt.datetime, table: Timetable, call: CallTimes) -> Move:
+    site, to = (call.port, table.ship) if code == "LOAD" else (table.ship, call.port)
+    return Move(time, code, site, to, call.unlocode, table.imo, f"{call.number + 1:03d}")
+
+
+def _farewell(box: Box, call: CallTimes, rng: random.Random) -> None:
+    """Release and gate-out, counted from the end of the discharge and never before the port has taken the box."""
+    if box.lot.customer and box.lot.released_after:
+        box.released = call.turns + box.lot.released_after
+    if box.lot.afterwards == "leave":
+        leaves = call.turns + max(box.lot.gate_out_after * rng.uniform(0.85, 1.15), 2 * HOUR)
+        if box.released:
+            leaves = max(leaves, box.released + HOUR * rng.uniform(0.5, 2.0))
+        leaves = leaves.replace(microsecond=0)
+        box.moves.append(Move(leaves, "GTOT", call.port, None, call.unlocode))
+        if box.lot.customer and box.released is None:
+            box.released = leaves
+
+
+def _apply_fault(fault: AnyFault, table: Timetable, boxes: list[Box], rng: random.Random) -> None:
+    arrival = next(call for call in table.calls[1:] if call.port == fault.before)
+    departure = table.calls[arrival.number - 1].departs
+    time = arrival.arrives - fault.by
+    aboard = [b for b in boxes if b.lot_name == fault.lot and b.falls is None and b.holder(time) == table.ship]
+    # Two faults for one box would hide each other; those without one yet come first.
+    aboard.sort(key=lambda box: bool(box.outages or box.failures))
+    if time < departure or len(aboard) < fault.containers:
+        raise ConfigurationError(
+            f"fault {fault.kind} cannot happen: {len(aboard)} boxes of lot {fault.lot} are aboard {table.ship} "
+            f"{fault.by} before {fault.before}, {fault.containers} are wanted",
+            hint=f"choose 'by' below {arrival.arrives - departure}, and a lot that is aboard then",
+        )
+    for nth, box in enumerate(aboard[: fault.containers]):
+        if isinstance(fault, Overboard):
+            # The stack goes one box after the other. The boxes stand on deck, where the sea can take them.
+            box.falls = (time + dt.timedelta(seconds=11 * nth + rng.randrange(5))).replace(microsecond=0)
+            box.unit = replace(box.unit, on_deck=True)
+            box.moves = [move for move in box.moves if move.time < box.falls]
+            box.released = None
+        elif isinstance(fault, PowerLoss):
+            box.outages.append((time, min(time + fault.lasts, arrival.arrives)))
+        else:
+            lasts = fault.lasts or box.moves[-1].time - time
+            box.failures.append((time, time + lasts))
+
+
+def _power_changes(box: Box) -> Iterator[PowerChange]:
+    """Fold handling, outages and failures of one box into its changes of power."""
+    spans: list[tuple[dt.datetime, dt.datetime]] = list(box.outages)
+    for move in box.moves:
+        before, after = {  # minutes without a plug around each move
+            "GTIN": (0, 40),  # from the lorry's generator to the yard's rack
+            "LOAD": (20, 12),
+            "DISC": (15, 30),
+            "GTOT": (20, 0),
+        }[move.code]
+        spans.append((move.time - before * MINUTE, move.time + after * MINUTE))
+    if box.falls:
+        spans.append((box.falls, dt.datetime.max.replace(tzinfo=dt.UTC)))
+    edges = sorted({time for span in (*spans, *box.failures) for time in span})
+    for time in edges:
+        plugged = not any(start <= time < end for start, end in spans)
+        works = not any(start <= time < end for start, end in box.failures)
+        yield PowerChange(time, box.index, plugged, works)

@@ -1,0 +1,181 @@
+"""Sea routes between ports, and where a ship on one is at a given time.
+
+Routes come from searoute (its sea-lane network and port table are in the package: no network access). They are good
+for pictures and for plausible passage times, "not for routing purposes", as searoute itself says. Distances are
+nautical miles, speeds knots, angles degrees, longitudes in [-180, 180).
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+import math
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from fairlead.errors import ConfigurationError, UnknownNameError
+
+EARTH_RADIUS_NM = 3440.065
+APPROACH_NM = 15.0  # harbour, pilotage and channel at either end of a passage
+APPROACH_KNOTS = 8.0
+
+
+class Point(NamedTuple):
+    """WGS 84 degrees."""
+
+    latitude: float
+    longitude: float
+
+
+class Fix(NamedTuple):
+    """Where a ship is and how it moves: knots over ground, course in degrees [0, 360)."""
+
+    point: Point
+    speed: float
+    course: float
+
+
+def distance(a: Point, b: Point) -> float:
+    """Great-circle distance in nautical miles (haversine, so that it is exact for short ones too)."""
+    phi_a, phi_b = math.radians(a.latitude), math.radians(b.latitude)
+    half_phi, half_lambda = (phi_b - phi_a) / 2, math.radians(b.longitude - a.longitude) / 2
+    h = math.sin(half_phi) ** 2 + math.cos(phi_a) * math.cos(phi_b) * math.sin(half_lambda) ** 2
+    return 2 * EARTH_RADIUS_NM * math.asin(min(1.0, math.sqrt(h)))
+
+
+def bearing(a: Point, b: Point) -> float:
+    """Initial course of the great circle from ``a`` to ``b``."""
+    phi_a, phi_b, delta = math.radians(a.latitude), math.radians(b.latitude), math.radians(b.longitude - a.longitude)
+    east = math.sin(delta) * math.cos(phi_b)
+    north = math.cos(phi_a) * math.sin(phi_b) - math.sin(phi_a) * math.cos(phi_b) * math.cos(delta)
+    return math.degrees(math.atan2(east, north)) % 360.0
+
+
+def destination(start: Point, course: float, nautical_miles: float) -> Point:
+    """Where one gets from ``start`` on a great circle."""
+    angle, theta, phi = nautical_miles / EARTH_RADIUS_NM, math.radians(course), math.radians(start.latitude)
+    sin_phi = math.sin(phi) * math.cos(angle) + math.cos(phi) * math.sin(angle) * math.cos(theta)
+    delta = math.atan2(math.sin(theta) * math.sin(angle) * math.cos(phi), math.cos(angle) - math.sin(phi) * sin_phi)
+    latitude = math.degrees(math.asin(max(-1.0, min(1.0, sin_phi))))
+    return Point(latitude, normal_longitude(start.longitude + math.degrees(delta)))
+
+
+def normal_longitude(degrees: float) -> float:
+    """The same meridian in [-180, 180)."""
+    return (degrees + 180.0) % 360.0 - 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A polyline over the sea. ``along[i]`` is the distance from the start to ``points[i]``."""
+
+    origin: str
+    destination: str
+    points: tuple[Point, ...]
+    along: tuple[float, ...]
+
+    @property
+    def length(self) -> float:
+        return self.along[-1]
+
+    def at(self, nautical_miles: float) -> tuple[Point, float]:
+        """Point and course at a distance from the start; the ends hold beyond the ends."""
+        gone = min(max(nautical_miles, 0.0), self.length)
+        leg = min(max(bisect.bisect_right(self.along, gone) - 1, 0), len(self.points) - 2)
+        a, b = self.points[leg], self.points[leg + 1]
+        course = bearing(a, b)
+        return destination(a, course, gone - self.along[leg]), course
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One ship on one route: slow through the approaches at both ends, at service speed between them."""
+
+    route: Route
+    departs: dt.datetime
+    service_speed: float
+
+    @property
+    def approach(self) -> float:
+        """Length of each approach, less on a passage too short for two."""
+        return min(APPROACH_NM, self.route.length / 4)
+
+    @property
+    def approach_speed(self) -> float:
+        return min(APPROACH_KNOTS, self.service_speed)
+
+    @property
+    def duration(self) -> dt.timedelta:
+        slow, fast = 2 * self.approach, self.route.length - 2 * self.approach
+        return dt.timedelta(hours=slow / self.approach_speed + fast / self.service_speed)
+
+    @property
+    def arrives(self) -> dt.datetime:
+        return self.departs + self.duration
+
+    def at(self, time: dt.datetime) -> Fix:
+        """Where the ship is at ``time``; in port, at speed 0, before the departure and after the arrival."""
+        hours = (time - self.departs) / dt.timedelta(hours=1)
+        total = self.duration / dt.timedelta(hours=1)
+        slow_hours = self.approach / self.approach_speed
+        if hours < 0 or hours >= total:
+            point, course = self.route.at(0.0 if hours < 0 else self.route.length)
+            return Fix(point, 0.0, course)
+        if hours < slow_hours:
+            gone, speed = hours * self.approach_speed, self.approach_speed
+        elif hours > total - slow_hours:
+            gone, speed = self.route.length - (total - hours) * self.approach_speed, self.approach_speed
+        else:
+            gone, speed = self.approach + (hours - slow_hours) * self.service_speed, self.service_speed
+        point, course = self.route.at(gone)
+        return Fix(point, speed, course)
+
+
+@cache
+def _ports() -> dict[str, Point]:
+    from searoute.searoute import setup_P  # 0.2 s: only when a route is wanted
+
+    return {data["port"]: Point(data["y"], data["x"]) for _, data in setup_P().nodes(data=True) if data.get("port")}
+
+
+def port(unlocode: str) -> Point:
+    """Where a port is, by its UN/LOCODE (``JPTYO``).
+
+    Raises:
+        UnknownNameError: searoute's table of 3,962 ports does not have it.
+    """
+    ports = _ports()
+    if unlocode not in ports:
+        raise UnknownNameError("port", unlocode, (code for code in ports if code[:2] == unlocode[:2]))
+    return ports[unlocode]
+
+
+@cache
+def route(origin: str, destination_: str) -> Route:
+    """The shortest sea route between two ports by UN/LOCODE, from berth to berth.
+
+    Raises:
+        UnknownNameError: a port that searoute does not know.
+        ConfigurationError: the two are the same, or no sea route joins them.
+    """
+    from searoute import searoute
+
+    start, end = port(origin), port(destination_)
+    if start == end:
+        raise ConfigurationError(
+            f"no route from {origin} to itself", hint="two calls of a ship one after the other need different ports"
+        )
+    found = searoute((start.longitude, start.latitude), (end.longitude, end.latitude), units="naut")
+    lanes = [Point(latitude, normal_longitude(longitude)) for longitude, latitude in found.geometry.coordinates]
+    if not lanes:
+        raise ConfigurationError(f"no sea route joins {origin} and {destination_}", hint="choose seaports")
+    points = [start]
+    for point in (*lanes, end):
+        if distance(points[-1], point) > 1e-6:  # searoute repeats points, at the date line for one
+            points.append(point)
+    along = [0.0]
+    for a, b in pairwise(points):
+        along.append(along[-1] + distance(a, b))
+    return Route(origin, destination_, tuple(points), tuple(along))

@@ -1,0 +1,1 @@
+"""Scenarios that ship with Fairlead, as YAML; ``simulators.scenario_file.load`` finds them by name."""

@@ -1,0 +1,122 @@
+"""What a voyage consists of, in order of simulated time: messages to publish, moments to wait, links to switch."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What a message is. A repeat has the bytes and the identity of an earlier reading; bad ones are unusable."""
+
+    READING = "reading"
+    REPEAT = "repeat"
+    EVENT = "event"
+    BOOKING = "booking"
+    POSITION = "position"
+    ENVIRONMENT = "environment"
+    BAD = "bad"
+
+
+class ReadingId(NamedTuple):
+    """What names a reading for ever: the box, and the three of ``fairlead.records.reading.Device``."""
+
+    container: str
+    device_id: str
+    boot_id: int
+    sequence: int
+
+
+class Probes(NamedTuple):
+    """The numbers of a reading that reports draw: degrees Celsius, and whether the unit ran."""
+
+    supply: float | None
+    return_: float | None
+    ambient: float | None
+    setpoint: float
+    powered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """One MQTT message at one site.
+
+    Args:
+        sim_time: When it happens; for a reading, the device's time as well.
+        site: Whose broker gets it.
+        topic: MQTT topic.
+        payload: The bytes as published.
+        kind: What it is.
+        key: Container number, IMO number or event id; "" for a bad message.
+        log: The Kafka log in which it must be found (once), or None for a bad message.
+        reading: Identity, of readings and repeats.
+        customer: Who is entitled to the reading by a booking, or None.
+        detail: The event's type code, the booking's status, or the reason code that a bad message must get.
+        probes: Of readings.
+        place: Latitude and longitude, of positions and of readings that know theirs.
+        decides: True for the reading whose evidence must raise an overboard alert.
+        moves_log: The container's log that an equipment event moves: the bridge appends one marker to it.
+    """
+
+    sim_time: dt.datetime
+    site: str
+    topic: str
+    payload: bytes
+    kind: Kind
+    key: str = ""
+    log: str | None = None
+    reading: ReadingId | None = None
+    customer: str | None = None
+    detail: str = ""
+    probes: Probes | None = None
+    place: tuple[float, float] | None = None
+    decides: bool = False
+    moves_log: str | None = None
+
+
+class BarrierKind(StrEnum):
+    """What the real system must have done before simulated time goes on.
+
+    ``recorded``: every log of ``log_ends`` has reached its end at ``site``.
+    ``custody``: ``site`` has taken custody of ``containers``, and their logs have reached ``log_ends`` there.
+    ``departure``: before a ship leaves. ``peer`` (the ship) has taken custody of ``containers`` (loaded there), and
+    each log of ``log_ends`` (all boxes aboard) has reached its end at both ``site`` (the port) and ``peer``.
+    ``finished``: nothing more will be published; each log of ``log_ends`` has reached its end at its holder.
+    """
+
+    RECORDED = "recorded"
+    CUSTODY = "custody"
+    DEPARTURE = "departure"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Wait here for the real system; before it, everything published so far is acknowledged by its broker.
+
+    ``log_ends`` maps a log to the smallest end offset that it must have: one for each message published for it so far
+    (repeats and bad messages not counted), one for each marker, all strays drained.
+    """
+
+    sim_time: dt.datetime
+    kind: BarrierKind
+    description: str
+    site: str = ""
+    peer: str = ""
+    containers: tuple[str, ...] = ()
+    log_ends: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkChange:
+    """A link goes down or comes up again, in both directions."""
+
+    sim_time: dt.datetime
+    between: tuple[str, str]
+    up: bool
+
+
+Step = Publish | Barrier | LinkChange

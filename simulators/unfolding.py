@@ -1,0 +1,293 @@
+"""One pass through a voyage's plan: what happens next, and the message, wait or switch that it makes. No I/O.
+
+Actions wait in a heap, ordered by (simulated time, order at that time, number); each is called once with its time and
+yields its steps. At every full interval one action goes through all boxes, and lets come first what is due first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from fairlead.records.event import TransportEventType
+from simulators import barriers, climate, messages, routes
+from simulators.bad import bad_message
+from simulators.climate import Storm
+from simulators.overboard import STAGES, Stage, drifted
+from simulators.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, Box, Move, Plan, Work
+from simulators.routes import Point
+from simulators.scenario import Overboard
+from simulators.sensors import Sensors, Surroundings, surroundings
+from simulators.steps import Kind, LinkChange, Publish, Step
+from simulators.timetable import UNDER_WAY
+
+# Order of what happens at one moment.
+_BEFORE, _MOVE, _REPORT, _AFTER = range(4)
+_BAD_EVERY = 150  # readings for one bad message
+_STORM_WIND, _STORM_HOURS = 16.0, 11.0  # the gale in which boxes are lost, m/s above the usual
+Action = Callable[[dt.datetime], Iterator[Step]]
+
+
+class Unfolding:
+    """One pass through a plan; ``steps`` may be taken once."""
+
+    def __init__(self, plan: Plan, *, with_bad: bool) -> None:
+        self.plan = plan
+        self.scenario = plan.scenario
+        self.name = f"{self.scenario.name}/{self.scenario.start.isoformat()}/{plan.seed}"
+        self._heap: list[tuple[dt.datetime, int, int, Action]] = []
+        self._number = 0
+        self._ends: Counter[str] = Counter()  # of each log: markers and distinct messages so far
+        # Where each box's air is (its first port before the gate-in), and whether it reports from there.
+        self._site: list[str | None] = [box.moves[0].site for box in plan.boxes]
+        self._reports = [False] * len(plan.boxes)
+        self._order = sorted(plan.boxes, key=lambda box: (box.phase, box.index))
+        probes, chances, ships = np.random.SeedSequence(plan.seed).spawn(3)
+        self._sensors = Sensors(plan, (probes, chances))
+        self._ship_noise = np.random.Generator(np.random.PCG64(ships))
+        self._ship_sequence: Counter[str] = Counter()
+        self._fell_at: dict[int, tuple[dt.datetime, Point]] = {}
+        self._storms = {name: tuple(self._storms_of(name)) for name in plan.timetables}
+        self._with_bad = with_bad
+        self._readings = 0
+        self._ports = {
+            call.port: routes.port(call.unlocode) for table in plan.timetables.values() for call in table.calls
+        }
+
+    def _storms_of(self, ship: str) -> Iterator[Storm]:
+        table = self.plan.timetables[ship]
+        for fault in self.scenario.faults:
+            if isinstance(fault, Overboard) and fault.ship == ship:
+                arrival = next(call.arrives for call in table.calls[1:] if call.port == fault.before)
+                yield Storm(arrival - fault.by, _STORM_WIND, _STORM_HOURS)
+
+    # -- the heap
+
+    def _at(self, time: dt.datetime, order: int, action: Action) -> None:
+        heapq.heappush(self._heap, (time, order, self._number, action))
+        self._number += 1
+
+    def _until(self, time: dt.datetime) -> Iterator[Step]:
+        """Everything due before ``time``."""
+        while self._heap and self._heap[0][0] < time:
+            due, _, _, action = heapq.heappop(self._heap)
+            yield from action(due)
+
+    def steps(self) -> Iterator[Step]:
+        self._schedule()
+        yield from self._until(self.plan.ends)
+        yield barriers.finished(self.plan.ends, self._ends)
+
+    def _schedule(self) -> None:
+        plan = self.plan
+        for box in plan.boxes:
+            for move in box.moves:
+                self._at(move.time, _MOVE, partial(self._move, box, move))
+            if box.falls:
+                for stage in STAGES:
+                    self._at(box.falls + stage.after, _REPORT, partial(self._falling, box, stage))
+        for work in plan.works:
+            self._schedule_call(work)
+        self._schedule_releases()
+        for name in plan.timetables:
+            if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
+                self._wait_at(min(falls) - MINUTE, self._up_to_date(name))
+            self._at(plan.starts, _REPORT, partial(self._ship_report, name))
+        for outage in self.scenario.links:
+            down = plan.starts + outage.starts
+            self._at(down, _BEFORE, partial(self._link, outage.between, up=False))
+            self._at(down + outage.lasts, _BEFORE, partial(self._link, outage.between, up=True))
+        self._at(plan.starts + self.scenario.reading_interval, _REPORT, self._interval)
+
+    def _schedule_call(self, work: Work) -> None:
+        call = work.call
+        self._at(call.arrives, _MOVE, partial(self._transport, work, "ARRI"))
+        booked = [box for box in work.loaded if box.lot.customer and box.first_load in work]
+        if booked:
+            self._at(call.turns - BOOKED_BEFORE, _MOVE, partial(self._book, booked, "CONFIRMED"))
+            self._wait_at(call.turns + MINUTE, self._booked(f"{len(booked)} bookings confirmed"))
+        if work.discharged:
+            self._wait_at(call.turns + MINUTE, partial(barriers.discharged, work))
+        if not call.last:
+            self._wait_at(call.departs, self._ready_to_sail(work))
+            self._at(call.departs, _MOVE, partial(self._transport, work, "DEPA"))
+
+    def _wait_at(self, time: dt.datetime, barrier: barriers.Maker) -> None:
+        """Before anything else at ``time``, wait for what ``barrier`` makes of the logs' ends then."""
+
+        def wait(now: dt.datetime) -> Iterator[Step]:
+            yield barrier(now, self._ends)
+
+        self._at(time, _BEFORE, wait)
+
+    def _booked(self, what: str) -> barriers.Maker:
+        return partial(barriers.booked, self.scenario.booking_office, what)
+
+    def _ready_to_sail(self, work: Work) -> barriers.Maker:
+        return lambda time, ends: barriers.ready_to_sail(work, self._aboard(work.ship), time, ends)
+
+    def _up_to_date(self, ship: str) -> barriers.Maker:
+        return lambda time, ends: barriers.up_to_date(ship, self._aboard(ship), time, ends)
+
+    def _aboard(self, site: str) -> list[Box]:
+        """The boxes that report at a site."""
+        return [box for box in self.plan.boxes if self._reports[box.index] and self._site[box.index] == site]
+
+    def _schedule_releases(self) -> None:
+        """Customers' bookings end by a record that is made known before the end: nobody sees a reading too many."""
+        releases: dict[dt.datetime, list[Box]] = {}
+        for box in self.plan.boxes:
+            if box.released:
+                releases.setdefault(box.released, []).append(box)
+        for time, boxes in releases.items():
+            self._at(time - HOUR, _MOVE, partial(self._book, boxes, "COMPLETED"))
+            if any(box.moves[-1].time > time or box.moves[-1].to for box in boxes):
+                self._wait_at(time, self._booked(f"{len(boxes)} bookings completed"))
+
+    # -- what boxes do
+
+    def _message(
+        self, time: dt.datetime, site: str, topic: str, payload: bytes, kind: Kind, *, log: str, **facts: Any
+    ) -> Publish:
+        """A message that becomes one record of a log whose holder never changes."""
+        self._ends[log] += 1 if log in self._ends else 2  # the first record comes after the log's opening marker
+        return Publish(time, site, topic, payload, kind, log=log, **facts)
+
+    def _move(self, box: Box, move: Move, time: dt.datetime) -> Iterator[Step]:
+        identity = messages.event_id(self.name, f"{box.number}/{move.code}/{time.isoformat()}")
+        payload = messages.equipment_event(identity, box, move)
+        self._ends[box.log] += 1  # the marker of the next term
+        self._site[box.index] = move.to or move.site
+        self._reports[box.index] = move.to is not None
+        yield self._message(
+            time,
+            move.site,
+            messages.EVENTS_TOPIC,
+            payload,
+            Kind.EVENT,
+            key=identity,
+            log=f"events.{move.site}",
+            detail=move.code,
+            moves_log=box.log,
+        )
+
+    def _falling(self, box: Box, stage: Stage, time: dt.datetime) -> Iterator[Step]:
+        """The box's radio still reaches the ship; its ordinary reports end."""
+        self._reports[box.index] = False
+        ship = self._site[box.index]
+        if ship is None:
+            raise AssertionError(f"{box.number} falls from nowhere")
+        place = self.plan.timetables[ship].at(time)[0].point
+        if stage.adrift:
+            since, fell_at = self._fell_at.setdefault(box.index, (time, place))
+            place = drifted(fell_at, time - since)
+        yield self._recorded(self._sensors.falling(box, time, ship, place, stage))
+
+    def _recorded(self, reading: Publish) -> Publish:
+        self._ends[str(reading.log)] += 1
+        self._readings += 1
+        return reading
+
+    def _interval(self, time: dt.datetime) -> Iterator[Step]:
+        """All boxes that can be heard report, each at its own moment after the full interval."""
+        if time + SPREAD > self.plan.ends:
+            return  # the last readings are those that all boxes can still give
+        self._at(time + self.scenario.reading_interval, _REPORT, self._interval)
+        around = {name: self._ship_surroundings(name, time) for name in self.plan.timetables}
+        around |= {name: surroundings(p, p, time, 0.0, at_sea=False) for name, p in self._ports.items()}
+        self._sensors.measure(time, around, self._site)
+        for box in self._order:
+            moment = time + box.phase
+            yield from self._until(moment)
+            site = self._site[box.index]
+            if site is None or not self._reports[box.index]:
+                continue
+            reading = self._recorded(self._sensors.reading(box, moment, site, around[site]))
+            yield reading
+            after = self._sensors.repeat_after(box)
+            if after is not None:
+                self._at(moment + after, _AFTER, partial(self._repeat, box, reading))
+            if self._with_bad and self._readings % _BAD_EVERY == 0:
+                bad = bad_message(self._readings // _BAD_EVERY, box.number, moment)
+                yield Publish(moment, site, bad.topic, bad.payload, Kind.BAD, detail=bad.reason)
+
+    def _repeat(self, box: Box, reading: Publish, time: dt.datetime) -> Iterator[Step]:
+        """The device got no acknowledgement and sends again, unless the box has moved on meanwhile."""
+        if self._site[box.index] == reading.site and self._reports[box.index]:
+            yield dataclasses.replace(reading, sim_time=time, kind=Kind.REPEAT, decides=False)
+
+    def _book(self, boxes: list[Box], status: Literal["CONFIRMED", "COMPLETED"], time: dt.datetime) -> Iterator[Step]:
+        office = self.scenario.booking_office
+        for box in boxes:
+            yield self._message(
+                time,
+                office,
+                messages.BOOKINGS_TOPIC,
+                messages.booking(box, status),
+                Kind.BOOKING,
+                key=str(box.booking_reference),
+                log=f"bookings.{office}",
+                detail=status,
+            )
+
+    # -- what ships do
+
+    def _transport(self, work: Work, code: TransportEventType, time: dt.datetime) -> Iterator[Step]:
+        table, call = self.plan.timetables[work.ship], work.call
+        for site in (call.port, work.ship):
+            identity = messages.event_id(self.name, f"{work.ship}/{call.number}/{code}/{site}")
+            voyage = f"{call.number + 1:03d}"
+            payload = messages.transport_event(identity, site, code, time, call.unlocode, table.imo, voyage)
+            yield self._message(
+                time,
+                site,
+                messages.EVENTS_TOPIC,
+                payload,
+                Kind.EVENT,
+                key=identity,
+                log=f"events.{site}",
+                detail=code,
+            )
+
+    def _ship_report(self, ship: str, time: dt.datetime) -> Iterator[Step]:
+        self._at(time + self.scenario.ship_interval, _REPORT, partial(self._ship_report, ship))
+        table = self.plan.timetables[ship]
+        fix, status = table.at(time)
+        sequence = self._ship_sequence[ship]
+        self._ship_sequence[ship] += 1
+        north, east = self._ship_noise.normal(size=2).tolist()
+        power = self._sensors.reefer_power(self._site, ship)
+        imo = table.imo
+        for topic, payload, kind, log, place in (
+            (
+                messages.position_topic(imo),
+                messages.position(imo, sequence, time, fix, status, (north, east)),
+                Kind.POSITION,
+                f"ships.{imo}.location",
+                (round(fix.point.latitude, 4), round(fix.point.longitude, 4)),
+            ),
+            (
+                messages.environment_topic(imo),
+                messages.environment(imo, sequence, time, fix, self._storms[ship], power),
+                Kind.ENVIRONMENT,
+                f"ships.{imo}.environment",
+                None,
+            ),
+        ):
+            yield self._message(time, ship, topic, payload, kind, key=imo, log=log, place=place)
+
+    def _ship_surroundings(self, ship: str, time: dt.datetime) -> Surroundings:
+        table = self.plan.timetables[ship]
+        (fix, status), (soon, _) = table.at(time), table.at(time + MINUTE)
+        wind = climate.wind_speed(fix.point, time, self._storms[ship])
+        return surroundings(fix.point, soon.point, time, wind, at_sea=status == UNDER_WAY)
+
+    def _link(self, between: tuple[str, str], time: dt.datetime, *, up: bool) -> Iterator[Step]:
+        yield LinkChange(time, between, up)

@@ -1,0 +1,110 @@
+"""The duck voyage through the command line: from sensor to Delta table and customer, and what the commands say then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.conftest import Cli, Ran
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+PORTS = {"los-angeles", "tokyo", "singapore", "sydney"}
+
+
+@pytest.fixture(scope="module")
+def voyage(cli: Cli) -> Ran:
+    """A small voyage, with messages that no bridge can use mixed in."""
+    return cli(
+        "voyage", "big-blue", "--containers", "24", "--seed", "7", "--with-bad", "--report", str(cli.home / "report"),
+        "--json", timeout=540,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def report(voyage: Ran) -> Any:
+    assert voyage.code == 0, voyage.err + voyage.out
+    return voyage.json
+
+
+def test_every_line_of_the_report_is_true(report: Any) -> None:
+    false = [line for line in report["lines"] if not line["ok"]]
+    assert report["ok"] is True, false
+    assert report["readings_lost"] == report["readings_repeated"] == report["logs_differing"] == 0
+    assert report["readings_published"] > 1000
+    assert report["repeats_sent"] > 0
+    assert report["delta_rows"] == report["delta_rows_expected"]
+
+
+def test_the_alert_reached_every_port(report: Any) -> None:
+    assert report["alert_seconds"].keys() == PORTS
+    assert len(report["overboard"]) == report["overboard_alerts"] > 0
+    assert report["false_alerts"] == 0
+
+
+def test_customers_read_their_own_and_nothing_else(report: Any) -> None:
+    assert report["customers"].keys() == {"ducks", "yellow", "red"}
+    for figures in report["customers"].values():
+        assert figures["read"] == figures["entitled"] > 0
+        assert figures["foreign_read"] == figures["repeated"] == 0
+        assert figures["refused"]
+        assert not figures["wrongly_allowed"]
+
+
+def test_the_files_of_the_report(report: Any, cli: Cli) -> None:
+    assert json.loads((cli.home / "report/report.json").read_text()) == report
+    page = (cli.home / "report/report.html").read_text()
+    assert "Every line is true" in page
+    assert "<script src" not in page  # needs no network
+
+
+def test_workers_are_stopped_and_sites_stay(report: Any, cli: Cli) -> None:
+    status = cli("status", "--json")
+    assert status.code == 0
+    sites = {site["site"]: site for site in status.json["sites"]}
+    assert sites.keys() == PORTS | {"duck-star", "blue-marlin", "ducks-hq"}
+    assert all(site["kafka"]["up"] and site["mqtt"]["up"] for site in sites.values())
+    assert status.json["workers"] == []
+
+
+def test_tables_and_sql_need_no_jvm(report: Any, cli: Cli) -> None:
+    tables = {table["name"]: table for table in cli("tables", "--json").json}
+    assert tables["readings"]["rows"] == report["delta_rows"]
+    counted = cli("sql", "select count(*) as n, count(distinct equipment_reference) as boxes from readings", "--json")
+    assert counted.json == [{"n": report["delta_rows"], "boxes": 24}]
+    wrong = cli("sql", "select * from reading")
+    assert wrong.code != 0
+    assert "readings" in wrong.err
+
+
+def test_the_feed_of_a_customer(report: Any, cli: Cli) -> None:
+    feed = cli("feed", "ducks", "--once", "--json", "--max", "5")
+    assert feed.code == 0
+    assert len(feed.out.splitlines()) == 5
+    unknown = cli("feed", "duck")
+    assert unknown.code == 3
+    assert "ducks" in unknown.err
+
+
+def test_the_ports_copies_are_identical(report: Any, cli: Cli) -> None:
+    audit = cli("audit", "tokyo", "singapore", "--json")
+    assert audit.code == 0
+    assert audit.json["logs_differing"] == 0
+    assert audit.json["logs_compared"] > 24
+
+
+def test_access_is_explained(report: Any, cli: Cli) -> None:
+    assert cli("acl", "drift").code == 0
+    explained = cli("acl", "explain", "ducks", "feeds.ducks", "READ")
+    assert explained.code == 0
+    assert "feeds.ducks" in explained.out
+
+
+def test_a_second_voyage_on_the_same_data_is_refused(report: Any, cli: Cli) -> None:
+    again = cli("voyage", "big-blue", "--containers", "24", "--seed", "8", "--report", str(cli.home / "again"))
+    assert again.code == 3
+    assert "down --purge" in again.err
+    assert not Path(cli.home / "again").exists()

@@ -1,0 +1,79 @@
+"""What a user gets to see when something is wrong: a clear message, the documented exit code, nothing half-started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Cli
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+
+def test_an_unknown_topology_names_the_nearest(cli: Cli) -> None:
+    ran = cli("up", "--topology", "big-blu")
+    assert ran.code == 3
+    assert "big-blue" in ran.err
+
+
+def test_an_unknown_command_and_option(cli: Cli) -> None:
+    assert cli("upp").code == 2
+    assert cli("up", "--bogus").code == 2
+
+
+def test_all_mistakes_of_a_topology_at_once(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(
+        "name: bad\nsites:\n  a: {kind: port}\n  b: {kind: shop}\nlinks:\n  - {from: a, to: c, streams: [x]}\n"
+    )
+    ran = cli("topology", "check", str(file))
+    assert ran.code == 3
+    for line in (3, 4, 6):
+        assert f"bad.yaml:{line}:" in ran.err
+
+
+def test_a_missing_java_is_named_with_what_to_install(cli: Cli, tmp_path: Path) -> None:
+    environment = {**cli.environment, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
+    ran = subprocess.run(  # noqa: S603 - our own command
+        cli.command("up", "--topology", "minimal"), env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 4
+    assert "Java" in ran.stderr
+    for system in ("Debian", "Fedora", "macOS"):
+        assert system in ran.stderr
+
+
+def test_a_command_for_sites_that_are_down(cli: Cli) -> None:
+    ran = cli("audit", "tokyo", "duck-star", "--topology", "minimal")
+    assert ran.code == 4
+    assert "fairlead up" in ran.err
+
+
+def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
+    """Sites stay up, as after any voyage; bridges and replicators that the voyage started are gone."""
+    sailing = subprocess.Popen(  # noqa: S603 - our own command
+        cli.command("voyage", "minimal", "--speed", "3600", "--report", str(cli.home / "never")),
+        env=cli.environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert sailing.stderr is not None
+    seen = []
+    for line in sailing.stderr:
+        seen.append(line)
+        if "published" in line:
+            break
+    else:
+        raise AssertionError("".join(seen))
+    os.killpg(sailing.pid, signal.SIGINT)
+    _, rest = sailing.communicate(timeout=60)
+    assert sailing.returncode == 130, "".join(seen) + rest
+    status = cli("status", "--json", "--topology", "minimal").json
+    assert status["workers"] == []
+    assert all(site["kafka"]["up"] for site in status["sites"])
+    assert not (cli.home / "never").exists()

@@ -1,0 +1,195 @@
+"""The player against real Mosquitto: everything arrives, in order, whatever happens to the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+from pydantic import SecretStr
+
+from fairlead.endpoint import MqttEndpoint
+from fairlead.errors import RefusedError
+from fairlead.local.sites import LocalSites
+from fairlead.records import decoder
+from fairlead.records.reading import Reading
+from simulators.player import BarrierTooLong, Player, Progress, no_wait
+from simulators.scenario_file import load as load_scenario
+from simulators.steps import Barrier, BarrierKind, Kind, Publish, Step
+from simulators.truth import Truth
+from simulators.voyage import Voyage
+from tests.integration.simulators.conftest import Listener
+from topologies.load import load as load_topology
+
+pytestmark = pytest.mark.integration
+
+Endpoints = Callable[..., MqttEndpoint]
+Listen = Callable[[str], Listener]
+reading = decoder(Reading)
+
+
+@pytest.fixture(scope="module")
+def voyage() -> Voyage:
+    return Voyage(
+        load_scenario("duck-voyage"),
+        load_topology("big-blue", env={}),
+        seed=7,
+        containers=20,
+        reading_interval=dt.timedelta(hours=12),
+        with_bad=True,
+    )
+
+
+def at(site: str, steps: Iterable[Step]) -> Iterator[Step]:
+    """The same steps, all of them published at one site's broker."""
+    for step in steps:
+        yield dataclasses.replace(step, site=site) if isinstance(step, Publish) else step
+
+
+def sent(steps: Iterable[Step]) -> list[tuple[str, bytes]]:
+    return [(step.topic, step.payload) for step in steps if isinstance(step, Publish)]
+
+
+def order(messages: Iterable[tuple[str, bytes]]) -> dict[str, list[tuple[int, int]]]:
+    """(boot, sequence) of each box's readings as they first arrived."""
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for topic, payload in messages:
+        if "/containers/" in topic and payload.endswith(b"}"):
+            try:
+                device = reading.decode(payload).device
+            except ValueError:
+                continue  # a bad message
+            if device.device_id.startswith("rmm-") and (device.boot_id, device.sequence) not in found[topic]:
+                found[topic].append((device.boot_id, device.sequence))
+    return found
+
+
+async def test_all_messages_arrive_once_and_in_order(voyage: Voyage, mqtt: Endpoints, listen: Listen) -> None:
+    """Ports to one broker, ships and headquarters to the other."""
+    topology = load_topology("big-blue", env={})
+    site_of = {name: "alpha" if site.kind == "port" else "beta" for name, site in topology.sites.items()}
+    alpha, beta = listen("alpha"), listen("beta")
+    truth = Truth(voyage.plan)
+    player = Player(lambda site: mqtt(site_of[site], "device"), no_wait, on_published=truth.record)
+    played = await player.play(voyage.steps())
+    wanted: dict[str, list[tuple[str, bytes]]] = {"alpha": [], "beta": []}
+    for step in voyage.steps():
+        if isinstance(step, Publish):
+            wanted[site_of[step.site]].append((step.topic, step.payload))
+    alpha.wait_for(lambda got: len(got) >= len(wanted["alpha"]))
+    beta.wait_for(lambda got: len(got) >= len(wanted["beta"]))
+    assert sorted(alpha.messages) == sorted(wanted["alpha"])
+    assert sorted(beta.messages) == sorted(wanted["beta"])
+    assert order(alpha.messages) == order(wanted["alpha"])
+    assert order(beta.messages) == order(wanted["beta"])
+    assert played.published == played.acknowledged
+    assert played.published.total() == len(wanted["alpha"]) + len(wanted["beta"])
+    assert not played.unacknowledged
+    readings = sum(1 for step in voyage.steps() if isinstance(step, Publish) and step.kind is Kind.READING)
+    assert truth.readings == readings > 500
+
+
+async def test_a_restarted_broker_loses_nothing(
+    voyage: Voyage, sites: LocalSites, mqtt: Endpoints, listen: Listen
+) -> None:
+    """The broker stops in the middle and comes back; some messages may come twice, none may be missing or early."""
+    listener = listen("beta")
+    steps = list(at("beta", voyage.steps()))
+    troubles: list[str] = []
+
+    def watch(progress: Progress) -> None:
+        troubles.extend(why for why in progress.troubles.values() if why not in troubles)
+
+    # At this speed the second half takes two seconds, in which the broker goes and comes.
+    player = Player(lambda site: mqtt(site, "device"), no_wait, speed=500_000, on_progress=watch)
+    half = asyncio.Event()
+
+    def with_a_break() -> Iterator[Step]:
+        for n, step in enumerate(steps):
+            if n == len(steps) // 2:
+                half.set()
+            yield step
+
+    task = asyncio.create_task(player.play(with_a_break()))
+    await half.wait()
+    await asyncio.to_thread(sites.restart, "beta", "mqtt")
+    played = await asyncio.wait_for(task, 60)
+    wanted = sent(steps)
+    listener.wait_for(lambda got: set(got) >= set(wanted))
+    assert set(listener.messages) == set(wanted)
+    assert order(listener.messages) == order(wanted)
+    assert played.acknowledged == played.published
+    assert any("lost" in why or "refused" in why.lower() for why in troubles)
+
+
+async def test_a_broker_that_is_away_is_waited_for(voyage: Voyage, mqtt: Endpoints) -> None:
+    """Nobody listens at the broker's address until the player has said that it is in trouble."""
+    real = mqtt("beta", "device")
+    steps = [step for step in at("beta", voyage.steps()) if isinstance(step, Publish)][:200]
+    away = asyncio.Event()
+
+    def watch(progress: Progress) -> None:
+        if "beta" in progress.troubles:
+            away.set()
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ahead = await asyncio.open_connection(real.host, real.port)
+        await asyncio.gather(_copy(reader, ahead[1]), _copy(ahead[0], writer))
+
+    door = await asyncio.start_server(forward, "127.0.0.1", 0, start_serving=False)
+    port = door.sockets[0].getsockname()[1]
+    door.close()
+    player = Player(lambda _: dataclasses.replace(real, port=port), no_wait, on_progress=watch)
+    task = asyncio.create_task(player.play(steps))
+    await asyncio.wait_for(away.wait(), 10)
+    assert not task.done()
+    async with await asyncio.start_server(forward, "127.0.0.1", port):
+        played = await asyncio.wait_for(task, 30)
+    assert played.acknowledged["beta"] == 200
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def test_a_barrier_behind_a_dead_broker_names_it(voyage: Voyage, mqtt: Endpoints) -> None:
+    nowhere = dataclasses.replace(mqtt("beta", "device"), port=1)
+    first = next(step for step in at("beta", voyage.steps()) if isinstance(step, Publish))
+    stop = Barrier(first.sim_time, BarrierKind.RECORDED, "everything is recorded", site="beta")
+    with pytest.raises(BarrierTooLong, match=r"everything is recorded .*MQTT broker of beta: .*refused"):
+        await Player(lambda _: nowhere, no_wait, barrier_timeout=0.5).play([first, stop])
+
+
+async def test_a_wrong_password_is_refused_at_once(voyage: Voyage, mqtt: Endpoints) -> None:
+    wrong = dataclasses.replace(mqtt("beta", "device"), password=SecretStr("guessed"))
+    with pytest.raises(RefusedError, match="beta does not let user 'device' in") as error:
+        await asyncio.wait_for(Player(lambda _: wrong, no_wait).play(at("beta", voyage.steps())), 20)
+    assert "guessed" not in str(error.value)
+    assert "FAIRLEAD_SECRET_BETA_DEVICE" in error.value.hint
+
+
+async def test_an_interrupted_voyage_leaves_nothing_behind(voyage: Voyage, mqtt: Endpoints, listen: Listen) -> None:
+    listener = listen("beta")
+    begun = asyncio.Event()
+
+    def watch(_message: Publish, _time: dt.datetime) -> None:
+        if player.played.published["beta"] == 20:
+            begun.set()
+
+    player = Player(lambda site: mqtt(site, "device"), no_wait, speed=100_000, on_published=watch)
+    task = asyncio.create_task(player.play(at("beta", voyage.steps())))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    count = player.played.published["beta"]
+    assert not player.played.finished
+    assert player.played.acknowledged["beta"] == count
+    listener.wait_for(lambda got: len(got) >= count)
+    assert listener.messages == sent(at("beta", voyage.steps()))[:count]

@@ -1,0 +1,72 @@
+"""Small voyages for the tests: quick to unfold, yet with every kind of thing that can happen."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from functools import cache
+
+from simulators.scenario import Scenario
+from simulators.scenario_file import load, parse
+from simulators.steps import Barrier, Publish, Step
+from simulators.voyage import Voyage
+from topologies.load import load as load_topology
+from topologies.model import Topology
+
+
+@cache
+def big_blue() -> Topology:
+    return load_topology("big-blue", env={})
+
+
+@cache
+def ducks() -> Scenario:
+    return load("duck-voyage")
+
+
+def voyage(seed: int = 7, containers: int = 30, *, hours: int = 12, with_bad: bool = True) -> Voyage:
+    intervals = {"ship_interval": dt.timedelta(hours=6), "reading_interval": dt.timedelta(hours=hours)}
+    scenario = ducks().model_copy(update=intervals)
+    return Voyage(scenario, big_blue(), seed=seed, containers=containers, with_bad=with_bad)
+
+
+@cache
+def small_steps() -> tuple[Step, ...]:
+    return tuple(voyage().steps())
+
+
+def published(steps: Iterable[Step]) -> list[Publish]:
+    return [step for step in steps if isinstance(step, Publish)]
+
+
+def barriers(steps: Iterable[Step]) -> list[Barrier]:
+    return [step for step in steps if isinstance(step, Barrier)]
+
+
+TRANSHIPMENT = """
+name: transhipment
+topology: big-blue
+booking_office: los-angeles
+start: 2026-09-01T00:00:00Z
+reading_interval: 12h
+ship_interval: 1d
+ships:
+  duck-star:
+    first_arrival: 2d
+    calls: [{ port: tokyo, stay: 24h }, { port: singapore, stay: 24h }]
+  blue-marlin:
+    first_arrival: 11d
+    calls: [{ port: singapore, stay: 24h }, { port: sydney, stay: 24h }]
+cargo:
+  ducks:
+    { owner: BIGU, commodity: toy-ducks, containers: 3, route: [tokyo, duck-star, singapore, blue-marlin, sydney],
+      customer: ducks }
+"""
+
+
+def transhipment(**replaced: str) -> Scenario:
+    """Ducks that change ships in Singapore. ``first_arrival="1d"`` replaces the text ``11d`` and so on."""
+    text = TRANSHIPMENT
+    for old, new in replaced.items():
+        text = text.replace(old, new)
+    return parse(text, "transhipment.yaml")

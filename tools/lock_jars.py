@@ -1,0 +1,40 @@
+"""Renew ``fairlead/jars/jars.lock``: resolve what each set requests, download it, note the SHA-256 of what came.
+
+Run it after changing `requested` in the lock file. What it writes is trusted from then on, so read the difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import tempfile
+from pathlib import Path
+
+from fairlead.errors import FairleadError
+from fairlead.jars import ivy
+from fairlead.jars.lock import LOCK_FILE, JarSet, format_lock, parse_coordinates, parse_lock
+from fairlead.jars.store import sha256_of
+
+
+def renewed(jar_set: JarSet) -> JarSet:
+    """The set with what its requested coordinates resolve to now."""
+    wanted = [parse_coordinates(text) for text in jar_set.requested]
+    with tempfile.TemporaryDirectory() as folder:
+        found = ivy.retrieve(wanted, Path(folder), transitive=jar_set.transitive)
+        jars = tuple(dataclasses.replace(jar, sha256=sha256_of(file)) for file, jar in found.items())
+    return dataclasses.replace(jar_set, jars=jars)
+
+
+def main() -> int:
+    try:
+        sets = {name: renewed(body) for name, body in parse_lock(LOCK_FILE.read_text(encoding="utf-8")).items()}
+    except FairleadError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    LOCK_FILE.write_text(format_lock(sets), encoding="utf-8")
+    sys.stderr.write(", ".join(f"{name}: {len(body.jars)} jars" for name, body in sets.items()) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
