@@ -1,0 +1,261 @@
+"""What waits to be appended to one log, and what is under way: the appender's state machine, without I/O.
+
+At most one batch of a log is under way. Entries stay in the queue until their records are stored, so that a batch
+whose outcome is unknown is never forgotten and never overtaken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead.wire.codecs import Codec
+from fairlead.wire.convention import term_batch
+from fairlead.wire.errors import Conflict, Fenced, Misplaced, WireError
+from fairlead.wire.guard import UNKNOWN_TERM
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import TP, Appended, LogPosition
+
+CRC: Final = slice(17, 21)
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One call: records to append in order, or one marker."""
+
+    records: Sequence[NewRecord]
+    sizes: Sequence[int]
+    future: asyncio.Future[Appended]
+    term: int | None = None  # the term that the caller believes in; for a marker the term that it opens
+    is_marker: bool = False
+    hold: bool = True
+    expected_end: int | None = None
+    done: int = 0
+    base: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """One encoded batch. ``offset`` is where it must land; ``marker`` where its term began."""
+
+    data: bytes
+    offset: int
+    term: int
+    marker: int
+    count: int
+    shares: list[tuple[Entry, int]]
+    is_marker: bool = False
+
+    @property
+    def crc(self) -> int:
+        return int.from_bytes(self.data[CRC], "big")
+
+
+RESTING: Final = object()  # in place of a carrier: a timer tries the log again later
+
+
+@dataclass(slots=True, eq=False)
+class LogQueue:
+    """State of one log in an appender."""
+
+    log: TP
+    position: LogPosition | None = None
+    known: bool = False  # ``position`` was read, and nothing has gone wrong since
+    lane: tuple[int, int] = (-1, 0)  # (leader, incarnation of its connection) for which ``position`` was read
+    entries: deque[Entry] = field(default_factory=deque)
+    batch: Batch | None = None
+    carrier: object | None = None  # the one request, or rest, that looks after the log now
+    stopped: WireError | None = None  # why nothing may be appended until the log is adopted or a term opened
+    alone: int = 0  # so many entries go in a batch of their own, after a common batch was refused
+    attempts: int = 0
+
+    # --- building
+
+    def build(self, max_bytes: int, codec: Codec) -> Batch | None:
+        """The next batch, or the one whose outcome is open; None when nothing is left. Needs ``known``.
+
+        Entries that cannot be appended fail here.
+        """
+        if self.batch is not None:
+            return self.batch
+        while self.entries:
+            entry = self.entries[0]
+            trouble = None if entry.future.done() else self._trouble(entry)
+            if trouble is not None:
+                entry.future.set_exception(trouble)
+            if entry.future.done():  # failed just now, or given up by its caller
+                self.entries.popleft()
+                continue
+            self.batch = self._marker(entry) if entry.is_marker else self._records(max_bytes, codec)
+            return self.batch
+        return None
+
+    def _trouble(self, entry: Entry) -> WireError | None:
+        """Why this entry cannot be appended at the present position."""
+        position = self.position
+        if entry.is_marker:
+            end = 0 if position is None else position.end
+            if entry.expected_end is not None and end != entry.expected_end and not self._opened(entry):
+                return Conflict(
+                    f"log {self.log} ends at {end}, not at {entry.expected_end}, so term {entry.term} is not opened",
+                    hint="read the log's end again; somebody else appended to it",
+                    log=str(self.log),
+                    end=end,
+                    expected_end=entry.expected_end,
+                )
+            if position is not None and position.term > (entry.term or 0):
+                return fenced(self.log, entry.term or 0, position.term)
+            return None
+        if self.stopped is not None:
+            return again(self.stopped)
+        if position is None or position.term == UNKNOWN_TERM:
+            what = "is empty" if position is None else "ends with a batch that Fairlead did not write"
+            return Misplaced(
+                f"nothing can be appended to log {self.log}: it {what}, so no term is open",
+                hint="open a term first",
+                log=str(self.log),
+                end=0 if position is None else position.end,
+            )
+        if entry.term is not None and entry.term != position.term:
+            return fenced(self.log, entry.term, position.term)
+        return None
+
+    def _opened(self, entry: Entry) -> bool:
+        """True when the log is in the very term that this marker entry is about: perhaps by this marker."""
+        return self.position is not None and self.position.term == entry.term
+
+    def _marker(self, entry: Entry) -> Batch:
+        term = entry.term or 0
+        end = 0 if self.position is None else self.position.end
+        data = term_batch(entry.records, term=term, offset=end, marker=end)
+        return Batch(data, end, term, end, 1, [(entry, 1)], is_marker=True)
+
+    def _records(self, max_bytes: int, codec: Codec) -> Batch:
+        position = self.position
+        if position is None:
+            raise AssertionError("a batch of records needs an open term")
+        records: list[NewRecord] = []
+        shares: list[tuple[Entry, int]] = []
+        room = max_bytes
+        for entry in self.entries:
+            if entry.is_marker or (shares and (self.alone > 0 or entry.term not in (None, position.term))):
+                break
+            if entry.future.done():
+                continue
+            taken = 0
+            for record, size in zip(entry.records[entry.done :], entry.sizes[entry.done :], strict=True):
+                if size > room and records:
+                    break
+                records.append(record)
+                room -= size
+                taken += 1
+            if taken:
+                shares.append((entry, taken))
+            if taken < len(entry.records) - entry.done:
+                break
+        if self.alone > 0:
+            self.alone -= 1
+        end, term, marker = position
+        data = term_batch(records, term=term, offset=end, marker=marker, codec=codec)
+        return Batch(data, end, term, marker, len(records), shares)
+
+    # --- outcomes
+
+    def landed(self, base: int) -> None:
+        """The batch is stored from offset ``base`` on: its entries are answered, the position moves."""
+        batch, self.batch = self.batch, None
+        if batch is None:
+            raise AssertionError("no batch is under way")
+        self.attempts = 0
+        self.position = LogPosition(base + batch.count, batch.term, base if batch.is_marker else batch.marker)
+        if batch.is_marker:
+            entry = batch.shares[0][0]
+            self.stopped = None if entry.hold else granted(self.log, batch.term)
+        at = base
+        for entry, count in batch.shares:
+            if entry.done == 0:
+                entry.base = at
+            entry.done += count
+            at += count
+            if entry.done == len(entry.records) and not entry.future.done():
+                entry.future.set_result(Appended(entry.base, entry.done))
+        self.entries = deque(
+            entry for entry in self.entries if entry.done < len(entry.records) and not entry.future.done()
+        )
+
+    def refused(self, error: WireError) -> None:
+        """The broker will never take this batch: its entries fail, or are tried one by one when there are several."""
+        batch, self.batch = self.batch, None
+        if batch is None:
+            raise AssertionError("no batch is under way")
+        self.attempts = 0
+        if len(batch.shares) > 1:
+            self.alone = len(batch.shares)
+            return
+        entry = batch.shares[0][0]
+        if not entry.future.done():
+            entry.future.set_exception(error)
+
+    def fail(self, error: WireError | BaseException, *, stop: bool = False) -> None:
+        """Everything that waits fails; the position has to be read again. ``stop``: nothing goes on by itself."""
+        self.batch = None
+        self.known = False
+        self.attempts = 0
+        if stop and isinstance(error, WireError):
+            self.stopped = error
+        entries, self.entries = self.entries, deque()
+        for entry in entries:
+            if not entry.future.done():
+                entry.future.set_exception(again(error) if isinstance(error, WireError) else error)
+
+    def settle_position(self, found: LogPosition | None) -> None:
+        """Take over a position that was read while no batch is under way; notice what must not have happened."""
+        old, self.position = self.position, found
+        self.known = True
+        if old is None:
+            return
+        if found is None or found.end < old.end:
+            end = 0 if found is None else found.end
+            self.stopped = Misplaced(
+                f"log {self.log} ends at {end} although records up to {old.end} were stored in it",
+                hint="the topic was recreated or lost its tail; keep both versions, then open a new term",
+                log=str(self.log),
+                end=end,
+                stored=old.end,
+            )
+        elif found.term > old.term > UNKNOWN_TERM:
+            self.stopped = fenced(self.log, old.term, found.term)
+
+
+def again(error: WireError) -> WireError:
+    """A fresh copy, so that each waiting caller has a traceback of its own."""
+    copy = error.__class__.__new__(error.__class__)
+    copy.__dict__.update(error.__dict__)
+    copy.args = error.args
+    return copy
+
+
+def fenced(log: TP, term: int, later: int | None) -> Fenced:
+    """The error for an append in ``term`` although a later one exists (None: unknown which)."""
+    now = "a later term exists" if later is None else f"term {later} is open"
+    return Fenced(
+        f"this writer may not append to log {log} in term {term}: {now}",
+        hint="stop writing to this log; whoever holds it now is in the custody ledger (`fairlead custody`)",
+        log=str(log),
+        term=term,
+        later_term=later,
+    )
+
+
+def granted(log: TP, term: int) -> Fenced:
+    """The error for an append after this writer gave the log away with the marker of ``term``."""
+    return Fenced(
+        f"log {log} was granted to another writer in term {term}, so nothing may be appended to it here",
+        hint="wait until it is granted back, then adopt it",
+        log=str(log),
+        term=term - 1,
+        later_term=term,
+    )

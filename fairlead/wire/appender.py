@@ -1,0 +1,196 @@
+"""Appending to many logs under the append convention, with group commit (design, section 5).
+
+Appends of many logs are gathered into one Produce request per leader; what comes for a log while its batch is under way
+goes into its next batch. ``append_queue`` is the state of one log, ``append_carrier`` sends, ``append_outcome`` and
+``outcome`` say what an answer means, ``guard`` looks at a log before the first append on a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+from fairlead.errors import FairleadError
+from fairlead.wire.append_carrier import Carrier
+from fairlead.wire.append_queue import Entry, LogQueue, again, fenced
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.codecs import Codec
+from fairlead.wire.convention import FIRST_TERM, LAST_TERM
+from fairlead.wire.errors import BrokerError, Conflict, ConnectionLost, Fenced, Misplaced
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import TP, Appended, LogPosition
+
+
+class Appender:
+    """Writes to logs that this process holds. One appender per process and cluster; belongs to one event loop.
+
+    Args:
+        linger: Seconds that an append waits for others to share a request with.
+        max_batch_bytes: Upper bound of a batch before compression; below the logs' ``max.message.bytes``.
+        codec: Compression of the batches.
+        max_in_flight: Requests under way per leader.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        linger: float = 0.005,
+        max_batch_bytes: int = 900_000,
+        codec: Codec = Codec.NONE,
+        max_in_flight: int = 5,
+    ) -> None:
+        self._site = cluster.endpoint.site
+        self._linger = linger
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[TP, LogQueue] = {}
+        self._carrier = Carrier(cluster, max_batch_bytes=max_batch_bytes, codec=codec, max_in_flight=max_in_flight)
+
+    async def position(self, log: TP) -> LogPosition | None:
+        """Where the log ends and in which term; None when it is empty. ``term`` 0 means that somebody else wrote its
+        last batch. Cached until a connection is lost or something goes wrong.
+
+        Raises:
+            BrokerError: the log does not exist, or may not be read.
+            ConnectionLost: no broker can be reached.
+        """
+        return (await self.positions([log]))[log]
+
+    async def positions(self, logs: Collection[TP]) -> dict[TP, LogPosition | None]:
+        """``position`` of many logs with a few requests.
+
+        Raises:
+            BrokerError: for the first log that cannot be read.
+        """
+        queues = [self._queue(log) for log in logs]
+        fresh = await self._carrier.look([queue for queue in queues if not self._carrier.is_current(queue)])
+        result: dict[TP, LogPosition | None] = {}
+        for queue in queues:
+            found = fresh.get(queue.log, queue.position)
+            if isinstance(found, BrokerError):
+                raise found
+            result[queue.log] = found
+        return result
+
+    async def open_term(
+        self, log: TP, term: int, marker: NewRecord, *, expected_end: int | None = None, hold: bool = True
+    ) -> Appended:
+        """Append the marker of ``term`` at the log's end; from then on every older term is fenced wherever it is.
+
+        Calling it again with the same marker (after a crash, say) gives the same answer and appends nothing.
+
+        Args:
+            marker: Unique content, see ``convention.marker_record``.
+            expected_end: Open the term only if the log ends here.
+            hold: False for a grant to another site: from then on ``append`` raises ``Fenced`` here.
+
+        Raises:
+            Fenced: a later term exists.
+            Conflict: somebody else opened this term, or the log does not end at ``expected_end``.
+            Misplaced: it ended elsewhere by the time the marker arrived: the marker is stored, at
+                ``fields['base_offset']``.
+        """
+        if not FIRST_TERM <= term <= LAST_TERM:
+            raise FairleadError(f"term {term} is outside {FIRST_TERM}..{LAST_TERM}", term=term)
+        entry = self._entry([marker], term)
+        entry.is_marker = True
+        entry.hold = hold
+        entry.expected_end = expected_end
+        return await self._submit(log, entry)
+
+    async def ensure_open(self, log: TP, marker: NewRecord) -> LogPosition:
+        """The log's position, after opening term 1 with ``marker`` if it is empty."""
+        position = await self.position(log)
+        if position is None:
+            try:
+                await self.open_term(log, FIRST_TERM, marker)
+            except (Conflict, Fenced):
+                self._queue(log).known = False  # somebody was faster, which is as good
+            position = await self.position(log)
+        if position is None:
+            raise Misplaced(f"log {log} is empty although its first term was opened", log=str(log))
+        return position
+
+    async def append(self, log: TP, records: Sequence[NewRecord], *, term: int | None = None) -> Appended:
+        """Append ``records`` at the log's end and wait until they are stored. Retriable trouble is retried inside for
+        ever; cancel to give up (the outcome is then unknown).
+
+        Records beyond ``max_batch_bytes`` go in several batches, one after the other: contiguous, but not all at once.
+
+        Args:
+            term: When given, it must be the log's term now; a holder should give the term it was granted.
+
+        Raises:
+            Fenced: a later term exists, or this appender gave the log away. Stop; nothing is appended any more.
+            Misplaced: no term is open, or the batch was stored at another offset than it must. Stop.
+            Conflict: somebody else's record is where these would be; they are not stored. What waits for the same log
+                fails with it; the next append looks at the log anew.
+            BrokerError: the broker will never take these records (too large, time refused, not authorised).
+        """
+        if not records:
+            raise FairleadError(f"an append to {log} needs at least one record")
+        queue = self._queues.get(log)
+        if queue is not None and queue.stopped is not None and not queue.entries:
+            raise again(queue.stopped)
+        return await self._submit(log, self._entry(records, term))
+
+    async def adopt(self, log: TP, *, term: int) -> LogPosition:
+        """Take over: verify that the log's last record is the marker of ``term``; appends go on in that term.
+
+        Raises:
+            Fenced: a later term exists.
+            Misplaced: the log does not end with that marker (yet); ``fields`` say where it ends and in which term.
+        """
+        queue = self._queue(log)
+        if queue.carrier is not None or queue.entries:
+            raise Conflict(f"log {log} cannot be adopted while appends to it are under way", log=str(log))
+        queue.position, queue.known = None, False
+        found = (await self._carrier.look([queue]))[log]
+        if isinstance(found, BrokerError):
+            raise found
+        if found is not None and found.term > term:
+            raise fenced(log, term, found.term)
+        if found is None or found.term != term or found.marker != found.end - 1:
+            end, now = (0, 0) if found is None else (found.end, found.term)
+            raise Misplaced(
+                f"log {log} does not end with the marker of term {term}: it ends at {end} in term {now}",
+                hint="wait until the replica has the marker, then adopt again",
+                log=str(log),
+                end=end,
+                term=now,
+            )
+        queue.stopped = None
+        return found
+
+    async def close(self) -> None:
+        """Stop; appends that wait fail with ``ConnectionLost``, their outcome is unknown."""
+        await self._carrier.close()
+        for queue in self._queues.values():
+            queue.fail(self._closed_error())
+
+    def _entry(self, records: Sequence[NewRecord], term: int | None) -> Entry:
+        for record in records:
+            if record.timestamp_ms < 0:
+                raise FairleadError(
+                    f"a record has the time {record.timestamp_ms}, which would make the broker's answer unreadable",
+                    hint="give the time of the event in milliseconds since 1970 UTC",
+                    timestamp_ms=record.timestamp_ms,
+                )
+        return Entry(records, [record.size_bound() for record in records], self._loop.create_future(), term)
+
+    async def _submit(self, log: TP, entry: Entry) -> Appended:
+        if self._carrier.closed:
+            raise self._closed_error()
+        queue = self._queue(log)
+        queue.entries.append(entry)
+        self._carrier.wake(queue, self._linger)
+        return await entry.future
+
+    def _closed_error(self) -> ConnectionLost:
+        return ConnectionLost(f"the appender for site {self._site!r} was closed", site=self._site)
+
+    def _queue(self, log: TP) -> LogQueue:
+        queue = self._queues.get(log)
+        if queue is None:
+            queue = self._queues[log] = LogQueue(log)
+        return queue

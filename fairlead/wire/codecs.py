@@ -1,0 +1,108 @@
+"""Compression of record batches in the framings that Kafka uses. Pure functions.
+
+gzip is a gzip member, lz4 a frame of independent blocks, zstd a plain frame, snappy the "xerial" framing: a 16-byte
+header, then blocks of a 4-byte big-endian length and a raw snappy block (snappy-java's SnappyOutputStream).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from typing import Final
+
+import cramjam
+
+from fairlead.wire.errors import CorruptBatch
+
+
+class Codec(enum.IntEnum):
+    """The three lowest bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK: Final = 32 * 1024
+_I32: Final = struct.Struct(">i")
+_GZIP_WBITS: Final = 31  # zlib's way to say "with a gzip header"
+_ZSTD_LEVEL: Final = 3
+
+
+def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
+    """``data`` in the framing of ``codec``; unchanged for ``Codec.NONE``."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP_WBITS)
+            return packer.compress(data) + packer.flush()
+        case Codec.SNAPPY:
+            out = bytearray(_XERIAL_HEADER)
+            view = memoryview(data)
+            for start in range(0, len(view), _XERIAL_BLOCK):
+                block = bytes(cramjam.snappy.compress_raw(bytes(view[start : start + _XERIAL_BLOCK])))
+                out += _I32.pack(len(block))
+                out += block
+            return bytes(out)
+        case Codec.LZ4:
+            # Java's reader wants independent blocks (KAFKA-3160 and after).
+            lz4 = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
+            lz4.compress(bytes(data))
+            return bytes(lz4.finish())
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(bytes(data), level=_ZSTD_LEVEL))
+
+
+def decompress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
+    """The inverse of ``compress``; also takes snappy without the xerial framing, which some producers send.
+
+    Raises:
+        CorruptBatch: ``data`` is not in the framing of ``codec``.
+    """
+    raw = bytes(data)
+    try:
+        match codec:
+            case Codec.NONE:
+                return raw
+            case Codec.GZIP:
+                return _gunzip(raw)
+            case Codec.SNAPPY:
+                return _unsnappy(raw)
+            case Codec.LZ4:
+                return bytes(cramjam.lz4.decompress(raw))
+            case Codec.ZSTD:
+                return bytes(cramjam.zstd.decompress(raw))
+    except (cramjam.DecompressionError, zlib.error, struct.error, ValueError) as error:
+        raise CorruptBatch(f"the records of a batch cannot be decompressed as {codec.name.lower()}: {error}") from error
+
+
+def _gunzip(raw: bytes) -> bytes:
+    out = bytearray()
+    while raw:  # a gzip stream may have several members
+        unpacker = zlib.decompressobj(_GZIP_WBITS)
+        out += unpacker.decompress(raw)
+        if not unpacker.eof:
+            raise CorruptBatch("the records of a batch cannot be decompressed as gzip: the stream ends early")
+        raw = unpacker.unused_data
+    return bytes(out)
+
+
+def _unsnappy(raw: bytes) -> bytes:
+    if not raw.startswith(_XERIAL_MAGIC):
+        return bytes(cramjam.snappy.decompress_raw(raw))
+    out = bytearray()
+    position = len(_XERIAL_HEADER)
+    while position < len(raw):
+        (size,) = _I32.unpack_from(raw, position)
+        position += 4
+        if size < 0 or position + size > len(raw):
+            raise CorruptBatch("the records of a batch cannot be decompressed as snappy: a block is cut short")
+        out += bytes(cramjam.snappy.decompress_raw(raw[position : position + size]))
+        position += size
+    return bytes(out)

@@ -1,0 +1,132 @@
+"""Connections of one cluster: one per broker and role, opened when needed, opened anew when lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.connection import Connection, connect
+from fairlead.wire.errors import ConnectionLost, RequestTimeout
+
+Key = tuple[str, int]
+
+
+class Pool:
+    """Connections by (role, node id). Bootstrap addresses have the node ids -1, -2, ... until metadata names them."""
+
+    def __init__(self, endpoint: KafkaEndpoint, client_id: str, request_timeout: float) -> None:
+        self._endpoint = endpoint
+        self._client_id = client_id
+        self._timeout = request_timeout
+        self._bootstrap = {-1 - index: address for index, address in enumerate(endpoint.bootstrap)}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._open: dict[Key, Connection] = {}
+        self._opening: dict[Key, asyncio.Task[Connection]] = {}
+        self._incarnations: dict[Key, int] = {}
+        self._closed = False
+
+    def set_brokers(self, brokers: dict[int, tuple[str, int]]) -> None:
+        """Take over addresses from metadata; a bootstrap connection to one of them becomes that broker's."""
+        by_address = {f"{host}:{port}": node for node, (host, port) in brokers.items()}
+        for key, connection in list(self._open.items()):
+            role, node = key
+            known = by_address.get(connection.address)
+            if known == node:
+                continue
+            del self._open[key]
+            if node < 0 and known is not None and (role, known) not in self._open:
+                self._open[role, known] = connection
+            elif node < 0 and known is None:
+                self._open[key] = connection  # reached by another name than the one it advertises: still good
+            else:
+                connection.close()
+        self._brokers = dict(brokers)
+
+    def ready(self, role: str, node: int) -> Connection | None:
+        """The connection, if it is up."""
+        connection = self._open.get((role, node))
+        return None if connection is None or connection.closed else connection
+
+    def incarnation(self, role: str, node: int) -> int:
+        """A number that changes with every new connection; 0 while there is none."""
+        return self._incarnations.get((role, node), 0) if self.ready(role, node) is not None else 0
+
+    async def get(self, role: str, node: int) -> Connection:
+        """The connection, opened if needed. Callers that wait at the same time get it in their order.
+
+        Raises:
+            ConnectionLost, AuthenticationFailed, UnsupportedBroker: see ``connect``.
+        """
+        connection = self.ready(role, node)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise ConnectionLost(f"the client of site {self._endpoint.site!r} was closed", site=self._endpoint.site)
+        key = role, node
+        task = self._opening.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._connect(key))
+            self._opening[key] = task
+            task.add_done_callback(lambda done: self._opened(key, done))
+        return await asyncio.shield(task)
+
+    async def _connect(self, key: Key) -> Connection:
+        address = self._brokers.get(key[1]) or self._bootstrap.get(key[1])
+        if address is None:
+            raise ConnectionLost(
+                f"broker {key[1]} of site {self._endpoint.site!r} is gone from the cluster's metadata",
+                site=self._endpoint.site,
+                address="",
+            )
+        host, port = address
+        connection = await connect(host, port, self._endpoint, client_id=self._client_id, request_timeout=self._timeout)
+        self._open[key] = connection
+        self._incarnations[key] = self._incarnations.get(key, 0) + 1
+        return connection
+
+    def _opened(self, key: Key, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # the waiting callers have it too; nobody may be left to ask
+
+    async def any(self, role: str) -> Connection:
+        """A connection to any broker: an open one, else the first that can be reached.
+
+        Raises:
+            ConnectionLost: none can be reached.
+        """
+        for node in self._candidates():
+            connection = self.ready(role, node)
+            if connection is not None:
+                return connection
+        last: ConnectionLost | RequestTimeout | None = None
+        for node in self._candidates():
+            try:
+                return await self.get(role, node)
+            except (ConnectionLost, RequestTimeout) as error:
+                last = error
+        raise last or ConnectionLost("the endpoint has no bootstrap address", site=self._endpoint.site, address="")
+
+    def _candidates(self) -> Iterator[int]:
+        yield from self._brokers
+        yield from self._bootstrap
+
+    def close_role(self, role: str) -> None:
+        """Close the connections of one role."""
+        for key in [key for key in self._open if key[0] == role]:
+            self._open.pop(key).close()
+        for key in [key for key in self._opening if key[0] == role]:
+            self._opening[key].cancel()
+
+    async def close(self) -> None:
+        """Close everything, for good."""
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        connections, self._open = list(self._open.values()), {}
+        for connection in connections:
+            connection.close()
+        await asyncio.gather(*(connection.wait_closed() for connection in connections))

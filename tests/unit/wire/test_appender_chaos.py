@@ -1,0 +1,95 @@
+"""Any order of faults: what was acknowledged is stored once, where it was said to be, and in the order of the calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.errors import WireError
+from fairlead.wire.types import TP
+from tests.unit.wire.fake_broker import DESCRIBE_PRODUCERS, FETCH, LIST_OFFSETS, PRODUCE, Fault, running
+from tests.unit.wire.test_appender import marker, record, stored
+
+FAULTS = st.sampled_from(
+    [
+        Fault(),
+        Fault(),
+        Fault(lose="before"),
+        Fault(lose="after"),
+        Fault(code=6),
+        Fault(code=7),
+        Fault(code=19),
+    ]
+)
+SCHEDULES = st.fixed_dictionaries(
+    {
+        PRODUCE: st.lists(FAULTS, max_size=12),
+        LIST_OFFSETS: st.lists(FAULTS, max_size=4),
+        DESCRIBE_PRODUCERS: st.lists(FAULTS, max_size=4),
+        FETCH: st.lists(FAULTS, max_size=4),
+    }
+)
+LOGS = [TP("log.a"), TP("log.b"), TP("log.c")]
+
+
+async def scenario(schedule: dict[int, list[Fault]], writers: int, appends: int) -> None:
+    async with running() as fake:
+        for log in LOGS:
+            fake.log(log.topic)
+        clients = [
+            await Cluster.open(fake.endpoint(), client_id=f"writer {index}", request_timeout=2)
+            for index in range(writers)
+        ]
+        appenders = [Appender(client, linger=0.0) for client in clients]
+        for log in LOGS:
+            await appenders[0].open_term(log, 1, marker(f"marker of {log}"))
+        for key, faults in schedule.items():
+            fake.fault(key, *faults)
+        acknowledged: dict[TP, dict[int, str]] = {log: {} for log in LOGS}
+        refused: dict[TP, set[str]] = {log: set() for log in LOGS}
+
+        async def write(writer: int, log: TP) -> None:
+            async def one(text: str) -> None:
+                try:
+                    result = await appenders[writer].append(log, [record(text)])
+                except WireError:
+                    refused[log].add(text)
+                    return
+                assert result.base_offset not in acknowledged[log]
+                acknowledged[log][result.base_offset] = text
+
+            for burst in range(appends):  # two calls at a time, so that they may share a batch
+                await asyncio.gather(one(f"{writer}.{burst}.0"), one(f"{writer}.{burst}.1"))
+
+        await asyncio.gather(*(write(writer, log) for writer in range(writers) for log in LOGS))
+        for appender, client in zip(appenders, clients, strict=True):
+            await appender.close()
+            await client.close()
+        for log in LOGS:
+            texts = stored(fake.logs[log.topic])
+            assert dict(enumerate(texts[1:], 1)) == acknowledged[log], "stored = acknowledged"
+            assert not refused[log].intersection(texts)
+            for writer in range(writers):
+                own = [text for text in texts if text.startswith(f"{writer}.")]
+                assert own == sorted(own), "in the order of the calls"
+        if writers == 1:
+            assert not any(refused.values()), "a lone writer always gets through"
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+@given(schedule=SCHEDULES, writers=st.integers(1, 2))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_acknowledged_is_stored_once_and_in_order(
+    run: Callable[[Coroutine[Any, Any, None]], None], schedule: dict[int, list[Fault]], writers: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fairlead.wire.retry.FIRST", 0.002)
+        run(asyncio.wait_for(scenario(schedule, writers, 4), 60))
