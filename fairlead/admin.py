@@ -1,0 +1,152 @@
+"""Topics through confluent-kafka's admin client. Blocking calls: run them with ``asyncio.to_thread``.
+
+Everything that is not the data path goes this way (design, section 4). Creating returns when the controller has
+committed, which is before the broker takes writes; ``fairlead.wire``'s ``Cluster.wait_writable`` waits for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import FairleadError, RefusedError, UnavailableError
+
+LOG_DEFAULTS: dict[str, str] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",  # stored as sent: bytes must be the same at every site
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),  # event time may be anything; the bridge judges it
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+"""Settings of every log, explicit because a foreign cluster may have other defaults. Retention is each site's own."""
+
+BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
+_TIMEOUT = 60.0  # seconds for a request
+_REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION")
+
+
+def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = None) -> AdminClient:
+    """An admin client for one cluster and user; connects when it is used. Keep it while its futures are open."""
+    quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
+    return AdminClient({**endpoint.librdkafka(), **quiet, **(settings or {})})
+
+
+def create_logs(
+    endpoint: KafkaEndpoint,
+    topics: Mapping[str, Mapping[str, str]],
+    *,
+    replication_factor: int = -1,
+    client: AdminClient | None = None,
+) -> set[str]:
+    """Create topics of one partition; those that exist already are left as they are.
+
+    Args:
+        topics: Name to settings, which win over ``LOG_DEFAULTS``.
+        replication_factor: -1 for the cluster's default.
+        client: A client to use again, instead of a new one for ``endpoint``.
+
+    Returns:
+        The names that this call created.
+
+    Raises:
+        RefusedError: the user may not. UnavailableError: the cluster does not answer or cannot do it now.
+        FairleadError: a name or setting is invalid. Topics of earlier requests stay created.
+    """
+    client = client or require_answer(endpoint)
+    created: set[str] = set()
+    names = iter(topics)
+    while batch := list(islice(names, BATCH)):
+        new = [_new_topic(name, topics[name], replication_factor) for name in batch]
+        futures: dict[str, Future[None]] = client.create_topics(
+            new, operation_timeout=_TIMEOUT, request_timeout=_TIMEOUT
+        )
+        created |= {name for name, future in futures.items() if _created(endpoint, name, future)}
+    return created
+
+
+def delete_logs(endpoint: KafkaEndpoint, topics: Sequence[str]) -> set[str]:
+    """Delete topics; those that do not exist are no error. Returns the deleted ones; raises as ``create_logs``."""
+    client = require_answer(endpoint)
+    deleted: set[str] = set()
+    for name, future in client.delete_topics(list(topics)).items() if topics else ():
+        try:
+            future.result()
+            deleted.add(name)
+        except KafkaException as error:
+            if kafka_error(error).name() != "UNKNOWN_TOPIC_OR_PART":
+                raise explain(error, endpoint, f"delete {name}") from error
+    return deleted
+
+
+def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClient:
+    """A client that has logged in. Ask first, because librdkafka retries a wrong password or address without end.
+
+    Raises:
+        RefusedError: wrong user or password. UnavailableError: no answer within ``timeout`` seconds.
+    """
+    refusals: list[KafkaError] = []
+
+    def on_error(error: KafkaError) -> None:
+        if error.name() == "_AUTHENTICATION":
+            refusals.append(error)
+
+    client = admin_client(endpoint, {"error_cb": on_error})
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            asked: Any = client.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
+            asked.result()
+            return client
+        except KafkaException as error:
+            client.poll(0)  # delivers on_error
+            if refusals:
+                raise explain(KafkaException(refusals[0]), endpoint, "log in") from error
+            if time.monotonic() > end:
+                raise explain(error, endpoint, "log in") from error
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """The error inside confluent-kafka's exception."""
+    cause: Any = error.args[0]
+    return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))  # noqa: SLF001 - its name
+
+
+def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> FairleadError:
+    """confluent-kafka's error as Fairlead's; the code's name only, since the text may carry the whole request."""
+    cause = kafka_error(error)
+    name = cause.name()
+    what = f"{endpoint.site}'s Kafka did not let {endpoint.user} {doing}: {name}"
+    away = f"{endpoint.site}'s Kafka did not answer when {endpoint.user} wanted to {doing}: {name}"
+    fields = {"site": endpoint.site, "user": endpoint.user, "code": name}
+    if name in _REFUSED:
+        return RefusedError(what, hint="its rights come from the topology: fairlead acl explain", **fields)
+    if name == "_AUTHENTICATION":
+        return RefusedError(what, hint="the password is wrong, or there is no such user: fairlead up", **fields)
+    if cause.retriable() or name.startswith("_") or name in ("REQUEST_TIMED_OUT", "INVALID_REPLICATION_FACTOR"):
+        hint = f"is it running at {endpoint.bootstrap_servers}? fairlead status"
+        return UnavailableError(away, hint=hint, **fields)
+    return FairleadError(what, hint=cause.str()[:300], **fields)
+
+
+def _new_topic(name: str, settings: Mapping[str, str], replication_factor: int) -> NewTopic:
+    return NewTopic(name, num_partitions=1, replication_factor=replication_factor, config={**LOG_DEFAULTS, **settings})
+
+
+def _created(endpoint: KafkaEndpoint, name: str, future: Future[None]) -> bool:
+    try:
+        future.result()
+    except KafkaException as error:
+        if kafka_error(error).name() == "TOPIC_ALREADY_EXISTS":
+            return False
+        raise explain(error, endpoint, f"create {name}") from error
+    return True

@@ -1,0 +1,143 @@
+"""``fairlead up``, ``down`` and ``status``: the local sites of a topology."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from acl.apply import apply_topology
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.sitestatus import look, show
+from fairlead.console import console, emit, errors
+from fairlead.errors import UnknownNameError
+from fairlead.local.sites import Progress as Tell
+from fairlead.local.sites import SiteSpec
+from fairlead.local.workers import Workers
+from topologies.users import service_users
+
+SitesArgument = Annotated[list[str] | None, typer.Argument(help="Only these sites. Default: all.", metavar="[SITE]...")]
+
+
+def up(sites: SitesArgument = None, topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
+    """Start sites: each its own Kafka and Mosquitto on this machine, with users and access rules.
+
+    Sites that run are left alone. If one cannot be started, or on Ctrl-C, those that this call started are stopped.
+
+    Example: fairlead up tokyo duck-star
+    """
+    context = open_topology(topology)
+    names = _named(context, sites)
+    began = time.monotonic()
+    local = bring_up(context, names, quiet=as_json)
+    seconds = time.monotonic() - began
+    found = context.local.status()
+    body = {
+        "topology": context.topology.name,
+        "folder": str(context.folder),
+        "seconds": round(seconds, 1),
+        "sites": [
+            {"site": name, "kafka": f"127.0.0.1:{found[name].kafka_port}", "mqtt": f"127.0.0.1:{found[name].mqtt_port}"}
+            for name in local
+        ],
+    }
+
+    def render() -> None:
+        elsewhere = f", {len(names) - len(local)} elsewhere" if len(local) < len(names) else ""
+        console.print(
+            f"{len(local)} sites ready in {seconds:.1f} s{elsewhere}; their data is in {escape(str(context.folder))}"
+        )
+
+    emit(body, as_json=as_json, render=render)
+
+
+def bring_up(context: Context, names: Sequence[str], *, quiet: bool) -> list[str]:
+    """Start these sites, with users and access rules, and wait until they serve; the names of the local ones."""
+    local = [name for name in names if context.topology.sites[name].kafka is None]
+    specs = [SiteSpec(name, tuple(service_users(context.topology, name))) for name in local]
+    with _ending_is_interrupting(), _progress(local, quiet=quiet) as tell:
+        context.local.up(specs, on_progress=tell)
+        apply_topology(context.topology, context.directory, names, tell)
+    return local
+
+
+def down(
+    sites: SitesArgument = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="Also forget the data: logs, tables, ports and passwords.")
+    ] = False,
+) -> None:
+    """Stop sites and the workers that serve them, cleanly. Data and ports are kept, unless --purge is given.
+
+    Example: fairlead down --purge
+    """
+    context = open_topology(topology)
+    workers = Workers(context.folder)
+    names = [*_named(context, sites, also=context.local.status())] if sites else None
+    workers.stop([name for site in names for name in workers.of_site(site)] if names is not None else None)
+    context.local.down(names, purge=purge)
+    what = ", ".join(names) if names is not None else "all sites"
+    console.print(f"{context.topology.name}: {what} stopped{' and forgotten' if purge else ''}")
+
+
+def status(topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
+    """Show each site: whether it is up, versions, logs, records, links and their lag, logs in trouble, workers.
+
+    Example: fairlead status --json
+    """
+    context = open_topology(topology)
+    found = look(context.topology, context.folder, context.local, context.directory)
+    emit(found, as_json=as_json, render=lambda: show(found, console))
+
+
+def _named(context: Context, sites: Sequence[str] | None, also: Iterable[str] = ()) -> list[str]:
+    valid = [*context.topology.sites, *(name for name in also if name not in context.topology.sites)]
+    for name in sites or ():
+        if name not in valid:
+            raise UnknownNameError("site", name, valid)
+    return [name for name in valid if not sites or name in sites]
+
+
+@contextmanager
+def _progress(names: Sequence[str], *, quiet: bool) -> Iterator[Tell]:
+    """A line per site that says what it is doing; plain lines when nobody watches."""
+    if not errors.is_terminal or quiet:
+        yield lambda name, text: None if quiet else errors.print(escape(f"{name}: {text}" if name else text))
+        return
+    columns = (SpinnerColumn(finished_text="[green]✓[/]"), TextColumn("{task.fields[site]:<16}"))
+    with Progress(*columns, TextColumn("{task.description}"), TimeElapsedColumn(), console=errors) as progress:
+        general = progress.add_task("looking for Java, Mosquitto and jars", site="", total=1)
+        tasks = {name: progress.add_task("waiting", site=name, total=1, start=False) for name in names}
+
+        def tell(name: str, text: str) -> None:
+            if name in tasks:
+                progress.update(general, completed=1, visible=False)
+                progress.start_task(tasks[name])
+                progress.update(tasks[name], description=escape(text), completed=int(text == "ready"))
+            else:
+                progress.update(general, description=escape(f"{name} {text}".strip()), visible=True)
+
+        yield tell
+
+
+@contextmanager
+def _ending_is_interrupting() -> Iterator[None]:
+    """SIGTERM and a closed terminal end a start as Ctrl-C does: what was started half is stopped."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

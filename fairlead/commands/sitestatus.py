@@ -1,0 +1,181 @@
+"""What ``fairlead status`` shows: gathered from processes, from each Kafka, and from what replicators write."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fairlead.errors import FairleadError
+from fairlead.local.sites import LocalSites, SiteProcess
+from fairlead.local.workers import Workers
+from fairlead.names import parse_log
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.types import TopicPartition
+from topologies.directory import Directory
+from topologies.model import Topology
+from topologies.users import ADMIN
+
+_TIMEOUT = 15.0  # seconds for one site's logs
+_FRESH = dt.timedelta(seconds=10)  # a replicator writes its file each second
+
+
+def look(topology: Topology, folder: Path, local: LocalSites, directory: Directory) -> dict[str, Any]:
+    """The state of a topology, JSON-ready. Errors of one site are in its ``error``; the others are still told.
+
+    ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
+    links which are up have still to bring, or null while none is.
+    """
+    processes = local.status()
+    counts = asyncio.run(_count_all(topology, processes, directory))
+    sites: list[dict[str, Any]] = []
+    for name, site in topology.sites.items():
+        replicator = _replicator(folder, name)
+        links = replicator["links"] if replicator else []
+        lags = [link["lag"] for link in links if link["lag"] is not None]
+        sites.append(
+            {
+                "site": name,
+                "kind": str(site.kind),
+                **_where(processes.get(name), site.kafka.bootstrap if site.kafka else None),
+                **counts[name],
+                "replicator": {key: value for key, value in replicator.items() if key not in ("links", "logs")}
+                if replicator
+                else None,
+                "lag": sum(lags) if lags else None,
+                "links": links,
+                "logs_in_trouble": replicator["logs"] if replicator else {},
+            }
+        )
+    workers = [{"name": w.name, "running": w.running, "pid": w.pid, "log": str(w.log)} for w in Workers(folder).all()]
+    return {"topology": topology.name, "folder": str(folder), "sites": sites, "workers": workers}
+
+
+def _where(process: SiteProcess | None, outside: str | None) -> dict[str, Any]:
+    if outside is not None:
+        return {"local": False, "kafka": {"address": outside}, "mqtt": None}
+    if process is None:
+        return {"local": True, "kafka": {"up": False}, "mqtt": {"up": False}}
+    return {
+        "local": True,
+        "kafka": {
+            "up": process.kafka_up,
+            "address": f"127.0.0.1:{process.kafka_port}",
+            "version": process.kafka_version,
+            "pid": process.pids.get("kafka"),
+            "log": str(process.logs["kafka"]),
+        },
+        "mqtt": {
+            "up": process.mqtt_up,
+            "address": f"127.0.0.1:{process.mqtt_port}",
+            "version": process.mosquitto_version,
+            "pid": process.pids.get("mqtt"),
+            "log": str(process.logs["mqtt"]),
+        },
+    }
+
+
+async def _count_all(
+    topology: Topology, processes: Mapping[str, SiteProcess], directory: Directory
+) -> dict[str, dict[str, Any]]:
+    async def count(name: str) -> dict[str, Any]:
+        process = processes.get(name)
+        if topology.sites[name].kafka is None and not (process and process.kafka_up):
+            return {"logs": None, "records": None, "error": None}
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                return await _count(topology, name, directory)
+        except TimeoutError:
+            return {"logs": None, "records": None, "error": f"no answer within {_TIMEOUT:.0f} s"}
+        except FairleadError as error:
+            return {"logs": None, "records": None, "error": error.what}
+
+    names = list(topology.sites)
+    return dict(zip(names, await asyncio.gather(*map(count, names)), strict=True))
+
+
+async def _count(topology: Topology, site: str, directory: Directory) -> dict[str, Any]:
+    async with await Cluster.open(directory.kafka(site, ADMIN), client_id="fairlead-status") as cluster:
+        logs = [
+            TopicPartition(topic)
+            for topic in await cluster.topics()
+            if (name := parse_log(topic)) and name.stream in topology.streams
+        ]
+        ends, starts = await asyncio.gather(cluster.end_offsets(logs), cluster.start_offsets(logs))
+    records = 0
+    for log in logs:
+        end, start = ends[log], starts[log]
+        records += end - start if isinstance(end, int) and isinstance(start, int) else 0
+    return {"logs": len(logs), "records": records, "error": None}
+
+
+def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
+    """What a site's replicator wrote last, and whether it still runs; None when there is no such file."""
+    try:
+        snapshot: dict[str, Any] = json.loads((folder / "run" / f"replicator.{site}.json").read_text(encoding="utf-8"))
+        age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
+        running = age < _FRESH and psutil.pid_exists(int(snapshot["pid"]))
+    except (OSError, ValueError, KeyError):
+        return None
+    if not running:  # its last words on links and lag say nothing about now
+        links = [{**link, "state": "stopped", "lag": None} for link in snapshot["links"]]
+        return {**snapshot, "running": False, "links": links}
+    return {**snapshot, "running": True}
+
+
+def show(found: Mapping[str, Any], console: Console) -> None:
+    """Print the state as tables: sites, links, logs in trouble, workers."""
+    table = Table("site", "kind", "Kafka", "MQTT", "logs", "records", "lag", title=found["topology"])
+    for column in table.columns[4:]:
+        column.justify = "right"
+    for site in found["sites"]:
+        lag = "-" if site["lag"] is None else f"{site['lag']:,}"
+        row = (_part(site["kafka"]), _part(site["mqtt"]), _number(site["logs"]), _number(site["records"]), lag)
+        table.add_row(site["site"], site["kind"], *row)
+    console.print(table)
+    for site in found["sites"]:
+        if site["error"]:
+            console.print(f"[yellow]{site['site']}:[/] {escape(site['error'])}", soft_wrap=True)
+    links = [link for site in found["sites"] for link in site["links"]]
+    if links:
+        _show_links(links, console)
+    for site in found["sites"]:
+        for log, trouble in site["logs_in_trouble"].items():
+            console.print(f"[yellow]{log} at {site['site']}: {trouble['state']}[/] {escape(trouble['cause'])}")
+            console.print(f"  [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
+    for worker in found["workers"]:
+        state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
+        console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)
+
+
+def _show_links(links: list[dict[str, Any]], console: Console) -> None:
+    table = Table("link", "state", "lag", "records", "bytes", "")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for link in links:
+        style = {"mirroring": "green", "closed": "dim", "stopped": "dim"}.get(link["state"], "yellow")
+        numbers = (_number(link["lag"]), _number(link["records"]), _number(link["bytes"]))
+        table.add_row(escape(link["name"]), f"[{style}]{link['state']}[/]", *numbers, escape(link["cause"] or ""))
+    console.print(table)
+
+
+def _part(part: Mapping[str, Any] | None) -> str:
+    if part is None:
+        return "-"
+    if "up" not in part:
+        return escape(part["address"])
+    if not part["up"]:
+        return "[red]down[/]"
+    return f"[green]up[/] {part['version']} :{part['address'].rpartition(':')[2]}"
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"

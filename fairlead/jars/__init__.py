@@ -1,0 +1,13 @@
+"""Java and its jars: finds a Java, and keeps the Kafka and Delta jars of ``jars.lock`` in the user's cache.
+
+In: the lock file. Out: ``ensure_jars("kafka")`` and ``ensure_jars("delta")``, verified files that are downloaded once.
+Imports nothing of Fairlead but errors and the names of folders.
+"""
+
+from __future__ import annotations
+
+from fairlead.jars.java import find_java
+from fairlead.jars.lock import jar_set
+from fairlead.jars.store import ensure_jars
+
+__all__ = ["ensure_jars", "find_java", "jar_set"]

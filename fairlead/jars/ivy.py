@@ -1,0 +1,109 @@
+"""Downloading Java artifacts with the Ivy that pyspark ships. No address stands here: Ivy knows Maven Central."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from fairlead.errors import UnavailableError
+from fairlead.jars.java import find_java
+from fairlead.jars.lock import Jar
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true"{use_poms}/></resolvers>
+</ivysettings>
+"""
+_MODULE = """<ivy-module version="2.0">
+  <info organisation="fairlead" module="jars"/>
+  <configurations><conf name="jars"/></configurations>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+_TIMEOUT = 900  # seconds; 44 MB took 15 s, but some lines are thin
+_TROUBLE = re.compile(r"not found|unresolved|exception|failed|timed? ?out|invalid", re.IGNORECASE)
+
+
+def retrieve(jars: Iterable[Jar], folder: Path, *, transitive: bool = False) -> dict[Path, Jar]:
+    """Download jars into ``folder`` (which must exist and be this call's own).
+
+    Args:
+        jars: What to fetch. Their SHA-256 is not looked at: the caller verifies.
+        folder: Gets the jars, and Ivy's own files beside them.
+        transitive: Also fetch what they need, by their POMs (slow; only to make a lock).
+
+    Returns:
+        The downloaded files and which artifact each one is (without SHA-256).
+
+    Raises:
+        UnavailableError: no Java, no network, or an artifact is not there.
+    """
+    wanted = sorted(jars)
+    settings, module, out = folder / "ivysettings.xml", folder / "ivy.xml", folder / "out"
+    settings.write_text(_SETTINGS.format(use_poms="" if transitive else ' usepoms="false"'), encoding="utf-8")
+    lines = (
+        f"    <dependency org={quoteattr(jar.organisation)} name={quoteattr(jar.name)} rev={quoteattr(jar.revision)} "
+        f'transitive="{str(transitive).lower()}" conf="jars->default"/>'
+        for jar in wanted
+    )
+    module.write_text(_MODULE.format(dependencies="\n".join(lines)), encoding="utf-8")
+    command = [str(find_java()), *_proxy_options(), "-jar", str(ivy_jar())]
+    command += ["-settings", str(settings), "-ivy", str(module), "-cache", str(folder / "cache")]
+    command += ["-types", "jar", "bundle", "-retrieve", f"{out}/[organisation]/[artifact]/[revision].[ext]"]
+    try:
+        # S603: the program is the Java that was found, the arguments are ours.
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired as error:
+        raise _failed(wanted, f"the download took longer than {_TIMEOUT} s") from error
+    if done.returncode:
+        raise _failed(wanted, _reason(done.stdout + done.stderr))
+    return {file: _jar_at(file) for file in sorted(out.glob("*/*/*.jar"))}
+
+
+def ivy_jar() -> Path:
+    """The Ivy jar inside the installed pyspark (found without importing pyspark)."""
+    spec = importlib.util.find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise UnavailableError("pyspark is not installed, and jars are fetched with the Ivy inside it", hint="run make")
+    return found[-1]
+
+
+def _jar_at(file: Path) -> Jar:
+    return Jar(file.parent.parent.name, file.parent.name, file.stem)
+
+
+def _proxy_options() -> list[str]:
+    """Java does not look at ``https_proxy``; Python knows it, and the system's setting on macOS."""
+    options: list[str] = []
+    for scheme, url in urllib.request.getproxies().items():
+        proxy = urllib.parse.urlsplit(url if "//" in url else f"//{url}")
+        if scheme in ("http", "https") and proxy.hostname:
+            options += [f"-D{scheme}.proxyHost={proxy.hostname}", f"-D{scheme}.proxyPort={proxy.port or 80}"]
+    return options
+
+
+def _reason(output: str) -> str:
+    """The first line of Ivy's output that says what is wrong."""
+    lines = [line.strip(" \t:-|") for line in output.splitlines()]
+    for line in lines:
+        if _TROUBLE.search(line) and "0 not found" not in line:
+            return line
+    return next((line for line in reversed(lines) if line), "Ivy said nothing")
+
+
+def _failed(jars: list[Jar], reason: str) -> UnavailableError:
+    return UnavailableError(
+        f"could not download {len(jars)} Java artifacts (first: {jars[0].coordinates}): {reason}",
+        hint="check the network (and https_proxy, if there is one), then run the same command again; "
+        "what arrived whole is kept",
+        jars=[jar.coordinates for jar in jars],
+    )

@@ -1,0 +1,127 @@
+"""The store of jars in the user's cache: each artifact is downloaded once, verified, and then only looked at.
+
+A jar enters the store by a rename after its SHA-256 was right, so a half-written one is never seen. Later runs compare
+size and modification time with what was noted then, and read the whole file again only when these differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from filelock import FileLock
+
+from fairlead import home
+from fairlead.errors import UnavailableError
+from fairlead.jars import ivy
+from fairlead.jars.lock import Jar, jar_set
+
+Stamp = tuple[int, int, str]  # size, modification time in ns, SHA-256
+Retrieve = Callable[[Iterable[Jar], Path], dict[Path, Jar]]
+
+
+def ensure_jars(
+    name: str, *, on_progress: Callable[[str], None] | None = None, retrieve: Retrieve = ivy.retrieve
+) -> tuple[Path, ...]:
+    """The files of a locked set of jars, all present and verified; downloads what is missing.
+
+    Safe to call from several processes at once: one downloads, the others wait for it.
+
+    Args:
+        name: ``kafka`` or ``delta``.
+        on_progress: Told in words when there is something to wait for.
+        retrieve: Does the download; replaced in tests.
+
+    Raises:
+        UnavailableError: a download failed, or what arrived is not what the lock says.
+    """
+    store = home.cache() / "jars"
+    jars = jar_set(name).jars
+    files = tuple(store / jar.path for jar in jars)
+    if not _missing(store, jars, _read_stamps(store)):
+        return files
+    tell = on_progress or (lambda _: None)
+    store.mkdir(parents=True, exist_ok=True)
+    with FileLock(store / ".lock"):
+        stamps = _read_stamps(store)  # another process may have fetched them while this one waited
+        missing = [jar for jar in _missing(store, jars, stamps) if not _verify_again(store, jar, stamps)]
+        if missing:
+            tell(f"fetching {len(missing)} {name} jars")
+            _fetch(store, missing, stamps, retrieve)
+        _write_stamps(store, stamps)
+    return files
+
+
+def sha256_of(file: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _missing(store: Path, jars: Iterable[Jar], stamps: dict[str, Stamp]) -> list[Jar]:
+    return [jar for jar in jars if _stamp(store / jar.path, jar) != stamps.get(jar.path)]
+
+
+def _stamp(file: Path, jar: Jar) -> Stamp:
+    try:
+        stat = file.stat()
+    except OSError:
+        return (-1, -1, "")
+    return (stat.st_size, stat.st_mtime_ns, jar.sha256)
+
+
+def _verify_again(store: Path, jar: Jar, stamps: dict[str, Stamp]) -> bool:
+    """Read a whole file whose stamp does not fit: copied caches are fine, damaged files go."""
+    file = store / jar.path
+    if not file.exists():
+        return False
+    if sha256_of(file) == jar.sha256:
+        stamps[jar.path] = _stamp(file, jar)
+        return True
+    file.unlink()
+    return False
+
+
+def _fetch(store: Path, missing: list[Jar], stamps: dict[str, Stamp], retrieve: Retrieve) -> None:
+    expected = {jar.coordinates: jar for jar in missing}
+    # Inside the store, so that the last step is a rename on one file system.
+    with tempfile.TemporaryDirectory(dir=store, prefix=".download-") as folder:
+        for file, found in retrieve(missing, Path(folder)).items():
+            jar = expected.pop(found.coordinates, None)
+            if jar is None:
+                continue
+            digest = sha256_of(file)
+            if digest != jar.sha256:
+                raise UnavailableError(
+                    f"{jar.coordinates} was downloaded and is not what jars.lock says: "
+                    f"SHA-256 {digest} instead of {jar.sha256}; it was thrown away",
+                    hint="something between here and the repository changed it: try another network, and do not use it",
+                    jar=jar.coordinates,
+                )
+            target = store / jar.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(target)
+            stamps[jar.path] = _stamp(target, jar)
+            _write_stamps(store, stamps)
+    if expected:
+        raise UnavailableError(
+            f"these jars were asked for and did not come: {', '.join(sorted(expected))}",
+            hint="run the same command again; if it stays so, jars.lock names something that is no longer there",
+        )
+
+
+def _read_stamps(store: Path) -> dict[str, Stamp]:
+    try:
+        data = json.loads((store / "verified.json").read_text(encoding="utf-8"))
+        return {path: (int(size), int(mtime), str(digest)) for path, (size, mtime, digest) in data.items()}
+    except (OSError, ValueError):
+        return {}  # everything is then verified again
+
+
+def _write_stamps(store: Path, stamps: dict[str, Stamp]) -> None:
+    new = store / ".verified.json.new"
+    new.write_text(json.dumps(stamps, indent=1, sort_keys=True), encoding="utf-8")
+    new.replace(store / "verified.json")

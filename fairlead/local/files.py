@@ -1,0 +1,102 @@
+"""Writing small files so that neither a crash nor a full disk leaves half of one, and with the right mode."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from fairlead.errors import RefusedError, UnavailableError
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
+    """Replace a file in one step: readers see the old content or the new one, also after a crash.
+
+    Raises:
+        UnavailableError: the disk or the quota is full; the old content is still there.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    new = path.with_name(f".{path.name}.new")
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(stream.fileno(), mode)  # a file left over from a crash keeps its own mode otherwise
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(path)
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn the errors of a full disk and of missing rights into ones that say what to do; others pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise no_room(path) from error
+        if error.errno in _NOT_ALLOWED:
+            raise RefusedError(
+                f"{path} cannot be written: {error.strerror}",
+                hint="give yourself the right to write there, or set FAIRLEAD_HOME to another folder",
+                path=str(path),
+            ) from error
+        raise
+
+
+def require_room(folder: Path, needed: int) -> None:
+    """Check that a file system has room before something is started that would need it.
+
+    Args:
+        folder: Where the room is needed; need not exist yet.
+        needed: Bytes.
+
+    Raises:
+        UnavailableError: there is less, or there are no file entries (inodes) left.
+    """
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise no_room(folder, free=free, needed=needed)
+    entries = os.statvfs(existing)
+    if entries.f_files and entries.f_favail < 1000:  # file systems without a fixed number of entries say 0 of 0
+        raise no_room(folder, free=free)
+
+
+def no_room(path: Path, *, free: int | None = None, needed: int | None = None) -> UnavailableError:
+    """The error for a disk that is full, or would be."""
+    if free is not None and needed is not None:
+        what = f"the disk under {path} has {free >> 20} MB free and {needed >> 20} MB are needed"
+    elif free is not None:
+        what = f"the file system under {path} has no file entries (inodes) left"
+    else:
+        what = f"the disk or the quota under {path} is full"
+    return UnavailableError(
+        what,
+        hint="make room, or set FAIRLEAD_HOME to a folder on another disk; 'fairlead down --purge' frees a "
+        "topology's data",
+        path=str(path),
+        free_bytes=free,
+        needed_bytes=needed,
+    )
+
+
+def tail(path: Path, lines: int = 5, *, containing: tuple[str, ...] = ()) -> str:
+    """The last lines of a log file (those with any of some words, if there are such); empty when it is not there."""
+    try:
+        with path.open("rb") as stream:
+            stream.seek(max(0, path.stat().st_size - 65536))
+            text = stream.read().decode(errors="replace").splitlines()
+    except OSError:
+        return ""
+    chosen = [line for line in text if any(word in line for word in containing)] or text
+    return "\n".join(line[:300] for line in chosen[-lines:])

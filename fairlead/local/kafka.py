@@ -1,0 +1,251 @@
+"""One site's Kafka as a child process: its files, its command line, and when it really serves.
+
+A single KRaft node, broker and controller in one, SCRAM-SHA-512 and deny-by-default ACLs on loopback, tuned small:
+about 150 MB and two CPU seconds to start. Everything in its folder is named relative to it, so that no path has to
+survive the escaping rules of Java's properties.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+from pydantic import SecretStr
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import UnavailableError
+from fairlead.local import ports
+from fairlead.local.files import tail, write_file
+from fairlead.local.formatting import SCRAM_ITERATIONS, format_log_dir
+from fairlead.local.state import SiteState
+from fairlead.local.waiting import Wait
+
+ADMIN = "admin"  # super user of every local cluster; the broker itself uses it too
+CONTROLLER = "controller"
+READY_TIMEOUT = 180.0  # seconds; a quiet machine needs 2, ten thousand logs after a crash 26
+_MAX_INT = 2**31 - 1
+_MAX_LONG = 2**63 - 1
+
+# Why: small threads and buffers (7 sites on a laptop), producer state and record times without limits (the append
+# convention leans on both), a quick return after a crash, and re-authentication so that a deleted user is cut off.
+_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "CLIENT",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+    # SCRAM users live in the metadata log, for which the controllers must elect a leader first: hence PLAIN here.
+    "sasl.mechanism.controller.protocol": "PLAIN",
+    "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.client.connections.max.reauth.ms": 600_000,
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": f"User:{ADMIN};User:{CONTROLLER}",
+    "allow.everyone.if.no.acl.found": "false",
+    "log.dirs": "data",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "producer.id.expiration.ms": _MAX_INT,
+    "producer.id.expiration.check.interval.ms": _MAX_INT,
+    "log.message.timestamp.before.max.ms": _MAX_LONG,
+    "log.message.timestamp.after.max.ms": _MAX_LONG,
+    "num.network.threads": 2,
+    "num.io.threads": 2,
+    "background.threads": 2,
+    "log.cleaner.threads": 1,
+    "log.cleaner.dedupe.buffer.size": 2 << 20,  # 128 MB by default, allocated at start
+    "num.recovery.threads.per.data.dir": 2,
+    "num.replica.fetchers": 1,
+    "group.coordinator.threads": 1,
+    "share.coordinator.threads": 1,
+    "remote.log.manager.copier.thread.pool.size": 1,
+    "remote.log.manager.expiration.thread.pool.size": 1,
+    "remote.log.manager.thread.pool.size": 1,
+    "remote.log.reader.threads": 1,
+    # Index files are allocated ahead, sparse; 64 kB of index are full after about 20 MB of log.
+    "log.index.size.max.bytes": 64 << 10,
+    "log.segment.bytes": 16 << 20,
+    # A restarted broker must wait for the session of its dead predecessor to end.
+    "broker.session.timeout.ms": 3000,
+    "broker.heartbeat.interval.ms": 500,
+}
+
+# WARN, but for denied requests (INFO): they are the audit trail.
+_LOG4J2 = """Configuration:
+  Appenders:
+    RollingFile:
+      name: file
+      fileName: server.log
+      filePattern: server.log.%i
+      PatternLayout:
+        pattern: "%d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n"
+      SizeBasedTriggeringPolicy:
+        size: 10MB
+      DefaultRolloverStrategy:
+        max: 3
+  Loggers:
+    Root:
+      level: WARN
+      AppenderRef:
+        ref: file
+    Logger:
+      - name: kafka.authorizer.logger
+        level: INFO
+      - name: org.apache.kafka.common.utils.AppInfoParser
+        level: ERROR
+"""
+
+
+def write_files(folder: Path, site: SiteState, admin: SecretStr, controller: SecretStr) -> None:
+    """Write ``server.properties`` and the logging configuration; the first holds passwords and has mode 0600.
+
+    Raises:
+        UnavailableError: the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_file(folder / "server.properties", server_properties(site, admin, controller))
+    write_file(folder / "log4j2.yaml", _LOG4J2)
+
+
+def server_properties(site: SiteState, admin: SecretStr, controller: SecretStr) -> str:
+    """The text of ``server.properties``; the site's own properties win."""
+    client, control = f"{ports.HOST}:{site.kafka_port}", f"{ports.HOST}:{site.controller_port}"
+    scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    secret, control_secret = admin.get_secret_value(), controller.get_secret_value()
+    own: dict[str, str | int] = {
+        "controller.quorum.voters": f"1@{control}",
+        "listeners": f"CLIENT://{client},CONTROLLER://{control}",
+        "advertised.listeners": f"CLIENT://{client}",
+        "listener.name.client.scram-sha-512.sasl.jaas.config": f'{scram} username="{ADMIN}" password="{secret}";',
+        "listener.name.controller.plain.sasl.jaas.config": f'{plain} username="{CONTROLLER}" '
+        f'password="{control_secret}" user_{CONTROLLER}="{control_secret}";',
+    }
+    return "".join(f"{key}={value}\n" for key, value in (_PROPERTIES | own | site.properties).items())
+
+
+def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr]) -> bool:
+    """Format the site's log directory unless it is formatted already; True when it was new."""
+    data = folder / "data"
+    if (data / "meta.properties").exists():
+        return False
+    format_log_dir(data, cluster_id, users)
+    return True
+
+
+def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str] = ()) -> list[str]:
+    """The command line, to be run in ``folder``. ``marker(folder)`` is one of its arguments."""
+    return [
+        str(java),
+        "-Xms64m",
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+ExitOnOutOfMemoryError",
+        *jvm,
+        "-Dlog4j2.configurationFile=log4j2.yaml",
+        marker(folder),
+        "-cp",
+        ":".join(str(jar) for jar in jars),
+        "kafka.Kafka",
+        "server.properties",
+    ]
+
+
+def marker(folder: Path) -> str:
+    """The argument that tells this site's broker from every other process."""
+    return f"-Dfairlead.site={folder.resolve()}"
+
+
+def wait_ready(
+    process: psutil.Process,
+    endpoint: KafkaEndpoint,
+    folder: Path,
+    *,
+    cancel: threading.Event,
+    timeout: float | None = None,
+) -> AdminClient:
+    """Wait until the broker really serves: its port, then a SCRAM login, a registered broker and a controller.
+
+    Returns:
+        The connected client of ``endpoint``'s user.
+
+    Raises:
+        UnavailableError: it ended, refused the login, or took too long; with the last words of its log.
+        Cancelled: ``cancel`` was set.
+    """
+    end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
+    wait = Wait(process, "Kafka", endpoint.site, folder, end, lambda: last_words(folder), cancel)
+    while not ports.accepts(endpoint.bootstrap[0][1], 0.2):
+        wait.pause()
+    refusals: list[str] = []
+
+    def on_error(error: KafkaError) -> None:
+        if error.name() == "_AUTHENTICATION":
+            refusals.append("the password is not the one it was told")
+
+    quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+    admin = AdminClient({**endpoint.librdkafka(), **quick, "error_cb": on_error})
+    while True:
+        try:
+            asked: Any = admin.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
+            cluster = asked.result()
+            if cluster.nodes and cluster.controller is not None:
+                return admin
+        except KafkaException:
+            admin.poll(0)  # delivers on_error
+        if refusals:
+            raise wait.refused(endpoint.user, refusals[0])
+        wait.pause()
+
+
+def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr]) -> None:
+    """Create SCRAM users of a running broker, or give them these passwords.
+
+    Raises:
+        UnavailableError: the broker did not take one.
+    """
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, SCRAM_ITERATIONS)
+    wanted: list[UserScramCredentialAlteration] = [
+        UserScramCredentialUpsertion(u, info, p.get_secret_value().encode()) for u, p in users.items()
+    ]
+    for user, done in admin.alter_user_scram_credentials(wanted).items() if wanted else ():
+        try:
+            done.result()
+        except KafkaException as error:
+            raise UnavailableError(
+                f"the user {user} could not be created: {_name(error)}", hint="see the broker's server.log"
+            ) from error
+
+
+def last_words(folder: Path) -> str:
+    """What the broker's logs say of its end."""
+    words = ("ERROR", "FATAL", "Exception", "error")
+    return tail(folder / "server.log", 3, containing=words) or tail(folder / "console.log", 3, containing=words)
+
+
+def _name(error: KafkaException) -> str:
+    """The error's name only: its text may carry the whole request."""
+    cause: Any = error.args[0]
+    return str(cause.name())

@@ -1,0 +1,196 @@
+"""One site's Mosquitto as a child process: its files, its command line, and when it really serves."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import paho.mqtt.client as paho
+import psutil
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.reasoncodes import ReasonCode
+from pydantic import SecretStr
+
+from fairlead.endpoint import MqttEndpoint
+from fairlead.errors import UnavailableError
+from fairlead.local import ports
+from fairlead.local.files import explained, tail, write_file
+from fairlead.local.waiting import Wait
+
+BRIDGE = "bridge"  # reads everything; every other user is a device or a player of devices, and only publishes
+TOPICS = "fairlead/v1/#"
+READY_TIMEOUT = 30.0  # seconds; 0.01 on a quiet machine
+_SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
+
+# Nothing queued is ever dropped (0 = no limit). An acknowledgement of Mosquitto 2.0 survives a crash only after the
+# next save, hence every 5 s. The packet limit is above Kafka's record limit so that the bridge, not a disconnect that
+# the device cannot understand, says what was wrong with a message that is too large.
+_CONFIGURATION = """per_listener_settings false
+listener {port} {host}
+socket_domain ipv4
+allow_anonymous false
+password_file {folder}/passwd
+acl_file {folder}/acl
+persistence true
+persistence_location {folder}/
+persistence_file mosquitto.db
+autosave_interval 5
+autosave_on_changes false
+max_queued_messages 0
+max_queued_bytes 0
+max_inflight_messages 1000
+max_inflight_bytes 0
+persistent_client_expiration 30d
+max_packet_size 4194304
+queue_qos0_messages false
+sys_interval 5
+set_tcp_nodelay true
+connection_messages false
+log_dest stdout
+log_type error
+log_type warning
+log_type notice
+log_timestamp_format %Y-%m-%dT%H:%M:%S
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """Mosquitto's two programs and its version."""
+
+    broker: Path
+    passwd: Path
+    version: str
+
+
+def find_mosquitto() -> Programs:
+    """Mosquitto 2, from the search path or the folders for system programs.
+
+    Raises:
+        UnavailableError: not installed, or too old; names the packages.
+    """
+    return _find(os.environ.get("PATH", os.defpath))
+
+
+@cache
+def _find(search_path: str) -> Programs:
+    path = os.pathsep.join((search_path, *_SBIN))
+    broker, passwd = shutil.which("mosquitto", path=path), shutil.which("mosquitto_passwd", path=path)
+    version = _version(broker) if broker else ""
+    if broker is None or passwd is None or not version or int(version.partition(".")[0]) < 2:
+        found = f"found {broker} {version or 'which does not run'}" if broker and passwd else "it was not found"
+        raise UnavailableError(
+            f"each site needs Mosquitto 2 (the programs mosquitto and mosquitto_passwd); {found}",
+            hint="install it. Debian/Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; "
+            "macOS: brew install mosquitto",
+        )
+    return Programs(Path(broker), Path(passwd), version)
+
+
+def _version(broker: str) -> str:
+    try:
+        text = subprocess.run([broker, "-h"], capture_output=True, text=True, timeout=30, check=False).stdout  # noqa: S603
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    match = re.search(r"mosquitto version (\d+\.[\d.]+)", text)
+    return match[1] if match else ""
+
+
+def write_files(folder: Path, port: int, users: Mapping[str, SecretStr], programs: Programs) -> None:
+    """Write configuration, password file (hashed) and access rules.
+
+    Raises:
+        UnavailableError: the disk is full, or Mosquitto's own tool failed.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    configuration = _CONFIGURATION.format(port=port, host=ports.HOST, folder=folder.resolve())
+    if os.geteuid() == 0:
+        configuration += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
+    write_file(folder / "mosquitto.conf", configuration)
+    write_file(folder / "acl", access_rules(users))
+    _write_passwords(folder / "passwd", users, programs)
+
+
+def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
+    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only."""
+    rules: list[str] = []
+    for user in users:
+        own = [f"topic read {TOPICS}", "topic read $SYS/#"] if user == BRIDGE else [f"topic write {TOPICS}"]
+        rules += [f"user {user}", *own, ""]
+    return "\n".join(rules)
+
+
+def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Programs) -> None:
+    """Hashed by Mosquitto's tool, in a file: on its command line passwords would show in ``ps``."""
+    new = file.with_name("passwd.new")
+    with explained(file):
+        write_file(new, "".join(f"{user}:{password.get_secret_value()}\n" for user, password in users.items()))
+        try:
+            subprocess.run([programs.passwd, "-U", new], capture_output=True, timeout=60, check=True)  # noqa: S603
+        except subprocess.SubprocessError as error:
+            new.unlink(missing_ok=True)
+            raise UnavailableError("mosquitto_passwd could not hash the passwords", hint="is the disk full?") from error
+        new.chmod(0o600)
+        new.replace(file)
+
+
+def command(programs: Programs, folder: Path) -> list[str]:
+    """The command line. ``marker(folder)`` is one of its arguments."""
+    return [str(programs.broker), "-c", marker(folder)]
+
+
+def marker(folder: Path) -> str:
+    """The argument that tells this site's Mosquitto from every other process."""
+    return str(folder.resolve() / "mosquitto.conf")
+
+
+def wait_ready(
+    process: psutil.Process,
+    endpoint: MqttEndpoint,
+    folder: Path,
+    *,
+    cancel: threading.Event,
+    timeout: float | None = None,
+) -> None:
+    """Wait until ``endpoint``'s user can log in.
+
+    Raises:
+        UnavailableError: it ended, refused the login, or took too long.
+        Cancelled: ``cancel`` was set.
+    """
+    end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
+    wait = Wait(process, "Mosquitto", endpoint.site, folder, end, lambda: tail(folder / "mosquitto.log", 3), cancel)
+    while (answer := log_in(endpoint)) != "Success":
+        if answer is not None:
+            raise wait.refused(endpoint.user, answer)
+        wait.pause()
+
+
+def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
+    """Log in once. ``Success``, the broker's refusal in its words, or None when nobody answers."""
+    answers: list[str] = []
+
+    def on_connect(_c: paho.Client, _u: object, _f: paho.ConnectFlags, reason: ReasonCode, _p: object) -> None:
+        answers.append(str(reason))
+
+    client = paho.Client(CallbackAPIVersion.VERSION2)
+    client.on_connect = on_connect
+    client.username_pw_set(endpoint.user, endpoint.password.get_secret_value() if endpoint.password else None)
+    try:
+        client.connect(endpoint.host, endpoint.port)
+        end = time.monotonic() + timeout
+        while not answers and time.monotonic() < end:
+            if client.loop(0.1) != paho.MQTT_ERR_SUCCESS:
+                break
+        client.disconnect()
+    except OSError:
+        return None
+    return answers[0] if answers else None

@@ -1,0 +1,72 @@
+"""Free loopback ports, and who holds one that is not free."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+from collections.abc import Collection
+
+import psutil
+
+from fairlead.errors import UnavailableError
+
+HOST = "127.0.0.1"
+# Below the ranges from which systems take the source ports of outgoing connections (Linux 32768, macOS 49152), so that
+# a remembered port is not lost to somebody's client while the site is down.
+FIRST, LAST = 20000, 32000
+
+
+def choose_ports(count: int, *, taken: Collection[int] = ()) -> list[int]:
+    """Free ports of this machine, none of ``taken``. Free now: whoever needs certainty binds and tries again.
+
+    Raises:
+        UnavailableError: the whole range is in use.
+    """
+    chosen: list[int] = []
+    start = secrets.randbelow(LAST - FIRST)
+    for step in range(LAST - FIRST):
+        port = FIRST + (start + step) % (LAST - FIRST)
+        if port not in taken and is_free(port):
+            chosen.append(port)
+            if len(chosen) == count:
+                return chosen
+    raise UnavailableError(f"no free port between {FIRST} and {LAST} on {HOST}", hint="stop something that listens")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on this loopback port now."""
+    with socket.socket() as server:
+        # As brokers do: connections of an earlier run that are still closing do not count.
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind((HOST, port))
+            server.listen(1)
+        except OSError:
+            return False
+    return True
+
+
+def accepts(port: int, timeout: float = 0.5) -> bool:
+    """Whether something accepts connections on this loopback port."""
+    try:
+        socket.create_connection((HOST, port), timeout).close()
+    except OSError:
+        return False
+    return True
+
+
+def holder(port: int) -> str:
+    """Who listens on a port, in words: ``nginx (pid 812)``, or that it is not known."""
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied:  # macOS, without root
+        return "another process"
+    for connection in connections:
+        if connection.laddr and connection.laddr.port == port and connection.status == psutil.CONN_LISTEN:
+            if connection.pid is None:
+                return "another user's process"
+            try:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+            except psutil.Error:
+                return f"pid {connection.pid}"
+    return "another process"

@@ -1,0 +1,176 @@
+"""Child processes that outlive this one: started in their own session, remembered in pid files, stopped with care.
+
+A pid alone proves nothing: after a restart of the machine it may be somebody else's. A pid file therefore also holds
+when the process was started and a word of its command line, and only a process that fits all three is touched.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+
+from fairlead.local.files import explained, write_file
+
+GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
+_SAME_START = 5.0  # seconds; a process's start is derived from the boot time, which drifts when the clock is set
+
+# Children of this very process, kept so that they can be waited for when they end (no zombies in long-lived callers).
+_children: dict[int, subprocess.Popen[bytes]] = {}
+
+
+@atexit.register
+def _leave_them_running() -> None:
+    """Popen warns of children that outlive it; these are meant to."""
+    for child in _children.values():
+        if child.poll() is None:
+            child.returncode = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What a pid file says. ``started`` is in seconds since the machine's boot, ``marker`` a part of one argument."""
+
+    pid: int
+    started: float
+    marker: str
+    version: str
+    log: str
+
+
+def start(
+    pid_file: Path,
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    log: Path,
+    marker: str,
+    version: str = "",
+    env: Mapping[str, str] | None = None,
+) -> psutil.Process:
+    """Start a process in its own session, its output appended to ``log``, and write its pid file.
+
+    Ctrl-C in the terminal does not reach it, and it goes on when the terminal goes.
+
+    Args:
+        marker: Must be part of one argument of ``command``, and of no unrelated process's.
+
+    Raises:
+        UnavailableError: the disk is full. OSError: the program cannot be run.
+    """
+    with explained(log):
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        child = subprocess.Popen(  # noqa: S603 - the callers' fixed programs
+            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
+        )
+    finally:
+        os.close(output)
+    _children[child.pid] = child
+    process = psutil.Process(child.pid)
+    try:
+        facts = Recorded(child.pid, process.create_time() - psutil.boot_time(), marker, version, str(log))
+        write_file(pid_file, json.dumps(asdict(facts)))
+    except BaseException:
+        child.kill()  # without a pid file nobody would find it again
+        child.wait()
+        raise
+    return process
+
+
+def read(pid_file: Path) -> Recorded | None:
+    """What a pid file says; None when it is not there or not readable."""
+    try:
+        return Recorded(**json.loads(pid_file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def find(pid_file: Path) -> psutil.Process | None:
+    """The running process that a pid file is about; None when it is gone, or its pid is somebody else's now."""
+    recorded = read(pid_file)
+    if recorded is None:
+        return None
+    child = _children.get(recorded.pid)
+    if child is not None and child.poll() is not None:
+        return None
+    try:
+        process = psutil.Process(recorded.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        same_start = abs(process.create_time() - psutil.boot_time() - recorded.started) < _SAME_START
+        if same_start and any(recorded.marker in argument for argument in process.cmdline()):
+            return process
+    except psutil.Error:
+        pass
+    return None
+
+
+def exit_code(pid_file: Path) -> int | None:
+    """How a process of this pid file ended, when it was started by this process and has ended."""
+    recorded = read(pid_file)
+    child = _children.get(recorded.pid) if recorded else None
+    return child.poll() if child else None
+
+
+def send(pid_file: Path, number: signal.Signals) -> bool:
+    """Send a signal to a pid file's process; False when it does not run."""
+    process = find(pid_file)
+    if process is None:
+        return False
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(number)
+    return True
+
+
+def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
+    """Stop processes, all at once: SIGTERM, then SIGKILL to those that are still there after ``grace`` seconds.
+
+    Their pid files are removed. Processes that do not run are no error.
+    """
+    running = {path: process for path in pid_files if (process := find(path)) is not None}
+    for process in running.values():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+            process.resume()  # one that was paused would not hear it
+    end = time.monotonic() + grace
+    for process in running.values():
+        if not _gone(process, end - time.monotonic()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+            _gone(process, grace)
+    for path in pid_files:
+        path.unlink(missing_ok=True)
+
+
+def kill(pid_file: Path) -> None:
+    """SIGKILL, for fault tests, and wait until the process is gone."""
+    process = find(pid_file)
+    if process is not None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+        _gone(process, GRACE)
+    pid_file.unlink(missing_ok=True)
+
+
+def _gone(process: psutil.Process, timeout: float) -> bool:
+    """Wait for the end of a process, our child or not."""
+    child = _children.get(process.pid)
+    try:
+        if child is not None:
+            child.wait(max(0.0, timeout))
+        else:
+            process.wait(max(0.0, timeout))
+    except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
+        return False
+    return True

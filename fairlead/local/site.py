@@ -1,0 +1,154 @@
+"""One local site: its two processes, from files to a site that serves, and back.
+
+Not safe against a second caller; ``fairlead.local.sites`` holds the lock.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.errors import FairleadError, UnavailableError
+from fairlead.local import kafka, mosquitto, ports, processes
+from fairlead.local.mosquitto import Programs
+from fairlead.local.state import SiteState
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """What starting a site takes, found once for all sites."""
+
+    java: Path
+    jars: tuple[Path, ...]
+    jvm: tuple[str, ...]
+    kafka_version: str
+    mosquitto: Programs
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSite:
+    """A site's folders and processes below a state folder."""
+
+    folder: Path
+    name: str
+
+    @property
+    def kafka_folder(self) -> Path:
+        return self.folder / "sites" / self.name / "kafka"
+
+    @property
+    def mosquitto_folder(self) -> Path:
+        return self.folder / "sites" / self.name / "mosquitto"
+
+    def pid_file(self, what: str) -> Path:
+        """Pid file of ``kafka`` or ``mqtt``."""
+        return self.folder / "run" / f"{what}.{self.name}.pid"
+
+    @property
+    def has_data(self) -> bool:
+        """Whether Kafka has ever been formatted here."""
+        return (self.kafka_folder / "data" / "meta.properties").exists()
+
+    def taken_ports(self, state: SiteState) -> dict[str, int]:
+        """Remembered ports of processes that do not run, which somebody else listens on now."""
+        wanted: dict[str, int] = {}
+        if processes.find(self.pid_file("kafka")) is None:
+            wanted |= {"Kafka": state.kafka_port, "Kafka's controller": state.controller_port}
+        if processes.find(self.pid_file("mqtt")) is None:
+            wanted |= {"Mosquitto": state.mqtt_port}
+        return {what: port for what, port in wanted.items() if not ports.is_free(port)}
+
+
+@dataclass(slots=True)
+class Start:
+    """Starting one site. ``run`` may be called once; ``started`` names the pid files of what it started itself.
+
+    Args:
+        kafka_users, mqtt_users: Every user with the password it is to have.
+        known: The users' passwords that the running or formatted brokers know already.
+    """
+
+    site: LocalSite
+    state: SiteState
+    tools: Toolbox
+    kafka_users: Mapping[str, SecretStr]
+    mqtt_users: Mapping[str, SecretStr]
+    known: Mapping[str, SecretStr]
+    controller: SecretStr
+    tell: Callable[[str], None]
+    cancel: threading.Event
+    started: list[Path] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Start what does not run, wait until both serve, and see to it that all users exist.
+
+        Raises:
+            UnavailableError: a process ended, does not answer, or the disk is full.
+            Cancelled: ``cancel`` was set.
+        """
+        try:
+            self._run_mosquitto()
+            self._run_kafka()
+        except UnavailableError as error:
+            raise self._port_in_use() or error from error
+        self.tell("ready")
+
+    def _run_kafka(self) -> None:
+        site, folder, tools = self.site, self.site.kafka_folder, self.tools
+        pid_file = site.pid_file("kafka")
+        process = processes.find(pid_file)
+        known = self.known
+        if process is None:
+            self.tell("starting Kafka")
+            admin = known.get(kafka.ADMIN, self.kafka_users[kafka.ADMIN])
+            kafka.write_files(folder, self.state, admin, self.controller)
+            if kafka.format_if_new(folder, self.state.cluster_id, self.kafka_users):
+                known = self.kafka_users
+            line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm)
+            log, mark, version = folder / "console.log", kafka.marker(folder), tools.kafka_version
+            process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
+            self.started.append(pid_file)
+        endpoint = KafkaEndpoint(site.name, ((ports.HOST, self.state.kafka_port),), kafka.ADMIN, known[kafka.ADMIN])
+        client = kafka.wait_ready(process, endpoint, folder, cancel=self.cancel)
+        new = {user: secret for user, secret in self.kafka_users.items() if known.get(user) != secret}
+        kafka.ensure_users(client, new)
+
+    def _run_mosquitto(self) -> None:
+        site, folder, tools = self.site, self.site.mosquitto_folder, self.tools
+        pid_file = site.pid_file("mqtt")
+        process = processes.find(pid_file)
+        new = {user: secret for user, secret in self.mqtt_users.items() if self.known.get(user) != secret}
+        if process is None or new or set(self.mqtt_users) != set(self.state.mqtt_users):
+            mosquitto.write_files(folder, self.state.mqtt_port, self.mqtt_users, tools.mosquitto)
+        if process is None:
+            line, mark = mosquitto.command(tools.mosquitto, folder), mosquitto.marker(folder)
+            log, version = folder / "mosquitto.log", tools.mosquitto.version
+            process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
+            self.started.append(pid_file)
+        else:
+            processes.send(pid_file, signal.SIGHUP)  # reads passwords and rules again
+        user = next(iter(self.mqtt_users))
+        endpoint = MqttEndpoint(site.name, ports.HOST, self.state.mqtt_port, user, self.mqtt_users[user])
+        mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)
+
+    def _port_in_use(self) -> FairleadError | None:
+        """A start may fail because a port was taken after it was looked at: then that is the reason to give."""
+        taken = self.site.taken_ports(self.state)
+        return port_taken(self.site.name, taken) if taken else None
+
+
+def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
+    """The error for remembered ports that somebody else listens on."""
+    who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
+    return UnavailableError(
+        f"{site} cannot start: its ports are in use: {who}",
+        hint=f"stop that process; or let the site forget its data and choose new ports: fairlead down {site} --purge",
+        site=site,
+        ports=list(taken.values()),
+    )

@@ -1,0 +1,318 @@
+"""All local sites of one state folder: up, down, status, and where each one is for whom.
+
+Files below the folder: ``state.json`` (ports, users), ``secrets.json`` (mode 0600), ``sites/<site>/kafka`` and
+``sites/<site>/mosquitto``, ``run/*.pid``. Callers in several processes wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from filelock import FileLock, Timeout
+from pydantic import SecretStr
+
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.jars import ensure_jars, find_java, jar_set
+from fairlead.local import cds, kafka, mosquitto, ports, processes
+from fairlead.local.files import explained, require_room
+from fairlead.local.formatting import kafka_uuid
+from fairlead.local.passwords import Passwords, secret_variable
+from fairlead.local.site import LocalSite, Start, Toolbox, port_taken
+from fairlead.local.state import SiteState, State, read_state, write_state
+from fairlead.local.waiting import Cancelled, interruptible
+
+Progress = Callable[[str, str], None]
+What = Literal["kafka", "mqtt"]
+_ROOM_PER_SITE = 100 << 20  # bytes: a few segments, logs of the brokers, Mosquitto's queue
+_LOCK_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSpec:
+    """A site to start. ``properties`` win over the brokers' usual ones. Kafka's super user ``admin`` always exists."""
+
+    name: str
+    kafka_users: tuple[str, ...] = ()
+    mqtt_users: tuple[str, ...] = ("bridge", "device")
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteProcess:
+    """How a local site is. ``up`` means: the process is ours and its port accepts connections."""
+
+    name: str
+    kafka_up: bool
+    mqtt_up: bool
+    kafka_port: int
+    mqtt_port: int
+    kafka_version: str
+    mosquitto_version: str
+    pids: Mapping[str, int]
+    logs: Mapping[str, Path]
+
+
+class LocalSites:
+    """The local sites of one state folder. Making one touches nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._state_file = folder / "state.json"
+        self._passwords = Passwords(folder / "secrets.json")
+
+    # --- starting -----------------------------------------------------------------------------------------------
+
+    def up(self, specs: Sequence[SiteSpec], *, on_progress: Progress | None = None) -> None:
+        """Start sites side by side and wait until each really serves; those that run already are left alone.
+
+        A running site's users are completed, and it is checked that it answers. If anything fails, or on Ctrl-C,
+        everything that this call started is stopped again; what ran before goes on.
+
+        Args:
+            on_progress: Called with a site's name (empty: all of them) and what it is doing; from several threads.
+
+        Raises:
+            UnavailableError: no Java, no Mosquitto, no room, a port in use, or a broker that does not come up.
+        """
+        tell = on_progress or (lambda _site, _text: None)
+        tools = self._tools(tell)
+        with self._locked(tell):
+            starts = self._prepare(specs, tools, tell)
+            self._run(starts)
+
+    def restart(self, site: str, what: What = "kafka") -> None:
+        """Stop one process of a site, if it runs, and start it again; returns when it serves."""
+        state = self._known(site)
+        tools = self._tools(lambda _site, _text: None)
+        with self._locked():
+            processes.stop([self._site(site).pid_file(what)])
+            spec = SiteSpec(site, state.kafka_users, state.mqtt_users, state.properties)
+            self._run(self._prepare([spec], tools, lambda _site, _text: None))
+
+    def _tools(self, tell: Progress) -> Toolbox:
+        java, broker = find_java(), mosquitto.find_mosquitto()
+        jars = ensure_jars("kafka", on_progress=lambda text: tell("", text))
+        jvm = cds.archive_options(java, jars, on_progress=lambda text: tell("", text))
+        return Toolbox(java, jars, jvm, jar_set("kafka").revision_of("kafka-clients"), broker)
+
+    def _prepare(self, specs: Sequence[SiteSpec], tools: Toolbox, tell: Progress) -> list[Start]:
+        """Decide ports and passwords, and remember them before anything is started."""
+        new = sum(not self._site(spec.name).has_data for spec in specs)
+        require_room(self.folder, _ROOM_PER_SITE * max(1, new))
+        state = read_state(self._state_file)
+        cancel = threading.Event()
+        starts: list[Start] = []
+        for spec in specs:
+            before = self._site_state(state, spec)
+            start = self._start(spec, before, tools, tell, cancel)
+            users = {"kafka_users": tuple(start.kafka_users), "mqtt_users": tuple(start.mqtt_users)}
+            state.sites[spec.name] = before.model_copy(update=users)
+            starts.append(start)
+        for start in starts:
+            if not start.site.has_data:  # its brokers will be made with these
+                self._keep(start)
+        write_state(self._state_file, state)
+        return starts
+
+    def _site_state(self, state: State, spec: SiteSpec) -> SiteState:
+        """The remembered state of a site with the spec's properties, or a new one with free ports."""
+        site, known = self._site(spec.name), state.sites.get(spec.name)
+        properties = {"properties": dict(spec.properties)}
+        if known is not None:
+            taken = site.taken_ports(known)
+            if not taken:
+                return known.model_copy(update=properties)
+            if site.has_data:  # clients may know its address
+                raise port_taken(spec.name, taken)
+            processes.stop([site.pid_file("kafka"), site.pid_file("mqtt")])  # it moves
+        others = [port for name, other in state.sites.items() if name != spec.name for port in other.ports]
+        client, controller, mqtt = ports.choose_ports(3, taken=others)
+        addresses = {"kafka_port": client, "controller_port": controller, "mqtt_port": mqtt}
+        return SiteState.model_validate({**addresses, **properties, "cluster_id": kafka_uuid()})
+
+    def _start(
+        self, spec: SiteSpec, state: SiteState, tools: Toolbox, tell: Progress, cancel: threading.Event
+    ) -> Start:
+        name, site = spec.name, self._site(spec.name)
+        kafka_users = dict.fromkeys((kafka.ADMIN, *state.kafka_users, *spec.kafka_users))
+        mqtt_users = dict.fromkeys((*state.mqtt_users, *spec.mqtt_users))
+        service = {kafka.CONTROLLER: self._passwords.wanted(name, kafka.CONTROLLER)}
+        wanted = service | {user: self._passwords.wanted(name, user) for user in kafka_users | mqtt_users}
+        known = {user: secret for user in wanted if (secret := self._passwords.known(name, user)) is not None}
+        if site.has_data and known.get(kafka.ADMIN) != wanted[kafka.ADMIN]:
+            raise ConfigurationError(
+                f"the password of {name}'s admin cannot change while the site has data",
+                hint=f"unset {secret_variable(name, kafka.ADMIN)}, or forget the data: fairlead down {name} --purge",
+            )
+        return Start(
+            site=site,
+            state=state,
+            tools=tools,
+            kafka_users={user: wanted[user] for user in kafka_users},
+            mqtt_users={user: wanted[user] for user in mqtt_users},
+            known=known,
+            controller=wanted[kafka.CONTROLLER],
+            tell=lambda text: tell(name, text),
+            cancel=cancel,
+        )
+
+    def _keep(self, start: Start) -> None:
+        users = {**start.kafka_users, **start.mqtt_users, kafka.CONTROLLER: start.controller}
+        self._passwords.keep(start.site.name, users)
+
+    def _run(self, starts: Sequence[Start]) -> None:
+        """Run starts side by side, all or nothing."""
+        if not starts:
+            return
+        cancel = starts[0].cancel  # one for all
+        with interruptible(cancel):
+            with ThreadPoolExecutor(len(starts), thread_name_prefix="site") as pool:
+                running = [pool.submit(start.run) for start in starts]
+                wait(running, return_when=FIRST_EXCEPTION)
+                failed = [error for future in running if future.done() and (error := future.exception())]
+                if failed:
+                    cancel.set()
+            if cancel.is_set():
+                processes.stop([pid_file for start in starts for pid_file in start.started])
+                raise failed[0] if failed else Cancelled
+            for start in starts:
+                self._keep(start)
+
+    # --- stopping -----------------------------------------------------------------------------------------------
+
+    def down(self, names: Collection[str] | None = None, *, purge: bool = False) -> None:
+        """Stop sites cleanly: SIGTERM, 15 s, SIGKILL. Sites that do not run are no error.
+
+        Args:
+            names: Which sites; None means all.
+            purge: Forget their data, ports and passwords as well. With all sites: everything in the state folder, also
+                Delta tables and checkpoints, which stand on the data.
+        """
+        if not self.folder.exists():
+            return
+        with self._locked():
+            state = read_state(self._state_file) if not (purge and names is None) else None
+            chosen = self._all_site_names() if names is None else list(names)
+            sites = [self._site(name) for name in chosen]
+            processes.stop([site.pid_file(what) for site in sites for what in ("kafka", "mqtt")])
+            if not purge:
+                return
+            with explained(self.folder):
+                if state is None:
+                    _empty(self.folder, keep=".lock")
+                    return
+                for site in sites:
+                    shutil.rmtree(self.folder / "sites" / site.name, ignore_errors=True)
+                    state.sites.pop(site.name, None)
+                    self._passwords.forget(site.name)
+            write_state(self._state_file, state)
+
+    def kill(self, site: str, what: What = "kafka") -> None:
+        """SIGKILL one process of a site, for fault tests."""
+        self._known(site)
+        processes.kill(self._site(site).pid_file(what))
+
+    # --- looking ------------------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, SiteProcess]:
+        """How each site is that was ever started here, by name."""
+        return {name: self._status(name, state) for name, state in read_state(self._state_file).sites.items()}
+
+    def kafka(self, site: str, user: str) -> KafkaEndpoint:
+        """Where a site's Kafka is, for a user.
+
+        Raises:
+            UnavailableError: the site was never started here. UnknownNameError: it has no such user.
+        """
+        state = self._known(site)
+        password = self._password(site, user, "Kafka", state.kafka_users)
+        return KafkaEndpoint(site, ((ports.HOST, state.kafka_port),), user, password)
+
+    def mqtt(self, site: str, user: str) -> MqttEndpoint:
+        """Where a site's Mosquitto is, for a user; raises as ``kafka`` does."""
+        state = self._known(site)
+        password = self._password(site, user, "MQTT", state.mqtt_users)
+        return MqttEndpoint(site, ports.HOST, state.mqtt_port, user, password)
+
+    def _status(self, name: str, state: SiteState) -> SiteProcess:
+        site = self._site(name)
+        found = {what: processes.find(site.pid_file(what)) for what in ("kafka", "mqtt")}
+        recorded = {what: processes.read(site.pid_file(what)) for what in found}
+        return SiteProcess(
+            name=name,
+            kafka_up=found["kafka"] is not None and ports.accepts(state.kafka_port),
+            mqtt_up=found["mqtt"] is not None and ports.accepts(state.mqtt_port),
+            kafka_port=state.kafka_port,
+            mqtt_port=state.mqtt_port,
+            kafka_version=facts.version if (facts := recorded["kafka"]) else "",
+            mosquitto_version=facts.version if (facts := recorded["mqtt"]) else "",
+            pids={what: process.pid for what, process in found.items() if process is not None},
+            logs={"kafka": site.kafka_folder / "server.log", "mqtt": site.mosquitto_folder / "mosquitto.log"},
+        )
+
+    def _password(self, site: str, user: str, kind: str, users: Collection[str]) -> SecretStr:
+        if user not in users:
+            raise UnknownNameError(f"{kind} user of {site} named", user, users)
+        password = self._passwords.given(site, user)
+        if password is None:
+            raise UnavailableError(f"{site} has not been told of the user {user} yet", hint=f"fairlead up {site}")
+        return password
+
+    def _known(self, site: str) -> SiteState:
+        sites = read_state(self._state_file).sites
+        if site not in sites:
+            started = f"started so far: {', '.join(sites)}" if sites else "none was started so far"
+            raise UnavailableError(
+                f"the site {site} was never started on this machine",
+                hint=f"fairlead up {site} ({started})",
+                site=site,
+            )
+        return sites[site]
+
+    def _site(self, name: str) -> LocalSite:
+        return LocalSite(self.folder, name)
+
+    def _all_site_names(self) -> list[str]:
+        """Also those that a damaged or lost ``state.json`` no longer names."""
+        with_pid = {file.name.split(".")[1] for file in (self.folder / "run").glob("[km]*.pid")}
+        with_files = {folder.name for folder in (self.folder / "sites").glob("*") if folder.is_dir()}
+        return sorted(with_pid | with_files)
+
+    @contextlib.contextmanager
+    def _locked(self, tell: Progress | None = None) -> Iterator[None]:
+        """One caller at a time, across processes."""
+        with explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            if tell:
+                tell("", "waiting for another fairlead up or down")
+            try:
+                lock.acquire(timeout=_LOCK_TIMEOUT)
+            except Timeout as error:
+                raise UnavailableError(
+                    f"another fairlead up or down has been at work in {self.folder} for {_LOCK_TIMEOUT:.0f} s",
+                    hint="look for it with ps, and end it",
+                ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def _empty(folder: Path, *, keep: str) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != keep:
+            entry.unlink()

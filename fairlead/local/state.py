@@ -1,0 +1,57 @@
+"""What is remembered of local sites between runs: ports, cluster ids, users. Never a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fairlead.errors import ConfigurationError
+from fairlead.local.files import write_file
+
+
+class SiteState(BaseModel):
+    """One site. ``users`` are those that its brokers know already."""
+
+    model_config = ConfigDict(frozen=True)
+
+    kafka_port: int
+    controller_port: int
+    mqtt_port: int
+    cluster_id: str
+    kafka_users: tuple[str, ...] = ()
+    mqtt_users: tuple[str, ...] = ()
+    properties: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def ports(self) -> tuple[int, int, int]:
+        return (self.kafka_port, self.controller_port, self.mqtt_port)
+
+
+class State(BaseModel):
+    """All sites of one state folder."""
+
+    version: int = 1
+    sites: dict[str, SiteState] = Field(default_factory=dict)
+
+
+def read_state(file: Path) -> State:
+    """Read ``state.json``; an empty state when there is none.
+
+    Raises:
+        ConfigurationError: the file is damaged.
+    """
+    try:
+        return State.model_validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return State()
+    except ValidationError as error:
+        raise ConfigurationError(
+            f"{file} is damaged: {error.errors()[0]['msg']}",
+            hint="restore it, or forget the sites' data: fairlead down --purge",
+        ) from error
+
+
+def write_state(file: Path, state: State) -> None:
+    """Replace ``state.json`` in one step."""
+    write_file(file, state.model_dump_json(indent=1) + "\n")

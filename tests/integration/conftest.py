@@ -1,0 +1,99 @@
+"""Two real sites for all integration tests of a run: ``alpha`` and ``beta``, started once.
+
+``FAIRLEAD_TEST_KEEP=1`` keeps them running in a fixed folder, so that the next run starts at once; ``fairlead down``
+does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=stop``, to end them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from fairlead.admin import admin_client, create_logs
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.home import home
+from fairlead.local.sites import LocalSites, SiteSpec
+
+SITES = ("alpha", "beta")
+USERS = ("bridge", "replicator", "replicator.alpha", "replicator.beta", "shore", "customer1")
+
+
+@pytest.fixture(scope="session")
+def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
+    """Two running sites. Every user exists and, but for ``admin``, may do nothing yet."""
+    kept = home() / ".integration-tests"
+    keep = os.environ.get("FAIRLEAD_TEST_KEEP", "")
+    if not keep or keep == "stop":
+        LocalSites(kept).down(purge=True)
+    folder: Path = kept if keep == "1" else tmp_path_factory.mktemp("sites")
+    local = LocalSites(folder)
+    local.up([SiteSpec(name, USERS) for name in SITES])
+    yield local
+    if keep != "1":
+        local.down(purge=True)
+
+
+@pytest.fixture(scope="session")
+def kafka(sites: LocalSites) -> Callable[..., KafkaEndpoint]:
+    """``kafka("alpha", user="admin")``: an endpoint of a site."""
+
+    def endpoint(site: str, user: str = "admin") -> KafkaEndpoint:
+        return sites.kafka(site, user)
+
+    return endpoint
+
+
+@pytest.fixture(scope="session")
+def mqtt(sites: LocalSites) -> Callable[..., MqttEndpoint]:
+    """``mqtt("alpha", user="bridge")``: an endpoint of a site's Mosquitto; ``device`` may only publish."""
+
+    def endpoint(site: str, user: str = "bridge") -> MqttEndpoint:
+        return sites.mqtt(site, user)
+
+    return endpoint
+
+
+@pytest.fixture(scope="session")
+def new_log(sites: LocalSites) -> Iterator[Callable[..., str]]:
+    """``new_log("alpha")``: the name of a fresh, writable log there; the same name twice with ``name=``.
+
+    ``new_log("alpha", stream="events", **{"cleanup.policy": "compact"})`` chooses its stream and settings.
+    """
+    run, counter = secrets.token_hex(3), itertools.count()
+    clients: dict[str, tuple[KafkaEndpoint, AdminClient, Consumer]] = {}
+
+    def make(site: str, stream: str = "test", name: str | None = None, **settings: str) -> str:
+        topic = name or f"{stream}.{run}-{next(counter)}"
+        if site not in clients:
+            endpoint = sites.kafka(site, "admin")
+            quiet = {"group.id": "new-log", "log_level": 0}
+            clients[site] = (endpoint, admin_client(endpoint), Consumer({**endpoint.librdkafka(), **quiet}))
+        endpoint, admin, watcher = clients[site]
+        create_logs(endpoint, {topic: settings}, client=admin)
+        _wait_writable(watcher, topic)
+        return topic
+
+    yield make
+    for _, _, watcher in clients.values():
+        watcher.close()
+
+
+def _wait_writable(watcher: Consumer, topic: str) -> None:
+    """Wait until a created topic's leader answers for it: metadata alone comes too early."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            watcher.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)
+            return
+        except KafkaException:
+            if time.monotonic() > end:
+                raise
+            watcher.poll(0.05)
