@@ -17,7 +17,8 @@ class Marker(Base, frozen=True, kw_only=True):
     """The first record of a term, written by the granting holder at the end of its own log (sequence 0).
 
     Its value is this JSON; its header ``fairlead`` is ``marker``. ``nonce`` makes it unique, so that two markers never
-    have the same CRC. ``to_site`` is null when the box leaves the system (GTOT).
+    have the same CRC. ``to_site`` is null when the box leaves the system (GTOT). ``drained`` tells per strays log the
+    offset before which this log's strays are in it, so that a later holder neither repeats nor forgets any.
     """
 
     log: str
@@ -28,6 +29,7 @@ class Marker(Base, frozen=True, kw_only=True):
     event_id: str
     event_date_time: dt.datetime
     nonce: str
+    drained: dict[str, int] = {}
 
 
 class CustodyEntry(Base, frozen=True, kw_only=True):

@@ -1,0 +1,108 @@
+"""The lane of a container's log: appends while this site holds the log, keeps strays while it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from edge import records
+from edge.history import HistoryLane
+from edge.holdings import Custody, Holdings
+from edge.lane import Entry, Outcome, Sink
+from edge.messages import Identity
+from edge.repeats import Repeats, Verdict
+from edge.strays import Strays
+from edge.tails import DEEP, Tails
+from fairlead.wire.errors import BrokerError, Conflict, FatalBrokerError, Fenced, Misplaced
+
+log = logging.getLogger(__name__)
+
+
+class Drained(Entry[Identity]):
+    """A stray on its way into its log: it is safe already, so a refused append loses nothing."""
+
+
+class Drain(Protocol):
+    """Brings the strays of a log into it; called with nothing else under way in the lane."""
+
+    async def drain(self, lane: BoxLane) -> None: ...
+
+
+class BoxLane(HistoryLane):
+    """One container's lane. What it may do follows from ``Holdings``, asked again before every batch."""
+
+    def __init__(
+        self,
+        topic: str,
+        sink: Sink,
+        tails: Tails,
+        holdings: Holdings,
+        strays: Strays,
+        drain: Drain,
+        *,
+        settle: Callable[[Entry[Identity], Outcome], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(topic, sink, tails, settle=settle, fail=fail)
+        self._holdings = holdings
+        self._strays = strays
+        self._drain = drain
+        self._draining = False
+        self._copy: Repeats | None = None  # what this site's copy of a log held elsewhere has
+
+    def term(self) -> int | None:
+        return self._holdings.term(self.log)
+
+    async def prepare(self) -> None:
+        if self._holdings.state(self.log) is not Custody.HELD:
+            return
+        await super().prepare()
+        if not self._draining and self._strays.wait_for(self.log):
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Bring what was kept for this log into it, before anything newer."""
+        self._draining = True
+        try:
+            await self._drain.drain(self)
+        finally:
+            self._draining = False
+
+    async def divert(self, entry: Entry[Identity]) -> bool:
+        if self._holdings.state(self.log) is Custody.HELD:
+            return False
+        if entry.redelivered and await self._copy_has(entry.key):
+            self.finish(entry, Outcome.REPEAT)  # stored before the box was given away, but not acknowledged then
+        else:
+            self._strays.keep(self.log, entry)
+        return True
+
+    async def _copy_has(self, identity: Identity) -> bool:
+        """Whether this site's copy of the log has a reading already."""
+        if self._copy is None:
+            self._copy = Repeats()
+            with contextlib.suppress(BrokerError):  # there need be no copy
+                for record in (await self._tails.read(self.log, DEEP)).records:
+                    if (found := records.identity_of(record)) is not None:
+                        self._copy.add(found)
+        return self._copy.check(identity) is Verdict.REPEAT
+
+    def unload(self) -> None:
+        super().unload()
+        self._copy = None
+
+    async def refused(self, error: Exception, entries: Sequence[Entry[Identity]]) -> bool:
+        """Appending to this log is over until somebody looks: its readings are kept as strays, in order."""
+        if not isinstance(error, Fenced | Misplaced | Conflict | FatalBrokerError):
+            return False
+        self._holdings.broke(self.log)
+        self.unload()
+        log.error(
+            "%s: this site can no longer append (%s); its readings are kept in %s", self.log, error, self._strays.log
+        )
+        for entry in entries:
+            if not isinstance(entry, Drained):
+                self._strays.keep(self.log, entry)
+        return True

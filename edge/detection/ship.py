@@ -1,0 +1,52 @@
+"""Where the ship is and whether it is under way, from its own reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from edge.detection.geo import KNOT, known
+from fairlead.records.reading import GeoLocation
+from fairlead.records.ship import Position
+
+UNDER_WAY_KNOTS = 3.0
+SPEED_NOT_AVAILABLE = 102.3  # AIS
+_STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
+_USEFUL_MS = 3_600_000  # an older report says nothing about where the ship is now
+
+
+@dataclass(slots=True)
+class ShipState:
+    """The newest report of the ship. Everything is None until it has reported."""
+
+    imo: str | None = None
+    place: GeoLocation | None = None
+    speed_knots: float | None = None
+    status: int = 15
+    at_ms: int = 0
+
+    def report(self, position: Position, at_ms: int) -> None:
+        """Take a report in; one older than the newest known changes nothing."""
+        if at_ms < self.at_ms:
+            return
+        speed = position.speed_over_ground
+        self.imo = position.vessel_imo_number
+        self.place = known(position.geo_location)
+        self.speed_knots = speed if speed is not None and speed < SPEED_NOT_AVAILABLE else None
+        self.status = position.navigation_status
+        self.at_ms = at_ms
+
+    def lies_still(self, at_ms: int) -> bool:
+        """True when the ship is known to be at a berth, at anchor or aground around this time."""
+        if abs(at_ms - self.at_ms) > _USEFUL_MS:
+            return False
+        if self.speed_knots is not None:
+            return self.speed_knots < UNDER_WAY_KNOTS
+        return self.status in _STOPPED
+
+    def reach_m(self, at_ms: int) -> tuple[GeoLocation, float] | None:
+        """The last known place, and how far the ship may have moved from it by then; None when that is not known."""
+        gap = abs(at_ms - self.at_ms)
+        if self.place is None or gap > _USEFUL_MS:
+            return None
+        speed = self.speed_knots if self.speed_knots is not None else 25.0
+        return self.place, 1.2 * speed * KNOT * gap / 1000

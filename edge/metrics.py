@@ -1,0 +1,61 @@
+"""What one bridge has done since it started, as numbers, and the file that other programs read them from."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters. ``received`` = appended + repeats + strays + dead letters + those still under way.
+
+    ``appended`` counts messages of every kind that went to their own log, ``readings`` those of containers among them;
+    ``strays`` readings kept because their log is elsewhere, ``drained`` strays that have since got into their log.
+    """
+
+    received: int = 0
+    readings: int = 0
+    appended: int = 0
+    repeats: int = 0
+    strays: int = 0
+    drained: int = 0
+    dead_letters: int = 0
+    alerts: int = 0
+    events: int = 0
+    grants: int = 0
+    opened: int = 0
+    refused_by_reason: Counter[str] = field(default_factory=Counter)
+    mqtt_dropped: int = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "received": self.received,
+            "readings": self.readings,
+            "appended": self.appended,
+            "repeats": self.repeats,
+            "strays": self.strays,
+            "drained": self.drained,
+            "dead_letters": self.dead_letters,
+            "dead_letters_by_reason": dict(self.refused_by_reason),
+            "alerts": self.alerts,
+            "events": self.events,
+            "grants": self.grants,
+            "opened": self.opened,
+            "mqtt_dropped": self.mqtt_dropped,
+        }
+
+
+def write_snapshot(path: Path, snapshot: dict[str, Any]) -> None:
+    """Replace the file at once, so that no reader sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = {"written_at": dt.datetime.now(dt.UTC).isoformat(), "pid": os.getpid(), **snapshot}
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")
+    temporary.replace(path)

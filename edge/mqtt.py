@@ -1,0 +1,342 @@
+"""The bridge's session at the site's MQTT broker: paho driven by the asyncio loop, with manual acknowledgements.
+
+QoS 1, a persistent session under a fixed client id, MQTT 3.1.1. The broker keeps what is not acknowledged and sends it
+again after a reconnect; so losing the connection, or this process, loses nothing. QoS 2 is not used: paho answers
+PUBREC before the message is safe. How much may be unacknowledged is bounded by the broker (``max_inflight_messages``)
+and here by ``window``: beyond it the socket is not read, and the broker queues.
+
+Everything but the TCP connect runs on the event loop's thread; no locks, no queues between threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edge.acks import AckOrder, Ticket
+from edge.errors import MqttRefusedError, MqttUnavailableError
+from fairlead.endpoint import MqttEndpoint
+
+log = logging.getLogger(__name__)
+
+WINDOW = 5_000  # unacknowledged messages at which reading stops; Mosquitto's own limit (1,000 here) comes first
+KEEPALIVE = 60
+CONNECT_TIMEOUT = 5.0
+_READS_PER_WAKE = 128
+_FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
+# CONNACK codes of MQTT 3.1.1 (section 3.2.2.3) as paho names them in MQTT 5's words. Only this one may pass by itself.
+_PASSING = "Server unavailable"
+
+
+class Delivery(NamedTuple):
+    """One message from the broker. ``ticket`` is None for QoS 0, which needs no acknowledgement."""
+
+    topic: str
+    payload: bytes
+    redelivered: bool
+    ticket: Ticket | None
+
+
+class MqttSession:
+    """One client of one broker, reconnecting by itself.
+
+    Args:
+        on_message: Called on the event loop for every message, in the order of receipt; must not block.
+        subscriptions: ``(topic filter, QoS)``, subscribed at every connect.
+    """
+
+    def __init__(
+        self,
+        endpoint: MqttEndpoint,
+        *,
+        client_id: str,
+        subscriptions: list[tuple[str, int]],
+        on_message: Callable[[Delivery], None],
+        window: int = WINDOW,
+    ) -> None:
+        self._endpoint = endpoint
+        self._client_id = client_id
+        self._subscriptions = subscriptions
+        self._on_message = on_message
+        self._window = window
+        self._order = AckOrder()
+        self._client: paho.Client | None = None
+        self._reading = False
+        self._closing = False
+        self._discarding = False
+        self._got = 0
+        self._had_session = False
+        self._present = False
+        self._lost: asyncio.Future[str] | None = None
+        self._ready: asyncio.Future[bool] | None = None
+        self.connected = asyncio.Event()
+        self.acknowledged = 0
+        self.connections = 0
+        self.sessions_lost = 0
+
+    @property
+    def outstanding(self) -> int:
+        """Messages received on this connection and not yet acknowledged."""
+        return len(self._order)
+
+    @property
+    def stale(self) -> int:
+        """Messages that became safe after their connection was gone (the broker sends them again)."""
+        return self._order.stale
+
+    def finish(self, ticket: Ticket) -> None:
+        """The message is safe in Kafka; acknowledge it, and those that waited for it, in order."""
+        client = self._client
+        for mid in self._order.finish(ticket):
+            if client is not None:
+                client.ack(mid, 1)
+                self.acknowledged += 1
+        if not self._reading and len(self._order) <= self._window // 2:
+            self._start_reading()
+
+    async def run(self) -> None:
+        """Stay connected until cancelled, or until ``disconnect``.
+
+        Raises:
+            MqttRefusedError: the broker refuses this user, password or client id; trying again would not help.
+        """
+        delay = _FIRST_DELAY
+        loop = asyncio.get_running_loop()
+        while not self._closing:
+            began = loop.time()
+            try:
+                await self._connect()
+                reason = await self._stay()
+                if self._closing:
+                    return
+                log.warning("%s: connection to the MQTT broker was lost (%s)", self._endpoint.site, reason)
+            except MqttUnavailableError as error:
+                log.warning("%s; trying again in %.1f s", error.what, delay)
+            finally:
+                self._drop()
+            # A connection that never lasts is often a second bridge with the same client id: each ends the other's.
+            delay = _FIRST_DELAY if loop.time() - began > _LONGEST_DELAY else min(delay * 2, _LONGEST_DELAY)
+            await asyncio.sleep(delay)
+
+    def pause(self) -> None:
+        """Take no more messages; those taken can still be acknowledged. The broker sends the others again."""
+        self._discarding = True
+
+    async def disconnect(self) -> None:
+        """Make sure that the broker has every acknowledgement, then say goodbye; the session stays at the broker."""
+        self._closing = True
+        self.pause()
+        client, loop = self._client, asyncio.get_running_loop()
+        if client is None or client.socket() is None:
+            return
+        # Closing a socket with unread messages in it resets the connection, and acknowledgements still on their way
+        # would be lost. A broker answers in order: once it confirms a subscription, it has read them all.
+        self._ready = loop.create_future()
+        client.subscribe(self._subscriptions[-1:])
+        with contextlib.suppress(TimeoutError, MqttUnavailableError, MqttRefusedError):
+            await asyncio.wait_for(self._ready, CONNECT_TIMEOUT)
+        if client.socket() is not None:
+            client.disconnect()
+            client.loop_write()
+        self._drop()
+
+    # -- one connection
+
+    async def _connect(self) -> None:
+        where = f"{self._endpoint.host}:{self._endpoint.port}"
+        loop = asyncio.get_running_loop()
+        client = paho.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=self._client_id,
+            clean_session=False,
+            protocol=paho.MQTTv311,
+            reconnect_on_failure=False,
+            manual_ack=True,
+        )
+        client.connect_timeout = CONNECT_TIMEOUT
+        if self._endpoint.user is not None:
+            password = self._endpoint.password
+            client.username_pw_set(self._endpoint.user, password.get_secret_value() if password else None)
+        if self._endpoint.tls_ca is not None:
+            client.tls_set(ca_certs=str(self._endpoint.tls_ca))
+        self._order.new_connection()
+        self._lost = loop.create_future()
+        self._ready = loop.create_future()
+        client.on_connect = self._connack
+        client.on_subscribe = self._suback
+        client.on_disconnect = self._disconnected
+        client.on_message = self._message
+        try:
+            await asyncio.to_thread(client.connect, self._endpoint.host, self._endpoint.port, KEEPALIVE)
+        except (OSError, ValueError) as error:
+            raise MqttUnavailableError(
+                f"the MQTT broker of {self._endpoint.site} at {where} does not answer: {error}",
+                hint="is the site up? see 'fairlead status'",
+            ) from error
+        self._client = client
+        client.on_socket_register_write = self._want_write
+        client.on_socket_unregister_write = self._unwant_write
+        client.on_socket_close = self._socket_closed
+        self._start_reading()
+        if client.want_write():
+            client.loop_write()
+        try:
+            present = await asyncio.wait_for(self._ready, CONNECT_TIMEOUT)
+        except TimeoutError:
+            raise MqttUnavailableError(
+                f"the MQTT broker of {self._endpoint.site} at {where} took the connection but did not answer"
+            ) from None
+        self.connections += 1
+        if not present and self._had_session:
+            self.sessions_lost += 1
+            log.error(
+                "%s: the MQTT broker has forgotten the bridge's session; messages it had queued may be lost",
+                self._endpoint.site,
+            )
+        self._had_session = True
+        self.connected.set()
+
+    async def _stay(self) -> str:
+        """Keep the connection alive until it is lost; returns why."""
+        lost = self._lost
+        client = self._client
+        if lost is None or client is None:
+            return "never connected"
+        while True:
+            done, _ = await asyncio.wait((lost,), timeout=1.0)
+            if done:
+                return lost.result()
+            client.loop_misc()
+
+    def _drop(self) -> None:
+        """Close the socket, whatever state it is in."""
+        self.connected.clear()
+        client, self._client = self._client, None
+        self._order.new_connection()
+        if client is None:
+            return
+        self._stop_reading(client)
+        sock = client.socket()
+        if sock is not None:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_writer(sock)
+            with contextlib.suppress(OSError):
+                sock.close()
+
+    # -- paho's callbacks, all on the loop's thread
+
+    def _connack(
+        self, client: paho.Client, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _props: Properties | None
+    ) -> None:
+        ready = self._ready
+        if ready is None or ready.done():
+            return
+        if reason.is_failure:
+            text = str(reason)
+            if text == _PASSING:
+                ready.set_exception(MqttUnavailableError(f"the MQTT broker of {self._endpoint.site} is not ready"))
+            else:
+                ready.set_exception(
+                    MqttRefusedError(
+                        f"the MQTT broker of {self._endpoint.site} refused user {self._endpoint.user!r}: {text}",
+                        hint="check the password (FAIRLEAD_SECRET_<SITE>_<USER>, or the one that 'fairlead up' made)",
+                        site=self._endpoint.site,
+                        user=self._endpoint.user,
+                    )
+                )
+            return
+        self._present = flags.session_present
+        client.subscribe(self._subscriptions)
+
+    def _suback(
+        self, _client: paho.Client, _data: Any, _mid: int, reasons: list[ReasonCode], _props: Properties | None
+    ) -> None:
+        ready = self._ready
+        if ready is None or ready.done():
+            return
+        refused = [topic for (topic, _), reason in zip(self._subscriptions, reasons, strict=False) if reason.is_failure]
+        if refused:
+            ready.set_exception(
+                MqttRefusedError(
+                    f"the MQTT broker of {self._endpoint.site} refused the subscription to {', '.join(refused)}",
+                    hint="its access control must let the bridge read fairlead/v1/# and $SYS/broker/#",
+                )
+            )
+        else:
+            ready.set_result(self._present)
+
+    def _disconnected(
+        self,
+        _client: paho.Client,
+        _data: Any,
+        _flags: paho.DisconnectFlags,
+        reason: ReasonCode,
+        _props: Properties | None,
+    ) -> None:
+        self.connected.clear()
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(str(reason))
+        if self._ready is not None and not self._ready.done():
+            self._ready.set_exception(
+                MqttUnavailableError(f"the MQTT broker of {self._endpoint.site} closed the connection: {reason}")
+            )
+
+    def _message(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+        self._got += 1
+        if self._discarding:
+            return
+        try:
+            topic = message.topic
+        except UnicodeDecodeError:  # the broker should refuse these itself
+            topic = "(a topic that is not UTF-8)"
+        ticket = self._order.received(message.mid) if message.qos else None
+        self._on_message(Delivery(topic, bytes(message.payload), message.dup, ticket))
+
+    # -- the socket and the loop
+
+    def _readable(self) -> None:
+        client = self._client
+        if client is None:
+            return
+        for _ in range(_READS_PER_WAKE):
+            before = self._got
+            if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                return
+            if len(self._order) >= self._window:
+                self._stop_reading()
+                return
+            if self._got == before:
+                return
+        # A TLS socket may hold decrypted bytes that no poll reports.
+        asyncio.get_running_loop().call_soon(self._readable)
+
+    def _start_reading(self) -> None:
+        if self._client is not None and (sock := self._client.socket()) is not None:
+            asyncio.get_running_loop().add_reader(sock, self._readable)
+            self._reading = True
+
+    def _stop_reading(self, client: paho.Client | None = None) -> None:
+        client = client or self._client
+        self._reading = False
+        if client is not None and (sock := client.socket()) is not None:
+            asyncio.get_running_loop().remove_reader(sock)
+
+    def _want_write(self, client: paho.Client, _data: Any, sock: Any) -> None:
+        asyncio.get_running_loop().add_writer(sock, client.loop_write)
+
+    def _unwant_write(self, _client: paho.Client, _data: Any, sock: Any) -> None:
+        asyncio.get_running_loop().remove_writer(sock)
+
+    def _socket_closed(self, _client: paho.Client, _data: Any, sock: Any) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(sock)
+        loop.remove_writer(sock)
+        self._reading = False

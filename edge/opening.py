@@ -1,0 +1,133 @@
+"""What a bridge does before it takes its first message: connect, open the site's own logs, remember what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from edge import records
+from edge.custodian import marker_of
+from edge.detection.watch import Watch
+from edge.lanes import REMEMBERED, SiteLanes, digest
+from edge.logs import FixedLogs, topic_configs
+from edge.messages import milliseconds
+from edge.patience import patiently
+from edge.strays import Strays
+from edge.tails import DEEP, Tails
+from fairlead.admin import LOG_DEFAULTS, admin_client, create_logs
+from fairlead.custody import CustodyView
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.records.custody import Marker
+from fairlead.records.edge import DeadLetter
+from fairlead.records.event import Event
+from fairlead.records.ship import Position
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import is_data
+from fairlead.wire.reader import read_log
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import TP
+from topologies.model import Topology
+
+T = TypeVar("T")
+
+
+async def connect(endpoint: KafkaEndpoint, client_id: str) -> Cluster:
+    """Connect to the site's Kafka, trying again until it is there.
+
+    Raises:
+        AuthenticationFailed: the login was refused; trying again would not help.
+    """
+    return await patiently(lambda: Cluster.open(endpoint, client_id=client_id), f"{endpoint.site}: connecting to Kafka")
+
+
+class TopicMaker:
+    """Creates logs at a site with the settings that the topology gives them, many at once."""
+
+    def __init__(self, topology: Topology, site: str, endpoint: KafkaEndpoint, cluster: Cluster) -> None:
+        self._topology = topology
+        self._site = site
+        self._endpoint = endpoint
+        self._cluster = cluster
+        self._client = admin_client(endpoint)
+
+    async def create(self, topics: Sequence[str]) -> None:
+        """Create those that are missing and wait until all can be written."""
+
+        async def create() -> None:
+            missing = set(topics) - set(await self._cluster.topics(topics, refresh=True))
+            if missing:
+                wanted = {topic: topic_configs(self._topology, self._site, topic, LOG_DEFAULTS) for topic in missing}
+                await asyncio.to_thread(create_logs, self._endpoint, wanted, client=self._client)
+            await self._cluster.wait_writable(topics)
+
+        await patiently(create, f"{self._site}: creating {len(topics)} logs")
+
+
+async def open_fixed_logs(maker: TopicMaker, appender: Appender, logs: FixedLogs, site: str) -> None:
+    """Make sure that the site's own logs exist and begin with the marker of term 1."""
+    topics = logs.all()
+    await maker.create(topics)
+    await asyncio.gather(*(appender.ensure_open(TP(topic), _first_marker(topic, site)) for topic in topics))
+
+
+def _first_marker(topic: str, site: str) -> NewRecord:
+    now = int(time.time() * 1000)
+    marker = Marker(
+        log=topic,
+        term=1,
+        from_site=None,
+        to_site=site,
+        event="HAND",
+        event_id=f"open-{topic}",
+        event_date_time=dt.datetime.fromtimestamp(now / 1000, dt.UTC),
+        nonce=uuid.uuid4().hex,
+    )
+    return records.marker(marker)
+
+
+async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, tails: Tails) -> None:
+    """Fill the memories of the site's own logs from their tails."""
+    async for event in _values(tails, logs.events, Event, REMEMBERED):
+        lanes.event_ids.add(event.metadata.event_id)
+    async for alert in _values(tails, logs.alerts, Alert, REMEMBERED):
+        lanes.alert_keys.add((alert.alert_id, alert.state))
+        if watch is not None:
+            watch.restore(alert)
+    async for letter in _values(tails, logs.deadletters, DeadLetter, DEEP):
+        lanes.letter_keys.add(digest(letter.mqtt_topic, letter.payload))
+    if logs.bookings is not None:
+        for record in (await tails.read(logs.bookings, DEEP)).records:
+            if record.value is not None and record.key is not None:
+                lanes.booking_keys.add(digest(record.key.decode(), record.value))
+    if logs.location is not None and watch is not None:
+        async for position in _values(tails, logs.location, Position, 1):
+            watch.ship_reported(position, milliseconds(position.device.device_date_time))
+
+
+async def recall_strays(cluster: Cluster, strays: Strays, view: CustodyView) -> None:
+    """Find the strays that still wait. May be called again after an error: it goes on where it stopped."""
+
+    def drained_before(topic: str) -> int:
+        grant = view.grant(topic)
+        return marker_of(grant).drained.get(strays.log, 0) if grant is not None else 0
+
+    async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
+        strays.found(record, drained_before)
+
+
+async def _values(tails: Tails, topic: str, kind: type[T], depth: int) -> AsyncIterator[T]:
+    decode = decoder(kind).decode
+    for record in (await tails.read(topic, depth)).records:
+        if record.value is not None and is_data(record):
+            with contextlib.suppress(msgspec.DecodeError):
+                yield decode(record.value)

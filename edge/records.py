@@ -1,0 +1,103 @@
+"""The Kafka record of each kind of entry, and the way back from a stored record to what names it. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+
+from edge.messages import Identity, milliseconds
+from fairlead.records import decoder, encode, headers
+from fairlead.records.alert import Alert
+from fairlead.records.custody import CustodyEntry, Marker
+from fairlead.records.edge import DeadLetter, Stray
+from fairlead.records.reading import Base
+from fairlead.wire.convention import is_data, marker_record
+from fairlead.wire.record import NewRecord, Record
+
+
+class _Device(Base, frozen=True, kw_only=True):
+    device_id: str
+    boot_id: int
+    sequence: int
+
+
+class _Identified(Base, frozen=True, kw_only=True):
+    """The part of a reading, or of a ship's report, that names it."""
+
+    device: _Device
+
+
+_identified = decoder(_Identified)
+_stray = decoder(Stray)
+
+
+def published(payload: bytes, *, key: str, at_ms: int, received_ms: int) -> NewRecord:
+    """A message as it was published; ``at_ms`` is the time of the event (device time)."""
+    return NewRecord(payload, key.encode(), ((headers.RECEIVED, b"%d" % received_ms),), timestamp_ms=at_ms)
+
+
+def stray(log: str, record: NewRecord) -> NewRecord:
+    """A reading's record, wrapped for the strays log: same key, time and headers."""
+    wrapped = Stray(
+        log=log,
+        payload=record.value or b"",
+        received_date_time=dt.datetime.fromtimestamp(received_ms(record) / 1000, dt.UTC),
+    )
+    return NewRecord(encode(wrapped), record.key, record.headers, timestamp_ms=record.timestamp_ms)
+
+
+def read_stray(record: Record) -> Stray | None:
+    """The stray in a record of a strays log; None for a marker or filler."""
+    return _stray.decode(record.value) if record.value is not None and is_data(record) else None
+
+
+def drained(kept: Stray, record: Record, strays_log: str, *, late: bool) -> NewRecord:
+    """A stray's record for the log it belongs to, naming where it was kept."""
+    extra: list[tuple[str, bytes | None]] = [(headers.ORIGIN, f"{strays_log}@{record.offset}".encode())]
+    if late:
+        extra.append((headers.LATE, b"1"))
+    return NewRecord(kept.payload, record.key, (*record.headers, *extra), timestamp_ms=record.timestamp_ms)
+
+
+def dead(letter: DeadLetter, at_ms: int) -> NewRecord:
+    return NewRecord(encode(letter), letter.mqtt_topic.encode(), timestamp_ms=at_ms)
+
+
+def alert(raised: Alert) -> NewRecord:
+    at_ms = milliseconds(raised.raised_date_time)
+    return NewRecord(encode(raised), raised.equipment_reference.encode(), timestamp_ms=at_ms)
+
+
+def ledger(entry: CustodyEntry) -> NewRecord:
+    return NewRecord(encode(entry), entry.log.encode(), timestamp_ms=milliseconds(entry.granted_date_time))
+
+
+def marker(value: Marker) -> NewRecord:
+    """The marker's record. Its time is the event's, so that it lies where it belongs in the box's story."""
+    key = value.log.partition(".")[2].encode()
+    return marker_record(encode(value), timestamp_ms=milliseconds(value.event_date_time), key=key)
+
+
+def received_ms(record: NewRecord | Record) -> int:
+    """When the bridge got the message, milliseconds since 1970; the record's own time where no header says so."""
+    for name, value in record.headers:
+        if name == headers.RECEIVED and value is not None:
+            return int(value)
+    return record.timestamp_ms
+
+
+def identity(payload: bytes | None) -> Identity | None:
+    """What names a reading or a ship's report; None for anything else."""
+    if payload is None:
+        return None
+    try:
+        device = _identified.decode(payload).device
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return Identity(device.device_id, device.boot_id, device.sequence)
+
+
+def identity_of(record: Record) -> Identity | None:
+    """What names the reading in a record; None for markers and fillers."""
+    return identity(record.value) if is_data(record) else None

@@ -1,0 +1,145 @@
+"""Which readings a log already has: by (device, boot, sequence), in memory bounded per log. Pure.
+
+The memory is filled from the log's tail and then follows what is appended. Sequences are kept as runs (first, last), so
+a device that counts on costs two integers. A reading is told apart three ways: known, new, or undecided, when it may
+lie in the part of the log that has not been read; then the caller reads further back. Nothing is ever called a repeat
+that was not seen, because a reading wrongly called so would be lost.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Hashable
+from enum import Enum
+from typing import Generic, TypeVar
+
+from edge.messages import Identity
+
+MAX_RUNS = 512
+MAX_BOOTS = 16
+MAX_DEVICES = 16
+
+H = TypeVar("H", bound=Hashable)
+
+
+class Verdict(Enum):
+    NEW = "new"
+    REPEAT = "repeat"
+    UNDECIDED = "undecided"
+
+
+class Repeats:
+    """Memory of one log.
+
+    Args:
+        complete: Every record of the log has been added and nothing forgotten.
+        deep: At least as many of the newest records have been added as may be unacknowledged at the MQTT broker, so
+            that a message which it sends again is found if it is there.
+    """
+
+    __slots__ = ("_devices", "complete", "deep")
+
+    def __init__(self, *, complete: bool = False, deep: bool = False) -> None:
+        self._devices: dict[str, dict[int, list[int]]] = {}
+        self.complete = complete
+        self.deep = deep
+
+    def check(self, identity: Identity, *, redelivered: bool = False) -> Verdict:
+        """Whether the log has this reading.
+
+        ``redelivered`` (the MQTT DUP flag) never decides that a message is a repeat; it only says that looking at the
+        newest records is not enough.
+        """
+        boots = self._devices.get(identity.device)
+        runs = boots.get(identity.boot) if boots is not None else None
+        if runs is not None and _contains(runs, identity.sequence):
+            return Verdict.REPEAT
+        if self.complete:
+            return Verdict.NEW
+        if boots is None or (redelivered and not self.deep):
+            return Verdict.UNDECIDED
+        newest = max(boots)
+        if identity.boot > newest or (identity.boot == newest and runs is not None and identity.sequence > runs[-1]):
+            return Verdict.NEW  # beyond everything this device is known to have sent
+        return Verdict.UNDECIDED
+
+    def is_late(self, identity: Identity) -> bool:
+        """Whether a newer reading of the same device is known."""
+        boots = self._devices.get(identity.device)
+        if boots is None:
+            return False
+        newest = max(boots)
+        return newest > identity.boot or (newest == identity.boot and boots[newest][-1] > identity.sequence)
+
+    def add(self, identity: Identity) -> None:
+        """Remember a reading that the log has."""
+        boots = self._devices.get(identity.device)
+        if boots is None:
+            if len(self._devices) >= MAX_DEVICES:
+                self._devices.pop(next(iter(self._devices)))
+                self.complete = False
+            boots = self._devices[identity.device] = {}
+        runs = boots.get(identity.boot)
+        if runs is None:
+            boots[identity.boot] = [identity.sequence, identity.sequence]
+            if len(boots) > MAX_BOOTS:
+                del boots[min(boots)]
+                self.complete = False
+            return
+        if identity.sequence == runs[-1] + 1:
+            runs[-1] = identity.sequence
+            return
+        _insert(runs, identity.sequence)
+        if len(runs) > 2 * MAX_RUNS:
+            del runs[:2]
+            self.complete = False
+
+
+class RecentKeys(Generic[H]):
+    """The newest keys of a log whose entries have an id of their own (events, alerts); older ones are forgotten.
+
+    ``only_redelivered``: an entry counts as a repeat only when the broker says that it sends it again. For entries that
+    have no id, where two equal ones may both be meant (dead letters).
+    """
+
+    def __init__(self, size: int = 20_000, *, only_redelivered: bool = False) -> None:
+        self._size = size
+        self._only_redelivered = only_redelivered
+        self._keys: dict[H, None] = {}
+
+    def __contains__(self, key: H) -> bool:
+        return key in self._keys
+
+    def check(self, key: H, *, redelivered: bool = False) -> Verdict:
+        known = key in self._keys and (redelivered or not self._only_redelivered)
+        return Verdict.REPEAT if known else Verdict.NEW
+
+    def add(self, key: H) -> None:
+        self._keys.pop(key, None)
+        self._keys[key] = None
+        if len(self._keys) > self._size:
+            del self._keys[next(iter(self._keys))]
+
+
+def _contains(runs: list[int], sequence: int) -> bool:
+    """``runs`` is ascending first, last, first, last, ... with gaps between."""
+    if sequence > runs[-1]:
+        return False
+    place = bisect_right(runs, sequence)
+    return place % 2 == 1 or (place > 0 and runs[place - 1] == sequence)
+
+
+def _insert(runs: list[int], sequence: int) -> None:
+    if _contains(runs, sequence):
+        return
+    place = bisect_right(runs, sequence)  # even: between two runs
+    joins_left = place > 0 and runs[place - 1] == sequence - 1
+    joins_right = place < len(runs) and runs[place] == sequence + 1
+    if joins_left and joins_right:
+        del runs[place - 1 : place + 1]
+    elif joins_left:
+        runs[place - 1] = sequence
+    elif joins_right:
+        runs[place] = sequence
+    else:
+        runs[place:place] = [sequence, sequence]

@@ -1,0 +1,142 @@
+"""``fairlead bridge``: run the way in of one or more sites until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+import uvloop
+from filelock import FileLock, Timeout
+from rich.live import Live
+from rich.logging import RichHandler
+from rich.text import Text
+
+from edge.bridge import Bridge
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
+from fairlead.console import errors
+from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
+from topologies.model import SiteKind, Topology
+
+_REFRESH = 0.5
+_Show = Callable[[Sequence[Mapping[str, Any]]], None]
+
+
+def bridge(
+    at: Annotated[list[str] | None, typer.Option("--at", help="Site to work at; may be given more than once.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All sites of the topology that have a way in.")] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+) -> None:
+    """Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.
+
+    Runs until Ctrl-C or SIGTERM, then finishes what it has taken. Stopped in any other way it loses nothing either: the
+    MQTT broker keeps what is not acknowledged.
+
+    Example: fairlead bridge --at tokyo --at duck-star
+    """
+    context = open_topology(topology)
+    sites = _chosen(context.topology, at or [], every=every)
+    _log_to_terminal()
+    with contextlib.ExitStack() as stack:
+        for site in sites:
+            stack.enter_context(_only_one(context, site))
+        uvloop.run(run_bridges([make_bridge(context, site) for site in sites]))
+
+
+def make_bridge(context: Context, site: str) -> Bridge:
+    """A site's bridge as the topology says, with its metrics in the state folder."""
+    return Bridge(
+        context.topology,
+        site,
+        context.directory.kafka(site, "bridge"),
+        context.directory.mqtt(site, "bridge"),
+        snapshot=context.folder / "run" / f"bridge.{site}.json",
+    )
+
+
+async def run_bridges(bridges: Sequence[Bridge]) -> None:
+    """Run bridges until SIGINT or SIGTERM; when one fails, stop the others and raise what it raised."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    tasks = [asyncio.create_task(bridge.run(stop), name=f"bridge {bridge.site}") for bridge in bridges]
+    with _status_line() as show:
+        waiting = set(tasks)
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, timeout=_REFRESH, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                stop.set()
+            show([bridge.snapshot() for bridge in bridges])
+    for task in tasks:
+        task.result()
+
+
+def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
+    able = [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+    if every == bool(at):
+        raise ConfigurationError(
+            "either --at SITE or --all must be given", hint=f"sites with a way in: {', '.join(sorted(able))}"
+        )
+    for site in at:
+        if site not in able:
+            raise UnknownNameError("site with a way in", site, able)
+    return able if every else list(dict.fromkeys(at))
+
+
+@contextlib.contextmanager
+def _only_one(context: Context, site: str) -> Iterator[None]:
+    """Two bridges of one site would take the MQTT session from each other for ever."""
+    path = context.folder / "run" / f"bridge.{site}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RefusedError(
+            f"a bridge for {site} is running already", hint="stop it first; one bridge per site is enough", site=site
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _log_to_terminal() -> None:
+    handler: logging.Handler = (
+        RichHandler(console=errors, show_path=False, markup=False, log_time_format="%H:%M:%S")
+        if errors.is_terminal
+        else logging.StreamHandler()
+    )
+    logging.basicConfig(
+        level=logging.INFO,
+        handlers=[handler],
+        format="%(message)s" if errors.is_terminal else "%(asctime)s %(levelname)s %(message)s",
+    )
+
+
+@contextlib.contextmanager
+def _status_line() -> Iterator[_Show]:
+    """One line that stays in place on a terminal; nothing where there is none."""
+    if not errors.is_terminal:
+        yield lambda snapshots: None
+        return
+    with Live(console=errors, auto_refresh=False, transient=True) as live:
+
+        def show(snapshots: Sequence[Mapping[str, Any]]) -> None:
+            live.update(Text("   ".join(_line(snapshot) for snapshot in snapshots), overflow="ellipsis"), refresh=True)
+
+        yield show
+
+
+def _line(snapshot: Mapping[str, Any]) -> str:
+    state = "up" if snapshot["mqtt_connected"] else "waiting"
+    parts = [f"{snapshot['site']} {state}", f"{snapshot['appended']:,} in"]
+    for name, label in (("strays_waiting", "strays"), ("dead_letters", "dead letters"), ("alerts", "alerts")):
+        if snapshot[name]:
+            parts.append(f"{snapshot[name]:,} {label}")
+    return ", ".join(parts)

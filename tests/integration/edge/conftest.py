@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from tests.integration.edge.fleet import Fleet, make_fleet
+
+
+@pytest.fixture
+def fleet(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint], tmp_path: Path) -> Iterator[Fleet]:
+    """A port at ``alpha`` and a ship at ``beta`` with logs of their own."""
+    made = make_fleet(kafka, mqtt, tmp_path)
+    yield made
+    made.forget_sessions()

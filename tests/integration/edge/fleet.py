@@ -1,0 +1,309 @@
+"""A port and a ship of their own for each test, on the run's two sites, and what a test does with them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import itertools
+import json
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import paho.mqtt.client as paho
+from confluent_kafka import Consumer, TopicPartition
+from paho.mqtt.enums import CallbackAPIVersion
+
+from edge.bridge import Bridge
+from edge.opening import TopicMaker
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.names import container_check_digit
+from fairlead.wire.batch import split, zero_base_offset
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.types import TP
+from tests.unit.edge.samples import event, reading, readings_topic
+from topologies.model import DEFAULT_STREAMS, InsertPoint, Site, SiteKind, Stream, Topology
+
+EVENTS = "fairlead/v1/events"
+PATIENCE = 60.0
+_serials = itertools.count(secrets.randbelow(400_000))
+
+
+class Stored(NamedTuple):
+    """A record as an ordinary consumer sees it."""
+
+    offset: int
+    key: bytes | None
+    value: bytes
+    headers: dict[str, bytes]
+    timestamp_ms: int
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.value)
+
+    @property
+    def sequence(self) -> int:
+        return int(self.body["device"]["sequence"])
+
+
+@dataclass
+class Fleet:
+    """``port`` and ``ship`` are sites with names of their own, so that their logs are this test's alone."""
+
+    kafka: dict[str, KafkaEndpoint]
+    mqtt: dict[str, MqttEndpoint]
+    brokers: dict[str, MqttEndpoint]  # as ``mqtt``, which a test may change
+    devices: dict[str, MqttEndpoint]
+    topology: Topology
+    port: str
+    ship: str
+    imo: str = "9074729"
+    snapshots: Path | None = None
+    _events: Iterator[int] = field(default_factory=itertools.count)
+
+    def new_box(self) -> str:
+        """The number of a container that no test has used."""
+        ten = f"BIGU{next(_serials):06d}"
+        return ten + container_check_digit(ten)
+
+    def log(self, box: str) -> str:
+        return f"{next(n for n, s in self.topology.streams.items() if s.owners)}.{box}"
+
+    def event(self, code: str, box: str, *, event_id: str | None = None, **more: Any) -> bytes:
+        where = {"vesselIMONumber": self.imo, "UNLocationCode": "JPTYO"}
+        name = event_id or f"{self.port}-{next(self._events)}"
+        return event(code, number=box, event_id=name, at=now(), **{**where, **more})
+
+    def bridge(self, site: str) -> Bridge:
+        snapshot = self.snapshots / f"bridge.{site}.json" if self.snapshots else None
+        return Bridge(self.topology, site, self.kafka[site], self.mqtt[site], snapshot=snapshot)
+
+    @contextlib.asynccontextmanager
+    async def running(self, site: str) -> AsyncIterator[Bridge]:
+        """A bridge in this process, stopped cleanly at the end; its error, if it has one, is raised."""
+        bridge, stop = self.bridge(site), asyncio.Event()
+        task = asyncio.create_task(bridge.run(stop))
+        ready = asyncio.create_task(bridge.ready.wait())
+        try:
+            await asyncio.wait((task, ready), timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            assert bridge.ready.is_set()
+            yield bridge
+        finally:
+            ready.cancel()
+            stop.set()
+            await task
+
+    @contextlib.contextmanager
+    def publisher(self, site: str) -> Iterator[Publisher]:
+        publisher = Publisher(self.devices[site])
+        try:
+            yield publisher
+        finally:
+            publisher.close()
+
+    def read(self, site: str, topic: str) -> list[Stored]:
+        """Every data record of a log, through an ordinary client; markers and fillers left out."""
+        consumer = Consumer(
+            {**self.kafka[site].librdkafka(), "group.id": "t", "enable.auto.commit": False, "log_level": 0}
+        )
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            consumer.assign([TopicPartition(topic, 0, low)])
+            found: list[Stored] = []
+            position = low
+            while position < high:
+                message = consumer.poll(10)
+                assert message is not None, f"{topic} stopped at {position} of {high}"
+                assert message.error() is None, message.error()
+                position = (message.offset() or 0) + 1
+                headers = {name: value or b"" for name, value in message.headers() or ()}
+                if "fairlead" not in headers:
+                    found.append(
+                        Stored(position - 1, message.key(), message.value() or b"", headers, message.timestamp()[1])
+                    )
+            return found
+        finally:
+            consumer.close()
+
+    def sequences(self, site: str, box: str) -> list[int]:
+        return [record.sequence for record in self.read(site, self.log(box))]
+
+    def forget_sessions(self) -> None:
+        """End the bridges' MQTT sessions, so that the brokers queue nothing for them any more."""
+        for site, endpoint in self.brokers.items():
+            client = paho.Client(CallbackAPIVersion.VERSION2, f"fairlead-bridge-{site}", clean_session=True)
+            _login(client, endpoint)
+            client.connect(endpoint.host, endpoint.port)
+            for _ in range(100):
+                if client.is_connected():
+                    break
+                client.loop(0.1)
+            client.disconnect()
+
+
+class Publisher:
+    """A device, or many: publishes with QoS 1 and waits until the broker has it."""
+
+    def __init__(self, endpoint: MqttEndpoint) -> None:
+        self.published = 0
+        self._client = paho.Client(CallbackAPIVersion.VERSION2)
+        self._client.max_inflight_messages_set(100)
+        _login(self._client, endpoint)
+        self._client.connect(endpoint.host, endpoint.port)
+        self._client.loop_start()
+
+    async def publish(self, topic: str, *payloads: bytes) -> None:
+        await until(self._client.is_connected, what="the device's connection")
+        sent = [self._client.publish(topic, payload, 1) for payload in payloads]
+        for one in sent:
+            await asyncio.to_thread(one.wait_for_publish, PATIENCE)
+            assert one.is_published()
+        self.published += len(sent)
+
+    async def readings(self, box: str, sequences: range, **more: Any) -> None:
+        await self.publish(
+            readings_topic(box), *(reading(n, number=box, at=now(), name=f"dev-{box}", **more) for n in sequences)
+        )
+
+    def close(self) -> None:
+        self._client.loop_stop()
+        self._client.disconnect()
+
+
+def _login(client: paho.Client, endpoint: MqttEndpoint) -> None:
+    if endpoint.user and endpoint.password:
+        client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+async def until(condition: Callable[[], bool], *, what: str = "the condition", within: float = PATIENCE) -> None:
+    """Wait until something outside this process, or in a bridge of this one, is so."""
+    try:
+        async with asyncio.timeout(within):
+            while not condition():  # noqa: ASYNC110 - mostly about other processes, which set no event
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come about within {within:.0f} s") from None
+
+
+async def handled(bridge: Bridge, messages: int) -> None:
+    """Wait until a bridge has taken at least so many messages and acknowledged all of them."""
+
+    def done() -> bool:
+        snapshot = bridge.snapshot()
+        return bool(snapshot["received"] >= messages and snapshot["unacked"] == 0)
+
+    await until(done, what=f"{messages} messages handled; now {bridge.snapshot()}")
+
+
+def make_fleet(
+    kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint], snapshots: Path | None = None
+) -> Fleet:
+    token = secrets.token_hex(3)
+    port, ship = f"port-{token}", f"ship-{token}"
+    topology = Topology(
+        name="edge-tests",
+        sites={
+            port: Site(kind=SiteKind.PORT, unlocode="JPTYO"),
+            ship: Site(kind=SiteKind.SHIP, imo="9074729"),
+        },
+        streams={**DEFAULT_STREAMS, f"boxes-{token}": Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
+    )
+    places = {port: "alpha", ship: "beta"}
+    brokers = {name: replace(mqtt(place, "bridge"), site=name) for name, place in places.items()}
+    return Fleet(
+        kafka={name: replace(kafka(place, "admin"), site=name) for name, place in places.items()},
+        mqtt=dict(brokers),
+        brokers=brokers,
+        devices={name: mqtt(place, "device") for name, place in places.items()},
+        topology=topology,
+        port=port,
+        ship=ship,
+        snapshots=snapshots,
+    )
+
+
+class Copier:
+    """Copies logs as they are from one site to another: what a replicator does, as little of it as a test needs."""
+
+    def __init__(self, fleet: Fleet, source: str, target: str) -> None:
+        self._fleet = fleet
+        self._source = source
+        self._target = target
+
+    async def copy(self, *topics: str) -> None:
+        """Bring the target's copies up to the ends that the source's logs have now."""
+        async with (
+            await Cluster.open(self._fleet.kafka[self._source], client_id="copy-from") as source,
+            await Cluster.open(self._fleet.kafka[self._target], client_id="copy-to") as target,
+        ):
+            maker = TopicMaker(self._fleet.topology, self._target, self._fleet.kafka[self._target], target)
+            await maker.create(topics)
+            for topic in topics:
+                await self._copy_one(source, target, TP(topic))
+
+    async def create(self, *topics: str) -> None:
+        """Create logs at the target, empty."""
+        async with await Cluster.open(self._fleet.kafka[self._target], client_id="create") as target:
+            maker = TopicMaker(self._fleet.topology, self._target, self._fleet.kafka[self._target], target)
+            await maker.create(topics)
+
+    async def _copy_one(self, source: Cluster, target: Cluster, log: TP) -> None:
+        position = (await target.end_offsets([log]))[log]
+        end = (await source.end_offsets([log]))[log]
+        assert isinstance(position, int)
+        assert isinstance(end, int)
+        while position < end:
+            fetched = (await source.fetch({log: position}))[log]
+            assert fetched.error_code == 0
+            for view in split(fetched.records):
+                batch = bytearray(fetched.records[view.start : view.stop])
+                zero_base_offset(batch)
+                result = (await target.produce({log: batch}))[log]
+                assert result.error_code == 0
+                assert result.base_offset == view.header.base_offset
+                position = view.header.next_offset
+
+
+@contextlib.asynccontextmanager
+async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A bridge in a process of its own, ready; killed at the end if the test has not ended it."""
+    assert fleet.snapshots is not None
+    kafka, mqtt = fleet.kafka[site], fleet.mqtt[site]
+    secrets_and_places = {
+        "topology": fleet.topology.model_dump(mode="json", by_alias=True),
+        "site": site,
+        "kafka": [kafka.bootstrap, kafka.user, kafka.password.get_secret_value() if kafka.password else None],
+        "mqtt": [mqtt.host, mqtt.port, mqtt.user, mqtt.password.get_secret_value() if mqtt.password else None],
+        "snapshot": str(fleet.snapshots / f"child.{site}.json"),
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.integration.edge.run_bridge",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(secrets_and_places, default=str).encode() + b"\n")
+        await process.stdin.drain()
+        process.stdin.close()
+        line = await asyncio.wait_for(process.stdout.readline(), PATIENCE)
+        assert line == b"ready\n", line
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

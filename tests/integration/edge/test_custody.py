@@ -1,0 +1,253 @@
+"""Boxes enter, are loaded and discharged: the insert point moves with them, and nothing is lost or repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import uuid
+
+import pytest
+
+from edge import records
+from fairlead.records import decoder
+from fairlead.records.custody import CustodyEntry, Marker
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.record import decode_batch
+from fairlead.wire.types import TP
+from tests.integration.edge.fleet import EVENTS, Copier, Fleet, Stored, handled, now, until
+
+pytestmark = pytest.mark.integration
+
+_entry = decoder(CustodyEntry)
+
+
+def ledger(fleet: Fleet, site: str, at: str | None = None) -> list[CustodyEntry]:
+    return [_entry.decode(record.value) for record in fleet.read(at or site, f"custody.{site}")]
+
+
+def reasons(letters: list[Stored]) -> list[str]:
+    return [letter.body["reason"] for letter in letters]
+
+
+async def test_a_gate_in_opens_the_log_and_says_so_in_the_ledger(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    async with fleet.running(fleet.port) as bridge:
+        with fleet.publisher(fleet.port) as device:
+            gate_in = fleet.event("GTIN", box)
+            await device.publish(EVENTS, gate_in, gate_in)
+        await handled(bridge, 2)
+        assert bridge.metrics.opened == 1
+    [entry] = ledger(fleet, fleet.port)
+    assert (entry.log, entry.term, entry.marker_offset) == (fleet.log(box), 1, 0)
+    assert (entry.from_site, entry.to_site, entry.event) == (None, fleet.port, "GTIN")
+    [marker] = decode_batch(entry.marker_batch)
+    assert marker.offset == 0
+    assert len(fleet.read(fleet.port, f"events.{fleet.port}")) == 1
+
+
+async def test_three_hundred_boxes_enter_at_once(fleet: Fleet) -> None:
+    boxes = [fleet.new_box() for _ in range(300)]
+    async with fleet.running(fleet.port) as bridge:
+        with fleet.publisher(fleet.port) as device:
+            await device.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
+            for box in boxes:
+                await device.readings(box, range(1))
+        await handled(bridge, 600)
+        assert bridge.snapshot()["custody"]["held"] == 300
+        assert (bridge.metrics.readings, bridge.metrics.strays) == (300, 0)
+    assert {entry.log for entry in ledger(fleet, fleet.port)} == {fleet.log(box) for box in boxes}
+
+
+async def test_a_box_is_loaded_and_discharged_and_its_log_is_one(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    log, port, ship = fleet.log(box), fleet.port, fleet.ship
+    to_ship, to_port = Copier(fleet, port, ship), Copier(fleet, ship, port)
+    async with fleet.running(port) as ashore, fleet.running(ship) as afloat:
+        with fleet.publisher(port) as quay, fleet.publisher(ship) as deck:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(10))
+            # Readings that the ship hears before it has custody are kept.
+            await deck.readings(box, range(10, 15))
+            await handled(afloat, 5)
+            assert afloat.metrics.strays == 5
+            await quay.publish(EVENTS, fleet.event("LOAD", box))
+            await handled(ashore, 12)
+            # The ledger comes first, as on a satellite link; the ship must wait for the log itself.
+            await to_ship.copy(f"custody.{port}")
+            await until(lambda: afloat.snapshot()["custody"]["incoming"] == 1, what="news of custody on board")
+            await deck.readings(box, range(15, 18))
+            await handled(afloat, 8)
+            assert (afloat.metrics.strays, afloat.metrics.drained) == (8, 0)
+            await to_ship.copy(log)
+            await until(lambda: afloat.metrics.drained == 8, what="draining")
+            await deck.readings(box, range(18, 25))
+            await handled(afloat, 15)
+            # A reading that the port still hears is kept there.
+            await quay.readings(box, range(25, 26))
+            await handled(ashore, 13)
+            assert ashore.metrics.strays == 1
+
+            await deck.publish(EVENTS, fleet.event("DISC", box))
+            await handled(afloat, 16)
+            await to_port.copy(log, f"custody.{ship}")
+            await until(lambda: ashore.metrics.drained == 1, what="draining ashore")
+            await quay.readings(box, range(26, 30))
+            await handled(ashore, 17)
+    await to_ship.copy(log)
+    assert fleet.sequences(port, box) == list(range(30))
+    stored = fleet.read(port, log)
+    assert stored == fleet.read(ship, log)
+    origins = [record.headers.get("origin") for record in stored]
+    first_stray = fleet.read(ship, f"strays.{ship}")[0].offset
+    assert origins[10:18] == [f"strays.{ship}@{first_stray + n}".encode() for n in range(8)]
+    assert origins[25] is not None
+    assert [origin for n, origin in enumerate(origins) if n not in (*range(10, 18), 25)] == [None] * 21
+    moves = [(entry.term, entry.event, entry.from_site, entry.to_site) for entry in ledger(fleet, port)]
+    assert moves == [(1, "GTIN", None, port), (2, "LOAD", port, ship)]
+    [back] = ledger(fleet, ship)
+    assert (back.term, back.event, back.to_site) == (3, "DISC", port)
+    [marker] = decode_batch(back.marker_batch)
+    assert decoder(Marker).decode(marker.value or b"").drained == {f"strays.{ship}": first_stray + 8}
+
+
+async def test_strays_are_drained_once_across_restarts(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    with fleet.publisher(fleet.port) as device:
+        async with fleet.running(fleet.port) as bridge:
+            await device.readings(box, range(8))
+            await handled(bridge, 8)
+            assert bridge.metrics.strays == 8
+        async with fleet.running(fleet.port) as bridge:
+            await device.readings(box, range(6, 10))
+            await handled(bridge, 4)
+            assert (bridge.metrics.strays, bridge.metrics.repeats) == (2, 2)
+            await device.publish(EVENTS, fleet.event("GTIN", box))
+            await until(lambda: bridge.metrics.drained == 10, what="draining")
+            await device.readings(box, range(10, 12))
+            await handled(bridge, 7)
+        async with fleet.running(fleet.port) as bridge:
+            await device.readings(box, range(12, 14))
+            await handled(bridge, 2)
+            await until(lambda: bridge.snapshot()["strays_waiting"] == 0, what="the second look at strays")
+            assert bridge.metrics.drained == 0
+    assert fleet.sequences(fleet.port, box) == list(range(14))
+
+
+async def test_only_the_holder_gives_a_box_away(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    async with fleet.running(fleet.port) as ashore, fleet.running(fleet.ship) as afloat:
+        with fleet.publisher(fleet.port) as quay, fleet.publisher(fleet.ship) as deck:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await handled(ashore, 1)
+            await deck.publish(EVENTS, fleet.event("DISC", box), fleet.event("GTIN", fleet.new_box()))
+            await handled(afloat, 2)
+            load = fleet.event("LOAD", box)
+            await quay.publish(EVENTS, load, fleet.event("LOAD", box), load)
+            await handled(ashore, 4)
+    assert reasons(fleet.read(fleet.ship, f"deadletters.{fleet.ship}")) == ["not-holder", "not-holder"]
+    assert fleet.read(fleet.ship, f"events.{fleet.ship}") == []
+    # The second LOAD is refused, the repetition of the first is not.
+    assert reasons(fleet.read(fleet.port, f"deadletters.{fleet.port}")) == ["not-holder"]
+    assert [entry.term for entry in ledger(fleet, fleet.port)] == [1, 2]
+
+
+async def test_an_event_waits_for_custody_that_is_on_its_way(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    to_ship = Copier(fleet, fleet.port, fleet.ship)
+    async with fleet.running(fleet.port) as ashore, fleet.running(fleet.ship) as afloat:
+        with fleet.publisher(fleet.port) as quay, fleet.publisher(fleet.ship) as deck:
+            await quay.publish(EVENTS, fleet.event("GTIN", box), fleet.event("LOAD", box))
+            await handled(ashore, 2)
+            await to_ship.copy(f"custody.{fleet.port}")
+            await until(lambda: afloat.snapshot()["custody"]["incoming"] == 1, what="news of custody on board")
+            await deck.publish(EVENTS, fleet.event("DISC", box))
+            await until(lambda: afloat.metrics.received == 1, what="the event")
+            await asyncio.sleep(0.3)  # it must not have been carried out, nor refused
+            assert (afloat.metrics.grants, afloat.metrics.dead_letters) == (0, 0)
+            await to_ship.copy(fleet.log(box))
+            await handled(afloat, 1)
+            assert afloat.metrics.grants == 1
+
+
+async def test_a_box_that_left_comes_in_again(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    async with fleet.running(fleet.port) as bridge:
+        with fleet.publisher(fleet.port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(3))
+            await quay.publish(EVENTS, fleet.event("GTOT", box))
+            await quay.readings(box, range(3, 5))  # on the road
+            await handled(bridge, 7)
+            assert bridge.metrics.strays == 2
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await until(lambda: bridge.metrics.drained == 2, what="draining")
+            await quay.readings(box, range(5, 8))
+            await handled(bridge, 11)
+    assert fleet.sequences(fleet.port, box) == list(range(8))
+    assert [(entry.term, entry.event) for entry in ledger(fleet, fleet.port)] == [(1, "GTIN"), (2, "GTOT"), (3, "GTIN")]
+
+
+@pytest.mark.parametrize("event", ["GTIN", "LOAD"])
+async def test_a_grant_whose_ledger_entry_a_crash_left_out_is_completed(fleet: Fleet, event: str) -> None:
+    box, port = fleet.new_box(), fleet.port
+    log = fleet.log(box)
+    term = 1 if event == "GTIN" else 2
+    async with fleet.running(port) as bridge:
+        if event == "LOAD":
+            with fleet.publisher(port) as quay:
+                await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await handled(bridge, 1)
+    await _marker_only(fleet, log, term, event)
+    async with fleet.running(port) as bridge:
+        held = bridge.snapshot()["custody"]["held"]
+        assert held == (1 if event == "GTIN" else 0)
+        with fleet.publisher(port) as quay:  # the message was not acknowledged before the crash, so it comes again
+            await quay.publish(EVENTS, fleet.event(event, box, event_id="crashed"))
+        await handled(bridge, 1)
+        assert (bridge.metrics.dead_letters, bridge.metrics.grants, bridge.metrics.opened) == (0, 0, 0)
+    async with fleet.running(port):
+        pass  # a second start adds nothing
+    entry = ledger(fleet, port)[-1]
+    assert len(ledger(fleet, port)) == term
+    assert (entry.log, entry.term, entry.event_id) == (log, term, "crashed")
+    assert entry.to_site == (port if event == "GTIN" else fleet.ship)
+
+
+async def _marker_only(fleet: Fleet, log: str, term: int, event: str) -> None:
+    """What a bridge leaves behind that is killed between the two appends of a grant."""
+    port = fleet.port
+    marker = Marker(
+        log=log,
+        term=term,
+        from_site=None if event == "GTIN" else port,
+        to_site=port if event == "GTIN" else fleet.ship,
+        event="GTIN" if event == "GTIN" else "LOAD",
+        event_id="crashed",
+        event_date_time=now().astimezone(dt.UTC),
+        nonce=uuid.uuid4().hex,
+    )
+    await Copier(fleet, port, port).create(log)
+    async with await Cluster.open(fleet.kafka[port], client_id="crashing") as cluster:
+        appender = Appender(cluster)
+        await appender.open_term(TP(log), term, records.marker(marker))
+        await appender.close()
+
+
+async def test_overboard_is_raised_at_once_and_once(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    fall = {"motion": {"freeFallSeconds": 1.8, "peakG": 9.0, "tiltDegrees": 80.0, "immersed": True}}
+    async with fleet.running(fleet.ship) as bridge:
+        with fleet.publisher(fleet.ship) as deck:
+            await deck.readings(box, range(3))
+            await deck.readings(box, range(3, 5), **fall)
+            await handled(bridge, 5)
+            assert bridge.metrics.alerts == 1
+    async with fleet.running(fleet.ship) as bridge:
+        with fleet.publisher(fleet.ship) as deck:
+            await deck.readings(box, range(5, 7), **fall)
+            await handled(bridge, 2)
+            assert bridge.metrics.alerts == 0
+    [alert] = [record.body for record in fleet.read(fleet.ship, f"alerts.{fleet.ship}")]
+    assert (alert["kind"], alert["severity"], alert["equipmentReference"]) == ("OVERBOARD", "CRITICAL", box)
+    assert alert["causes"][0]["sequence"] == 3

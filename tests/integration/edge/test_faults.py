@@ -1,0 +1,167 @@
+"""Brokers and bridges that die: whatever happens, every reading is in its log once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+
+import pytest
+from pydantic import SecretStr
+
+from edge.errors import MqttRefusedError
+from fairlead.errors import FairleadError
+from fairlead.local.sites import LocalSites
+from fairlead.wire.errors import AuthenticationFailed
+from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, child, handled, until
+
+pytestmark = pytest.mark.integration
+
+BOXES = 5
+ROUNDS = 60
+
+
+async def stream(device: Publisher, boxes: list[str], rounds: range) -> None:
+    """Readings of several boxes in turn, as fast as the MQTT broker takes them one by one."""
+    for number in rounds:
+        for box in boxes:
+            await device.readings(box, range(number, number + 1))
+
+
+async def enter(fleet: Fleet, device: Publisher) -> list[str]:
+    boxes = [fleet.new_box() for _ in range(BOXES)]
+    await device.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
+    return boxes
+
+
+def assert_all_there_once(fleet: Fleet, boxes: list[str], count: int) -> None:
+    for box in boxes:
+        assert fleet.sequences(fleet.port, box) == list(range(count))
+
+
+async def during(device: Publisher, work: Awaitable[None], disturb: Callable[[], Awaitable[None]]) -> None:
+    """Do something in the middle of publishing; returns when both are done."""
+    already = device.published
+    task = asyncio.ensure_future(work)
+    await until(lambda: device.published > already + BOXES * ROUNDS // 4, what="the middle of publishing")
+    assert not task.done()
+    await disturb()
+    await task
+
+
+async def test_kafka_killed_and_started_again(fleet: Fleet, sites: LocalSites) -> None:
+    async def kill() -> None:
+        await asyncio.to_thread(sites.kill, "alpha", "kafka")
+        await asyncio.sleep(1)
+        await asyncio.to_thread(sites.restart, "alpha", "kafka")
+
+    with fleet.publisher(fleet.port) as device:
+        async with fleet.running(fleet.port) as bridge:
+            boxes = await enter(fleet, device)
+            await handled(bridge, BOXES)
+            await during(device, stream(device, boxes, range(ROUNDS)), kill)
+            await handled(bridge, device.published)
+    assert_all_there_once(fleet, boxes, ROUNDS)
+
+
+async def test_the_mqtt_broker_stopped_and_started_again(fleet: Fleet, sites: LocalSites) -> None:
+    with fleet.publisher(fleet.port) as device:
+        async with fleet.running(fleet.port) as bridge:
+            boxes = await enter(fleet, device)
+            await stream(device, boxes, range(10))
+            await asyncio.to_thread(sites.restart, "alpha", "mqtt")
+            await until(lambda: bridge.snapshot()["mqtt_connections"] == 2, what="reconnecting")
+            await stream(device, boxes, range(10, 20))
+            await handled(bridge, device.published)
+            assert bridge.snapshot()["mqtt_sessions_lost"] == 0
+    assert_all_there_once(fleet, boxes, 20)
+
+
+async def test_a_bridge_that_is_killed_loses_and_repeats_nothing(fleet: Fleet) -> None:
+    with fleet.publisher(fleet.port) as device:
+        async with child(fleet, fleet.port) as bridge:
+            boxes = await enter(fleet, device)
+
+            async def kill() -> None:
+                bridge.send_signal(signal.SIGKILL)
+                await bridge.wait()
+
+            await during(device, stream(device, boxes, range(ROUNDS)), kill)
+        async with child(fleet, fleet.port) as bridge:
+
+            async def kill_again() -> None:
+                bridge.send_signal(signal.SIGKILL)
+                await bridge.wait()
+
+            await during(device, stream(device, boxes, range(ROUNDS, 2 * ROUNDS)), kill_again)
+        async with fleet.running(fleet.port) as last:
+            await stream(device, boxes, range(2 * ROUNDS, 2 * ROUNDS + 5))
+            await until(lambda: last.metrics.received >= 5 * BOXES, what="the last readings")
+            await handled(last, last.metrics.received)
+            await until(lambda: last.snapshot()["strays_waiting"] == 0, what="draining")
+    assert_all_there_once(fleet, boxes, 2 * ROUNDS + 5)
+
+
+async def test_a_bridge_that_is_told_to_stop_acknowledges_what_it_stored(fleet: Fleet) -> None:
+    with fleet.publisher(fleet.port) as device:
+        async with child(fleet, fleet.port) as bridge:
+            boxes = await enter(fleet, device)
+
+            async def stop() -> None:
+                bridge.send_signal(signal.SIGTERM)
+                assert await bridge.wait() == 0
+
+            await during(device, stream(device, boxes, range(ROUNDS)), stop)
+        async with fleet.running(fleet.port) as last:
+            await handled(last, 1)
+            stored = sum(len(fleet.sequences(fleet.port, box)) for box in boxes)
+            assert stored == BOXES * ROUNDS
+            assert last.metrics.repeats == 0
+    assert_all_there_once(fleet, boxes, ROUNDS)
+
+
+async def test_kafka_that_is_away_at_start_is_waited_for(fleet: Fleet, sites: LocalSites) -> None:
+    await asyncio.to_thread(sites.kill, "alpha", "kafka")
+    bridge, stop = fleet.bridge(fleet.port), asyncio.Event()
+    running = asyncio.create_task(bridge.run(stop))
+    try:
+        await asyncio.sleep(0.5)
+        assert not running.done()
+        assert not bridge.ready.is_set()
+    finally:
+        await asyncio.to_thread(sites.restart, "alpha", "kafka")
+    await asyncio.wait_for(bridge.ready.wait(), 60)
+    stop.set()
+    await running
+
+
+async def test_an_unreachable_mqtt_broker_is_waited_for_and_said(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        fleet.mqtt[fleet.port] = dataclasses.replace(fleet.mqtt[fleet.port], port=nobody.getsockname()[1])
+        bridge, stop = fleet.bridge(fleet.port), asyncio.Event()
+        running = asyncio.create_task(bridge.run(stop))
+        await until(lambda: "does not answer" in caplog.text, what="a line about the MQTT broker")
+        assert fleet.port in caplog.text
+        assert not running.done()
+        stop.set()
+        await running
+
+
+@pytest.mark.parametrize("which", ["kafka", "mqtt"])
+async def test_a_wrong_password_ends_the_bridge_with_a_clear_error(fleet: Fleet, which: str) -> None:
+    wrong = SecretStr("not-the-password")
+    if which == "kafka":
+        fleet.kafka[fleet.port] = dataclasses.replace(fleet.kafka[fleet.port], password=wrong)
+    else:
+        fleet.mqtt[fleet.port] = dataclasses.replace(fleet.mqtt[fleet.port], password=wrong)
+    with pytest.raises(FairleadError) as caught:
+        await asyncio.wait_for(fleet.bridge(fleet.port).run(asyncio.Event()), 30)
+    assert isinstance(caught.value, AuthenticationFailed if which == "kafka" else MqttRefusedError)
+    assert caught.value.exit_code == 5
+    assert fleet.port in str(caught.value)
+    assert "not-the-password" not in str(caught.value)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.acks import AckOrder
+
+
+@given(st.permutations(range(12)))
+def test_acknowledgements_leave_in_the_order_of_receipt(finished: list[int]) -> None:
+    order = AckOrder()
+    order.new_connection()
+    tickets = [order.received(mid) for mid in range(12)]
+    sent: list[int] = []
+    for count, number in enumerate(finished, 1):
+        sent += order.finish(tickets[number])
+        assert sent == list(range(len(sent)))
+        assert set(sent) <= set(finished[:count])
+    assert len(sent) == 12
+    assert len(order) == 0
+
+
+def test_a_message_waits_for_all_its_parts() -> None:
+    order = AckOrder()
+    ticket = order.received(1)
+    ticket.parts += 1
+    assert order.finish(ticket) == []
+    assert order.finish(ticket) == [1]
+
+
+def test_a_ticket_of_an_earlier_connection_acknowledges_nothing() -> None:
+    order = AckOrder()
+    order.new_connection()
+    old = order.received(1)
+    order.new_connection()
+    new = order.received(1)  # the same message id, another message
+    assert order.finish(old) == []
+    assert order.stale == 1
+    assert len(order) == 1
+    assert order.finish(new) == [1]

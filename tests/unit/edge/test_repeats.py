@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.messages import Identity
+from edge.repeats import MAX_BOOTS, MAX_DEVICES, MAX_RUNS, RecentKeys, Repeats, Verdict
+
+identities = st.builds(Identity, st.sampled_from("ab"), st.integers(0, 2), st.integers(0, 40))
+
+
+@given(st.lists(identities, max_size=120))
+def test_a_complete_memory_is_exact(sent: list[Identity]) -> None:
+    memory, seen = Repeats(complete=True), set[Identity]()
+    for identity in sent:
+        assert memory.check(identity) is (Verdict.REPEAT if identity in seen else Verdict.NEW)
+        memory.add(identity)
+        seen.add(identity)
+
+
+@given(st.lists(identities, max_size=80), st.lists(identities, max_size=80), identities, st.booleans())
+def test_a_memory_of_the_tail_never_calls_a_new_reading_a_repeat(
+    older: list[Identity], newer: list[Identity], asked: Identity, redelivered: bool
+) -> None:
+    memory = Repeats()
+    for identity in newer:
+        memory.add(identity)
+    verdict = memory.check(asked, redelivered=redelivered)
+    if verdict is Verdict.REPEAT:
+        assert asked in newer
+    if asked in newer:
+        assert verdict is Verdict.REPEAT
+    if redelivered and asked not in newer:
+        assert verdict is Verdict.UNDECIDED
+
+
+def test_what_lies_before_the_tail_is_undecided() -> None:
+    memory = Repeats()
+    for sequence in range(100, 110):
+        memory.add(Identity("a", 3, sequence))
+    assert memory.check(Identity("a", 3, 99)) is Verdict.UNDECIDED
+    assert memory.check(Identity("a", 2, 500)) is Verdict.UNDECIDED
+    assert memory.check(Identity("b", 1, 0)) is Verdict.UNDECIDED
+    assert memory.check(Identity("a", 3, 110)) is Verdict.NEW
+    assert memory.check(Identity("a", 4, 0)) is Verdict.NEW
+
+
+def test_a_deep_memory_decides_about_messages_sent_again() -> None:
+    memory = Repeats(deep=True)
+    memory.add(Identity("a", 1, 5))
+    assert memory.check(Identity("a", 1, 6), redelivered=True) is Verdict.NEW
+    assert memory.check(Identity("a", 1, 4), redelivered=True) is Verdict.UNDECIDED
+
+
+def test_a_device_that_counts_on_costs_one_run() -> None:
+    memory = Repeats(complete=True)
+    for sequence in range(10_000):
+        memory.add(Identity("a", 1, sequence))
+    assert memory._devices == {"a": {1: [0, 9_999]}}  # noqa: SLF001 - the bound on memory is the point
+
+
+def test_the_bounds_hold_and_what_is_forgotten_is_undecided_not_new() -> None:
+    memory = Repeats(complete=True)
+    for sequence in range(0, 4 * MAX_RUNS, 2):
+        memory.add(Identity("a", 1, sequence))
+    assert memory.check(Identity("a", 1, 0)) is Verdict.UNDECIDED
+    assert memory.check(Identity("a", 1, 4 * MAX_RUNS - 2)) is Verdict.REPEAT
+    for boot in range(2 * MAX_BOOTS):
+        memory.add(Identity("b", boot, 0))
+    assert memory.check(Identity("b", 0, 0)) is Verdict.UNDECIDED
+    for number in range(2 * MAX_DEVICES):
+        memory.add(Identity(f"c{number}", 1, 0))
+    assert memory.check(Identity("a", 1, 4 * MAX_RUNS - 2)) is Verdict.UNDECIDED
+
+
+@given(st.lists(identities, max_size=40), identities)
+def test_late_means_that_a_newer_reading_of_the_device_is_known(sent: list[Identity], asked: Identity) -> None:
+    memory = Repeats(complete=True)
+    for identity in sent:
+        memory.add(identity)
+    newer = any(i.device == asked.device and (i.boot, i.sequence) > (asked.boot, asked.sequence) for i in sent)
+    assert memory.is_late(asked) is newer
+
+
+def test_recent_keys_forget_the_oldest() -> None:
+    keys: RecentKeys[str] = RecentKeys(2)
+    for key in ("a", "b", "a", "c"):
+        keys.add(key)
+    assert [key for key in "abc" if key in keys] == ["a", "c"]
+
+
+def test_without_an_id_only_a_message_sent_again_can_be_a_repeat() -> None:
+    keys: RecentKeys[str] = RecentKeys(only_redelivered=True)
+    keys.add("a")
+    assert keys.check("a") is Verdict.NEW
+    assert keys.check("a", redelivered=True) is Verdict.REPEAT
