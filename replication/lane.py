@@ -1,0 +1,287 @@
+"""One priority class of one link: a fetch session at the source, its long poll, and where each log stands there.
+
+A lane never waits for the writer: it hands over what it has fetched and moves on, within the memory that the writer
+allows. When something could not be appended the writer rewinds the log here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from fairlead.wire.batch import split
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
+from fairlead.wire.types import FetchedPartition, TopicPartition
+from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Step, Unfit, canonical_crc, is_plain, steps
+from replication.plan import EVERY_SOURCE
+from replication.rate import LinkBudget
+from replication.replica import Replica, Tail
+from replication.states import LogState
+from replication.writer import Writer
+from topologies.model import Priority
+
+READ_COMMITTED: Final = 1  # tells aborted transactions; costs nothing where there are none
+POLL_MS: Final = {Priority.CONTROL: 2000, Priority.URGENT: 2000, Priority.NORMAL: 1000, Priority.BULK: 1000}
+ANSWER_BYTES: Final = 4 << 20
+LOG_BYTES: Final = 1 << 20
+LEAST_ANSWER: Final = 4096  # smaller requests than this cost more than they spare
+BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
+PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
+PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
+
+
+@dataclass(slots=True)
+class Counters:
+    """What one link has moved since its replicator started."""
+
+    records: int = 0
+    batches: int = 0
+    bytes: int = 0  # of batches appended to the target
+    fetched_bytes: int = 0  # over the link, with what another link had brought already
+
+    def add(self, item: Item) -> None:
+        self.records += item.records
+        self.batches += 1
+        self.bytes += len(item.data)
+
+
+LogTrouble = Callable[[str, LogState, str], None]
+
+
+class Lane:
+    """Follows logs of one class at one source and feeds them to the writer."""
+
+    def __init__(
+        self,
+        name: str,
+        priority: Priority,
+        *,
+        cluster: Cluster,
+        writer: Writer,
+        budget: LinkBudget,
+        counters: Counters,
+        ends: dict[str, int],
+        on_trouble: LogTrouble,
+        on_change: Callable[[], None],
+        is_origin: Callable[[str], bool],
+    ) -> None:
+        """``ends`` is shared by the lanes of a link: each log's end at the source, as last heard. ``is_origin`` tells
+        whether the source is the site where a log's records first enter, for ever."""
+        self.name = name
+        self.priority = priority
+        self._cluster = cluster
+        self._writer = writer
+        self._budget = budget
+        self._counters = counters
+        self._ends = ends
+        self._on_trouble = on_trouble
+        self._on_change = on_change
+        self._is_origin = is_origin
+        self._session = cluster.fetch_session(isolation=READ_COMMITTED)
+        self._replicas: dict[TopicPartition, Replica] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._gaps: dict[TopicPartition, int] = {}  # empty replicas whose source starts later: where fillers begin
+        self._unproven: dict[TopicPartition, int] = {}  # end at which the source's last batch must be the target's
+        self._wanted = asyncio.Event()
+
+    # ---- told by the plan and the writer
+
+    @property
+    def topics(self) -> Collection[str]:
+        return [tp.topic for tp in self._replicas]
+
+    def follow(self, replica: Replica) -> None:
+        """Fetch a log from the target's end on; first its last batch once more, to see that it is the same."""
+        if replica.tp not in self._replicas:
+            self._replicas[replica.tp] = replica
+            self._move(replica.tp, max(replica.end - 1, 0))
+            if replica.end > 0:
+                self._unproven[replica.tp] = replica.end
+            self._wanted.set()
+
+    def unfollow(self, topic: str) -> None:
+        tp = TopicPartition(topic)
+        replica = self._replicas.pop(tp, None)
+        if replica is not None:
+            replica.feeds.discard(self)
+            self._positions.pop(tp, None)
+            self._gaps.pop(tp, None)
+            self._unproven.pop(tp, None)
+            self._session.forget(tp)
+
+    def rewind(self, topic: str, end: int) -> None:
+        tp = TopicPartition(topic)
+        if tp in self._replicas:
+            self._move(tp, end)
+
+    def appended(self, topic: str, item: Item) -> None:
+        self._counters.add(item)
+
+    def lag(self) -> int:
+        """Records that the source has and the target does not, of the logs followed here."""
+        return sum(max(0, self._ends.get(tp.topic, 0) - each.end) for tp, each in self._replicas.items())
+
+    # ---- fetching
+
+    async def run(self) -> None:
+        """Fetch until cancelled.
+
+        Raises:
+            WireError: the source cannot be reached.
+        """
+        try:
+            while True:
+                if not self._replicas:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                wait = self._budget.wait(self.priority, time.monotonic())
+                if wait > 0:
+                    await asyncio.sleep(wait)
+                    continue
+                if self.priority not in EVERY_SOURCE:
+                    await self._writer.room()
+                await self._poll()
+        finally:
+            for replica in self._replicas.values():
+                replica.feeds.discard(self)
+            self._replicas.clear()
+            await self._session.close()
+
+    async def _poll(self) -> None:
+        allowed = self._budget.allowance(self.priority, time.monotonic(), ANSWER_BYTES)
+        began = time.monotonic()
+        answer = await self._session.poll(
+            max_wait_ms=POLL_MS[self.priority],
+            max_bytes=max(allowed, LEAST_ANSWER),
+            partition_max_bytes=min(LOG_BYTES, max(allowed, LEAST_ANSWER)),
+        )
+        got = sum(len(part.records) for part in answer.values())
+        self._counters.fetched_bytes += got
+        self._budget.charge(self.priority, got, time.monotonic())
+        lost = [tp for tp, part in answer.items() if not self._take(tp, part)]
+        if lost:
+            await self._find(lost)
+        if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:
+            pace = min(max(len(self._replicas) * PACE_PER_LOG, PACE[0]), PACE[1])
+            await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
+
+    def _take(self, tp: TopicPartition, part: FetchedPartition) -> bool:
+        """Hand over one log's part of an answer; False when the position is not in the source's log."""
+        replica = self._replicas.get(tp)
+        if replica is None:
+            return True
+        if part.error_code:
+            return self._refused(tp, part.error_code)
+        self._ends[tp.topic] = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+        if not part.records:
+            return True
+        gap = self._gaps.pop(tp, None)
+        position = self._positions[tp] if gap is None else gap
+        key = HOLE_KEY if gap is None else POSITION_KEY
+        try:
+            proven = self._unproven.pop(tp, None)
+            if proven is not None:
+                difference = _other_than(replica.tail, proven, part.records)
+                if difference:
+                    self._writer.stop(replica, LogState.DIVERGED, f"{self.name}: {difference}")
+                    return True
+                position = proven
+            made, unfit = _until_unfit(steps(part.records, position, part.aborted, gap_key=key))
+        except CorruptBatch as error:
+            self._on_trouble(tp.topic, LogState.QUARANTINED, error.what)
+            return True
+        if made:
+            if gap is not None and isinstance(made[0], Hole):
+                replica.positioning = made[0].stop
+            self._writer.submit(replica, made, self)
+            reached = made[-1].stop
+            jumped = reached < replica.end <= self._ends[tp.topic]
+            self._move(tp, replica.end if jumped else reached)
+        elif unfit is None:
+            self._move(tp, max(position, self._positions[tp]))
+        else:
+            state = LogState.DIVERGED if unfit.diverged else LogState.QUARANTINED
+            self._writer.stop(replica, state, unfit.cause)
+        return True
+
+    def _refused(self, tp: TopicPartition, code: int) -> bool:
+        if code == OFFSET_OUT_OF_RANGE:
+            return False
+        state = LogState.SOURCE_RECREATED if code == UNKNOWN_TOPIC_ID else LogState.UNAVAILABLE
+        self._on_trouble(tp.topic, state, broker_error(code, tp).what)
+        return True
+
+    async def _find(self, lost: list[TopicPartition]) -> None:
+        """The source's log does not have the position asked for: it begins later, or ends earlier."""
+        starts = await self._cluster.start_offsets(lost)
+        ends = await self._cluster.end_offsets(lost)
+        for tp in lost:
+            replica = self._replicas.get(tp)
+            start, end = starts[tp], ends[tp]
+            if replica is None:
+                continue
+            if not isinstance(start, int) or not isinstance(end, int):
+                error = start if not isinstance(start, int) else end
+                self._on_trouble(tp.topic, LogState.UNAVAILABLE, str(getattr(error, "what", error)))
+                continue
+            self._ends[tp.topic] = end
+            position = self._positions[tp]
+            if position > end:
+                self._source_is_behind(tp, replica, end)
+            elif position < start:
+                await self._source_begins_later(tp, replica, start)
+            else:
+                self._move(tp, position)
+
+    def _source_is_behind(self, tp: TopicPartition, replica: Replica, end: int) -> None:
+        """Another source had more. Wait at this source's end: what comes there first is here already."""
+        if self._is_origin(tp.topic):
+            cause = f"{self.name}: the site that writes this log ends at {end}, this site has it up to {replica.end}"
+            self._on_trouble(tp.topic, LogState.SOURCE_TRUNCATED, cause)
+            return
+        self._move(tp, end)
+        self._on_change()
+
+    async def _source_begins_later(self, tp: TopicPartition, replica: Replica, start: int) -> None:
+        if replica.end >= start:
+            self._move(tp, replica.end)
+        elif await self._writer.only_positioned(replica):
+            self._move(tp, start)
+            self._gaps[tp] = max(replica.end, 0)
+        else:
+            cause = f"{self.name}: the source begins at {start}, this site ends at {replica.end}"
+            self._on_trouble(tp.topic, LogState.BEHIND_RETENTION, cause)
+
+    def _move(self, tp: TopicPartition, offset: int) -> None:
+        self._positions[tp] = offset
+        self._gaps.pop(tp, None)
+        self._unproven.pop(tp, None)
+        self._session.set(tp, offset)
+
+
+def _other_than(tail: Tail | None, end: int, records: memoryview) -> str:
+    """What is wrong when the source's batch below ``end`` is another one than the target's; empty when nothing is."""
+    first = next(split(records), None)
+    if tail is None or first is None or not is_plain(first.header):
+        return ""
+    if (first.header.base_offset, first.header.next_offset) != (tail.base, end):
+        return ""  # the target's was rebuilt, or more has been appended since: nothing to compare
+    crc = canonical_crc(memoryview(bytearray(records[first.start : first.stop])), first.header)
+    if crc == tail.crc:
+        return ""
+    return f"offsets {tail.base}..{end - 1} have CRC {crc:08x} (term {first.header.producer_epoch}) at the source, " + (
+        f"{tail.crc:08x} (term {tail.term}) here"
+    )
+
+
+def _until_unfit(found: Iterable[Step]) -> tuple[list[Item | Hole], Unfit | None]:
+    made: list[Item | Hole] = []
+    for step in found:
+        if isinstance(step, Unfit):
+            return made, step
+        made.append(step)
+    return made, None

@@ -1,0 +1,174 @@
+"""What is known about one log at the target, and what waits to be appended to it. No I/O.
+
+``end`` is the target's log end as confirmed by answers, ``sent`` what it will be when everything in flight has been
+taken. The two are equal when nothing is in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple, Protocol
+
+from fairlead.wire.convention import PRODUCER_ID
+from fairlead.wire.types import TopicPartition
+from replication.content import BEFORE_FIRST_TERM, Hole, Item, fillers
+from replication.states import Trouble
+from topologies.model import Priority
+
+
+class Feed(Protocol):
+    """Where steps come from: one class of one link. The writer tells it what became of them."""
+
+    @property
+    def name(self) -> str: ...
+
+    def rewind(self, topic: str, end: int) -> None:
+        """Fetch this log again from ``end`` on: what came in between could not be appended."""
+
+    def appended(self, topic: str, item: Item) -> None:
+        """The item is in the target's log, and this feed brought it."""
+
+
+class Tail(NamedTuple):
+    """The last batch of a log: with it the writer knows what may follow, and whether a source has the same."""
+
+    producer_id: int
+    term: int
+    marker: int
+    base: int
+    crc: int
+
+
+_NO_TAIL = Tail(PRODUCER_ID, BEFORE_FIRST_TERM, 0, 0, 0)
+
+
+class Waiting(NamedTuple):
+    """A step in the queue: ``feed`` brought it, ``size`` bytes are accounted for it (fillers are free)."""
+
+    step: Item | Hole
+    feed: Feed
+    size: int = 0
+
+
+class Replica:
+    """One log at the target."""
+
+    __slots__ = (
+        "end",
+        "feeds",
+        "flying",
+        "generation",
+        "limit",
+        "positioning",
+        "primed",
+        "priority",
+        "queue",
+        "sent",
+        "tail",
+        "topic",
+        "tp",
+        "tries",
+        "trouble",
+    )
+
+    def __init__(self, topic: str, priority: Priority) -> None:
+        self.topic = topic
+        self.tp = TopicPartition(topic, 0)
+        self.priority = priority
+        self.end = -1  # not known
+        self.sent = -1
+        self.tail: Tail | None = None
+        self.generation = -1  # of the writer's connection on which end and tail were read
+        self.flying = 0
+        self.primed = False  # an append has been taken since the end was read: the broker knows the producer
+        self.tries = 0  # refusals at the very end of the log, without any progress in between
+        self.limit: int | None = None  # exclusive; what the target holds itself begins there
+        self.positioning: int | None = None  # DeleteRecords before this offset once a real batch is in
+        self.trouble: Trouble | None = None
+        self.queue: deque[Waiting] = deque()
+        self.feeds: set[Feed] = set()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether everything up to the limit is here: from then on the target itself appends."""
+        return self.limit is not None and self.end >= self.limit
+
+    def learned(self, end: int, tail: Tail | None, generation: int) -> None:
+        """Take in what the target said about the log just now."""
+        if end > self.end:
+            self.tries = 0
+        self.end = self.sent = end
+        self.tail = tail
+        self.generation = generation
+        self.primed = False
+
+    def put(self, steps: list[Item | Hole], feed: Feed) -> int:
+        """Queue steps; returns the bytes queued."""
+        count = 0
+        for step in steps:
+            size = len(step.data) if isinstance(step, Item) else 0
+            self.queue.append(Waiting(step, feed, size))
+            count += size
+        return count
+
+    def clear(self) -> int:
+        """Drop the queue; returns the bytes dropped."""
+        count = sum(each.size for each in self.queue)
+        self.queue.clear()
+        return count
+
+    def following(self) -> tuple[Waiting | None, int, Waiting | None]:
+        """The next step to send, as an item.
+
+        Returns:
+            the item to send now with its feed, or None; the bytes dropped from the queue because they are already
+            here or not wanted; and the step that does not fit (it lies beyond the log's end), or None.
+        """
+        dropped = 0
+        while self.queue:
+            step, feed, size = self.queue[0]
+            if step.stop <= self.sent or (self.limit is not None and step.base >= self.limit):
+                self.queue.popleft()
+                dropped += size
+                continue
+            if step.base > self.sent:
+                return None, dropped, self.queue[0]
+            if isinstance(step, Item):
+                if step.base < self.sent:
+                    return None, dropped, self.queue[0]
+                return self.queue[0], dropped, None
+            self._fill(step, feed)
+        return None, dropped, None
+
+    def _fill(self, hole: Hole, feed: Feed) -> None:
+        """Put the hole's first filler batch before the rest of it, leaving out what is already here."""
+        self.queue.popleft()
+        rest = hole._replace(base=max(hole.base, self.sent))
+        tail = self.tail or _NO_TAIL
+        first = next(fillers(rest, producer_id=tail.producer_id, term=tail.term, marker=tail.marker))
+        if first.stop < rest.stop:
+            self.queue.appendleft(Waiting(rest._replace(base=first.stop), feed))
+        self.queue.appendleft(Waiting(first, feed))
+
+    def may_follow(self, item: Item) -> str | None:
+        """Why ``item`` cannot be what follows the log's tail; None when it can."""
+        tail = self.tail
+        if tail is None or self.sent == 0:
+            return None
+        if tail.producer_id != item.producer_id:
+            return (
+                f"the target's records below {self.sent} were written by producer {tail.producer_id}, "
+                f"the source's from {item.base} on by {item.producer_id}"
+            )
+        if item.term < tail.term:
+            return (
+                f"the target is in term {tail.term} at offset {self.sent}, the source's batch there is of {item.term}"
+            )
+        if item.term == tail.term and item.marker != tail.marker:
+            return f"term {item.term} began at {tail.marker} here and at {item.marker} at the source"
+        if item.term > tail.term and not item.opens_term:
+            return (
+                f"the source's batch at {item.base} belongs to term {item.term}, which began at {item.marker}; "
+                f"the target ends at {self.sent} in term {tail.term} without that term's marker"
+            )
+        return None

@@ -1,0 +1,195 @@
+"""One replicator: everything that runs beside one target site and pulls over its links.
+
+It keeps no state of its own: the target's log ends are the checkpoint, so it can be killed at any moment, started
+twice, or moved, without harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import FairleadError
+from fairlead.wire.cluster import Cluster
+from replication.ledger import Ledger
+from replication.plan import Catalog
+from replication.planner import Planner
+from replication.pull import Pull
+from replication.states import now
+from replication.writer import Writer
+from topologies.model import Topology
+
+log = logging.getLogger(__name__)
+
+MEMORY: Final = 64 << 20
+STATUS_SECONDS: Final = 1.0
+BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+LEDGER_RETRY: Final = 1.0
+
+
+class Replicator:
+    """Keeps one site's copies of other sites' logs up to date.
+
+    Args:
+        topology: Which links lead here and what they carry.
+        site: The target.
+        target: Its Kafka, as user ``replicator``.
+        upstream: Gives another site's Kafka, as user ``replicator.<site>``; asked at every attempt to connect.
+        status_file: Where ``snapshot()`` is written each second as JSON; None writes nothing.
+        memory: Bytes of fetched batches that may wait for the target.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        site: str,
+        target: KafkaEndpoint,
+        upstream: Callable[[str], KafkaEndpoint],
+        *,
+        status_file: Path | None = None,
+        memory: int = MEMORY,
+    ) -> None:
+        self.site = site
+        self._target = target
+        self._memory = memory
+        self._status_file = status_file
+        self._started = now()
+        self._target_error: str | None = "not connected yet"
+        self._target_since = now()
+        self._writer: Writer | None = None
+        self._ledger = Ledger(topology, site, on_change=self._changed)
+        catalog = Catalog(topology)
+        self._pulls = tuple(
+            Pull(link, catalog, endpoint=_bind(upstream, link.from_), on_change=self._changed)
+            for link in topology.links_to(site)
+        )
+        self._planner = Planner(
+            topology, site, catalog=catalog, endpoint=target, ledger=self._ledger, pulls=self._pulls
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done."""
+        work = asyncio.ensure_future(self._forever())
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not work.done():
+                work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            self._write_status()
+        if not work.cancelled():
+            work.result()
+
+    async def _forever(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._report())
+            group.create_task(self._with_target())
+
+    async def _with_target(self) -> None:
+        async with await self._open_target() as cluster, asyncio.TaskGroup() as group:
+            writer = self._writer = Writer(cluster, memory=self._memory, on_change=self._changed)
+            group.create_task(writer.run())
+            group.create_task(self._follow_ledger(cluster))
+            group.create_task(self._planner.watch_target(cluster, self._say))
+            group.create_task(self._planner.run(cluster, writer))
+            group.create_task(self._planner.survey(writer))
+            for pull in self._pulls:
+                group.create_task(pull.run(writer))
+            self._changed()
+
+    async def _open_target(self) -> Cluster:
+        """Connect, however long it takes; from then on the cluster reconnects by itself."""
+        for wait in itertools.chain(BACKOFF, itertools.repeat(BACKOFF[-1])):
+            try:
+                cluster = await Cluster.open(self._target, client_id=f"fairlead-replicator.{self.site}")
+            except FairleadError as error:
+                self._say(error.what)
+                await asyncio.sleep(wait)
+            else:
+                self._say(None)
+                return cluster
+        raise AssertionError("the waits never end")
+
+    async def _follow_ledger(self, cluster: Cluster) -> None:
+        while True:
+            try:
+                await self._ledger.run(cluster)
+            except FairleadError as error:
+                log.warning("target %s: reading its ledger: %s", self.site, error.what)
+            await asyncio.sleep(LEDGER_RETRY)
+
+    def _changed(self) -> None:
+        self._planner.changed()
+
+    def _say(self, error: str | None) -> None:
+        if error != self._target_error:
+            if error:
+                log.warning("target %s: %s", self.site, error)
+            self._target_error, self._target_since = error, now()
+
+    # ---- shown
+
+    def snapshot(self) -> dict[str, Any]:
+        """State and counters as JSON-ready values.
+
+        ``target`` has state, since and cause; ``links`` one entry per link (see ``Pull.snapshot``: records, batches and
+        bytes appended since the start, lag in records or null while the link is not up); ``logs`` those that are not
+        mirrored, by name, with state, cause, since, link and what_to_do.
+        """
+        writer = self._writer
+        error = self._target_error or (writer.trouble if writer else None)
+        logs: dict[str, Any] = {}
+        for pull in self._pulls:
+            logs |= {topic: trouble.as_json() for topic, trouble in pull.troubles.items()}
+        if writer is not None:
+            logs |= {topic: trouble.as_json() for topic, trouble in writer.troubles()}
+        return {
+            "site": self.site,
+            "pid": os.getpid(),
+            "at": now().isoformat(timespec="milliseconds"),
+            "started": self._started.isoformat(timespec="milliseconds"),
+            "target": {
+                "state": "unavailable" if error else "up",
+                "since": self._target_since.isoformat(timespec="milliseconds"),
+                "cause": error or "",
+            },
+            "links": [pull.snapshot() for pull in self._pulls],
+            "logs": logs,
+            "last_error": self._planner.last_error,
+        }
+
+    async def _report(self) -> None:
+        while True:
+            self._write_status()
+            await asyncio.sleep(STATUS_SECONDS)
+
+    def _write_status(self) -> None:
+        if self._status_file is None:
+            return
+        try:
+            _replace(self._status_file, json.dumps(self.snapshot(), indent=1))
+        except OSError as error:
+            log.warning("the status file %s cannot be written: %s", self._status_file, error)
+
+
+def _bind(upstream: Callable[[str], KafkaEndpoint], site: str) -> Callable[[], KafkaEndpoint]:
+    return lambda: upstream(site)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file so that a reader never sees half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+    Path(name).replace(path)

@@ -1,0 +1,389 @@
+"""Appends to the target: many logs in one Produce, the outcome of every append looked at, nothing taken on trust.
+
+Steps of all links meet here, one queue per log. Whatever is already in the log is dropped, whatever follows its end is
+sent, up to five batches of a log at a time; anything else is fetched again. A broker's answer ``(error, base offset,
+append time)`` decides:
+
+====================  ==========================================================================================
+(0, n, -1)            appended now
+(0, n, a time)        something was at n already: read it, its CRC tells whether it is the same
+45, 47                the log is not where it was thought to be: read its end and the batch at n
+(0, m != n)           appended at another offset: ``misplaced``, the log stops
+2, 10, 18, 32, 53,    not acceptable as it is: ``quarantined``, the log stops
+87, -1
+retriable errors      outcome unknown: read the log's end, fetch again from there
+other errors          ``unavailable``, the log is tried again later
+====================  ==========================================================================================
+
+Before the first append to a log on a connection its end and last batch are read, because a broker that has forgotten
+its producer state takes anything once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
+
+from fairlead.errors import FairleadError
+from fairlead.wire.cluster import PRODUCE, Cluster
+from fairlead.wire.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerError, WireError, broker_error
+from fairlead.wire.types import ProduceResult, TopicPartition
+from replication.content import Hole, Item
+from replication.guard import Stored, read_ends, read_tails, stored_at
+from replication.rate import CLASSES
+from replication.replica import Feed, Replica, Tail, Waiting
+from replication.states import LogState, Trouble, now
+from topologies.model import Priority
+
+log = logging.getLogger(__name__)
+
+MAX_FLYING: Final = 5  # batches of one log at a time: what a broker remembers for telling duplicates
+MAX_REQUESTS: Final = 5
+MAX_REQUEST_BYTES: Final = 8 << 20
+MAX_REQUEST_LOGS: Final = 2000
+MAX_TRIES: Final = 3
+BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+
+OUT_OF_ORDER: Final = 45
+LATER_TERM: Final = 47
+LOST: Final = (7, 13)  # no answer: the batch may be there or not
+UNACCEPTABLE: Final = frozenset({-1, 2, 10, 18, 32, 53, 87})
+
+
+class Writer:
+    """The one place that appends to a target, whoever brings the records."""
+
+    def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None]) -> None:
+        """``memory``: bytes of fetched batches that may wait here; ``on_change`` is called when a log stops or
+        reaches its limit, so that the plan can be made again."""
+        self._cluster = cluster
+        self._memory = memory
+        self._on_change = on_change
+        self.queued = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        self._ready: dict[Priority, deque[Replica]] = {each: deque() for each in CLASSES}
+        self._listed: set[str] = set()  # topics in some queue of _ready
+        self._work = asyncio.Event()
+        self._doubts: dict[str, dict[int, Item]] = {}  # topic -> items by base whose outcome is not known
+        self._doubted = asyncio.Event()
+        self._pause = False  # before the doubts are examined: the broker asked for patience
+        self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._generation = 0
+        self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
+        self.replicas: dict[str, Replica] = {}
+        self.trouble: str | None = None  # why the target cannot be written to at the moment
+
+    # ---- for links and the plan
+
+    def replica(self, topic: str, priority: Priority) -> Replica:
+        """The one record of a log, made at first use."""
+        found = self.replicas.get(topic)
+        if found is None:
+            found = self.replicas[topic] = Replica(topic, priority)
+        return found
+
+    async def learn(self, replicas: Collection[Replica]) -> None:
+        """Read where these logs end and who wrote last; logs that cannot be read get into trouble.
+
+        Raises:
+            WireError: the target cannot be reached.
+        """
+        generation = self._generation
+        ends = await read_ends(self._cluster, [each.tp for each in replicas])
+        tails = await read_tails(self._cluster, {tp: end for tp, end in ends.items() if isinstance(end, int)})
+        for each in replicas:
+            end = ends[each.tp]
+            if isinstance(end, BrokerError):
+                if end.retriable and end.code != UNKNOWN_TOPIC_OR_PARTITION:
+                    raise end
+                self.stop(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
+                continue
+            each.learned(end, tails.get(each.tp), generation)
+            if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
+                each.trouble = None
+
+    async def only_positioned(self, replica: Replica) -> bool:
+        """Whether the log has nothing but the fillers of an interrupted positioning, or nothing at all."""
+        if replica.end <= 0:
+            return True
+        stored = await stored_at(self._cluster, {replica.tp: replica.end - 1}, decode=True)
+        last = stored.get(replica.tp)
+        return last is not None and last.positions
+
+    async def room(self) -> None:
+        """Wait until less is queued than the memory allows."""
+        await self._room.wait()
+
+    def submit(self, replica: Replica, steps: list[Item | Hole], feed: Feed) -> None:
+        """Queue what a feed has fetched. Never blocks; nothing is kept of a log that is stopped or being examined."""
+        if replica.trouble is not None or replica.topic in self._doubts or not steps:
+            return
+        replica.feeds.add(feed)
+        self._account(replica.put(steps, feed))
+        self._list(replica)
+
+    def stop(self, replica: Replica, state: LogState, cause: str) -> None:
+        """Stop one log in a named state; all others go on."""
+        if replica.trouble is None or replica.trouble.state is not state:
+            log.error("%s %s: %s", replica.topic, state, cause)
+            replica.trouble = Trouble(state, cause, now())
+        self._account(-replica.clear())
+        self._on_change()
+
+    # ---- sending
+
+    async def run(self) -> None:
+        """Send and examine until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._examine_doubts())
+            while True:
+                await self._work.wait()
+                self._work.clear()
+                while True:
+                    await self._slots.acquire()
+                    batch = self._compose()
+                    if not batch:
+                        self._slots.release()
+                        break
+                    group.create_task(self._send(batch))
+
+    def _compose(self) -> dict[TopicPartition, tuple[Replica, Waiting]]:
+        """Take the next batch of as many logs as one request may carry, urgent classes first."""
+        self._look_at_connections()
+        out: dict[TopicPartition, tuple[Replica, Waiting]] = {}
+        size = 0
+        for ready in self._ready.values():
+            for _ in range(len(ready)):
+                if size >= MAX_REQUEST_BYTES or len(out) >= MAX_REQUEST_LOGS:
+                    return out
+                replica = ready.popleft()
+                self._listed.discard(replica.topic)
+                waiting = self._next_of(replica)
+                if waiting is None:
+                    continue
+                item = waiting.step
+                assert isinstance(item, Item)  # noqa: S101 - Replica.following yields items only
+                replica.queue.popleft()
+                replica.flying += 1
+                replica.sent = item.stop
+                replica.tail = Tail(item.producer_id, item.term, item.marker, item.base, item.crc)
+                out[replica.tp] = (replica, waiting)
+                size += len(item.data)
+                self._list(replica)
+        return out
+
+    def _look_at_connections(self) -> None:
+        """A connection that has been replaced since makes everything known about the logs' ends old."""
+        for node in self._cluster.metadata.brokers:
+            seen, there = self._seen.get(node, 0), self._cluster.pool.incarnation(PRODUCE, node)
+            if seen not in (0, there):
+                self._generation += 1
+            self._seen[node] = there
+
+    def _next_of(self, replica: Replica) -> Waiting | None:
+        """The batch of a log that may be sent now; starts what is needed when there is none."""
+        if replica.trouble is not None or replica.topic in self._doubts or replica.flying >= MAX_FLYING:
+            return None
+        if replica.generation != self._generation:
+            self._doubt(replica)
+            return None
+        waiting, dropped, misfit = replica.following()
+        self._account(-dropped)
+        if misfit is not None:
+            if replica.flying == 0:
+                self._doubt(replica)
+            return None
+        if waiting is None or not isinstance(waiting.step, Item):
+            return None
+        if replica.flying and (waiting.step.opens_term or not replica.primed):
+            # Sequence 0 is no compare-and-swap, and a broker that has forgotten the producer takes anything once: what
+            # is before must be confirmed first.
+            return None
+        problem = replica.may_follow(waiting.step)
+        if problem is not None:
+            if replica.flying == 0:
+                self.stop(replica, LogState.DIVERGED, problem)
+            return None
+        return waiting
+
+    async def _send(self, batch: Mapping[TopicPartition, tuple[Replica, Waiting]]) -> None:
+        items = {tp: _item(waiting) for tp, (_, waiting) in batch.items()}
+        results: Mapping[TopicPartition, ProduceResult] = {}
+        try:
+            results = await self._cluster.produce({tp: item.data for tp, item in items.items()})
+            self.trouble = None
+        except WireError as error:
+            self.trouble = error.what
+            log.warning("appending: %s", error.what)
+        finally:
+            self._slots.release()
+            self._work.set()
+            for tp, (replica, waiting) in batch.items():
+                item = items[tp]
+                replica.flying -= 1
+                self._account(-waiting.size)
+                self._conclude(replica, item, waiting.feed, results.get(tp))
+                if replica.topic in self._doubts:
+                    self._doubted.set()
+
+    def _conclude(self, replica: Replica, item: Item, feed: Feed, result: ProduceResult | None) -> None:
+        """Act on the answer for one batch; None when there was none."""
+        if result is None or result.error_code in LOST:
+            self._generation += 1
+            self._doubt(replica, item)
+        elif result.error_code == 0 and result.base_offset != item.base:
+            self.stop(
+                replica,
+                LogState.MISPLACED,
+                f"the batch of offset {item.base} was appended at {result.base_offset}",
+            )
+        elif result.error_code == 0 and result.log_append_time_ms == -1:
+            replica.end = max(replica.end, item.stop)
+            replica.primed, replica.tries = True, 0
+            feed.appended(replica.topic, item)
+            self._after(replica, item)
+            self._list(replica)
+        elif result.error_code in UNACCEPTABLE:
+            self.stop(
+                replica,
+                LogState.QUARANTINED,
+                f"the broker refuses the batch of offset {item.base} with error {result.error_code}",
+            )
+        elif result.error_code in (0, OUT_OF_ORDER, LATER_TERM):
+            if result.error_code and item.base == replica.end:
+                replica.tries += 1
+            self._doubt(replica, item)
+        else:
+            error = broker_error(result.error_code, replica.tp)
+            if error.retriable:
+                self._pause = True
+                self._doubt(replica, item)
+            else:
+                self.stop(replica, LogState.UNAVAILABLE, error.what)
+
+    def _after(self, replica: Replica, item: Item) -> None:
+        if replica.positioning is not None and item.base >= replica.positioning:
+            before, replica.positioning = replica.positioning, None
+            task = asyncio.ensure_future(self._delete_before(replica, before))
+            task.add_done_callback(_log_failure)
+        if replica.is_complete:
+            self._on_change()
+
+    async def _delete_before(self, replica: Replica, before: int) -> None:
+        """Remove the fillers that positioned a log; what the source's log begins with stays, so never all of it."""
+        result = (await self._cluster.delete_records({replica.tp: before}))[replica.tp]
+        if isinstance(result, BrokerError):
+            log.warning("%s: fillers below %d stay: %s", replica.topic, before, result.what)
+
+    # ---- doubts
+
+    def _doubt(self, replica: Replica, item: Item | None = None) -> None:
+        """Nothing more is sent to this log until its end has been read again."""
+        items = self._doubts.setdefault(replica.topic, {})
+        if item is not None:
+            items[item.base] = item
+        self._account(-replica.clear())
+        self._doubted.set()
+
+    async def _examine_doubts(self) -> None:
+        failures = 0
+        while True:
+            await self._doubted.wait()
+            self._doubted.clear()
+            landed = [self.replicas[topic] for topic in self._doubts if self.replicas[topic].flying == 0]
+            if not landed:
+                continue
+            try:
+                if failures or self._pause:
+                    self._pause = False
+                    await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
+                await self._examine(landed)
+                failures = 0
+                self.trouble = None
+            except FairleadError as error:
+                failures += 1
+                self._generation += 1
+                self.trouble = error.what
+                self._doubted.set()
+
+    async def _examine(self, replicas: Collection[Replica]) -> None:
+        """Find out what became of doubtful appends, then let the feeds start again from the log's end."""
+        await self.learn(replicas)
+        present = {
+            (replica.tp, base): item
+            for replica in replicas
+            if replica.trouble is None
+            for base, item in self._doubts[replica.topic].items()
+            if base < replica.end
+        }
+        # Oldest first: where one differs, all later ones do.
+        first: dict[TopicPartition, Item] = {}
+        for (tp, _), item in sorted(present.items(), key=lambda pair: pair[0][1]):
+            first.setdefault(tp, item)
+        stored = await stored_at(self._cluster, {tp: item.base for tp, item in first.items()})
+        for replica in replicas:
+            doubts = self._doubts.pop(replica.topic)
+            if replica.trouble is not None:
+                continue
+            sent, there = first.get(replica.tp), stored.get(replica.tp)
+            if sent is not None and there is not None and _differ(sent, there):
+                self.stop(replica, LogState.DIVERGED, _two(sent, there))
+            elif replica.tries >= MAX_TRIES and doubts:
+                refused = min(doubts)
+                self.stop(
+                    replica,
+                    LogState.DIVERGED,
+                    f"the broker does not accept the batch of offset {refused} (term {doubts[refused].term}) at the "
+                    f"log's end, although the last batch there is {replica.tail}",
+                )
+            else:
+                for feed in tuple(replica.feeds):
+                    feed.rewind(replica.topic, replica.end)
+                if replica.is_complete:
+                    self._on_change()
+
+    # ---- bookkeeping
+
+    def _list(self, replica: Replica) -> None:
+        if replica.queue and replica.topic not in self._listed:
+            self._listed.add(replica.topic)
+            self._ready[replica.priority].append(replica)
+            self._work.set()
+
+    def _account(self, count: int) -> None:
+        self.queued += count
+        if self.queued < self._memory:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    def troubles(self) -> Iterable[tuple[str, Trouble]]:
+        """Logs that are stopped, with why."""
+        return ((topic, each.trouble) for topic, each in self.replicas.items() if each.trouble is not None)
+
+
+def _item(waiting: Waiting) -> Item:
+    if not isinstance(waiting.step, Item):
+        raise TypeError("only batches are sent")
+    return waiting.step
+
+
+def _differ(item: Item, there: Stored) -> bool:
+    return there.base != item.base or there.crc != item.crc
+
+
+def _two(item: Item, there: Stored) -> str:
+    return (
+        f"two different batches at offset {item.base}: the source's has offsets {item.base}..{item.stop - 1}, term "
+        f"{item.term}, CRC {item.crc:08x}; the target's {there.base}..{there.stop - 1}, term {there.term}, "
+        f"CRC {there.crc:08x}"
+    )
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.warning("fillers could not be deleted: %s", task.exception())

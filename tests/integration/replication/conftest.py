@@ -1,0 +1,186 @@
+"""A small world for replication tests: streams of a test's own on the two shared sites, writers, and comparisons."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from fairlead.admin import create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.batch import HEADER_BYTES, split
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.codecs import Codec
+from fairlead.wire.convention import marker_record, term_batch
+from fairlead.wire.record import NewRecord, Record, decode_batch
+from fairlead.wire.types import TopicPartition
+from replication.replicator import Replicator
+from topologies.model import Topology
+
+NOW_MS = int(time.time() * 1000)
+PATIENCE = 30.0
+
+
+def records(first: int, count: int, *, size: int = 20) -> list[NewRecord]:
+    """Distinguishable records."""
+    return [
+        NewRecord(
+            value=f"value {n} ".encode().ljust(size, b"."), key=b"k", headers=(("h", b"1"),), timestamp_ms=NOW_MS + n
+        )
+        for n in range(first, first + count)
+    ]
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str, patience: float = PATIENCE) -> None:
+    """Wait for something that brokers show; fails with ``what`` when it does not come."""
+    deadline = time.monotonic() + patience
+    while not await condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"after {patience} s: {what}")
+        await asyncio.sleep(0.05)
+
+
+@dataclass
+class Lab:
+    """Two sites, with streams that only this test uses."""
+
+    kafka: Callable[..., KafkaEndpoint]
+    stream: str = field(default_factory=lambda: "t" + secrets.token_hex(4))
+    clusters: dict[str, Cluster] = field(default_factory=dict)
+
+    def topology(self, *, links: Sequence[Mapping[str, Any]], **changes: Any) -> Topology:
+        """A topology of alpha and beta whose streams are this test's."""
+        streams = changes.pop("streams", {self.stream: {}})
+        return Topology.model_validate(
+            {
+                "name": "lab",
+                "sites": {"alpha": {"kind": "datacentre"}, "beta": {"kind": "datacentre"}},
+                "streams": streams,
+                "links": list(links),
+                **changes,
+            }
+        )
+
+    def both_ways(self, **changes: Any) -> Topology:
+        return self.topology(
+            links=[{"from": "alpha", "to": "beta", "both": True, "streams": {self.stream: "all"}}], **changes
+        )
+
+    def one_way(self, **changes: Any) -> Topology:
+        return self.topology(links=[{"from": "alpha", "to": "beta", "streams": {self.stream: "all"}}], **changes)
+
+    def log(self, key: str) -> str:
+        return f"{self.stream}.{key}"
+
+    async def cluster(self, site: str) -> Cluster:
+        if site not in self.clusters:
+            self.clusters[site] = await Cluster.open(self.kafka(site), client_id="lab")
+        return self.clusters[site]
+
+    async def make(self, site: str, *topics: str, **settings: str) -> None:
+        await asyncio.to_thread(create_logs, self.kafka(site), {topic: settings for topic in topics})
+        await (await self.cluster(site)).wait_writable(topics)
+
+    async def append(self, site: str, batches: Mapping[str, bytes]) -> dict[str, int]:
+        """Append one batch to each log; returns where they landed, and insists that they are new."""
+        cluster = await self.cluster(site)
+        answer = await cluster.produce({TopicPartition(topic): batch for topic, batch in batches.items()})
+        assert all(result.appended_now for result in answer.values()), answer
+        return {tp.topic: result.base_offset for tp, result in answer.items()}
+
+    async def open_term(self, site: str, topic: str, *, term: int, at: int) -> int:
+        marker = marker_record(secrets.token_bytes(16), timestamp_ms=NOW_MS)
+        assert (await self.append(site, {topic: term_batch([marker], term=term, offset=at, marker=at)}))[topic] == at
+        return at + 1
+
+    async def write(
+        self,
+        site: str,
+        topic: str,
+        count: int,
+        *,
+        term: int = 1,
+        marker: int = 0,
+        at: int,
+        per: int = 5,
+        codec: Codec = Codec.NONE,
+    ) -> int:
+        """Append ``count`` records as the holder of a term; returns the log's end."""
+        for first in range(at, at + count, per):
+            some = records(first, min(per, at + count - first))
+            batch = term_batch(some, term=term, offset=first, marker=marker, codec=codec)
+            assert (await self.append(site, {topic: batch}))[topic] == first
+        return at + count
+
+    async def end(self, site: str, topic: str) -> int:
+        cluster = await self.cluster(site)
+        found = await cluster.topics([topic], refresh=True)
+        if topic not in found:
+            return -1
+        end = (await cluster.end_offsets([TopicPartition(topic)]))[TopicPartition(topic)]
+        return end if isinstance(end, int) else -1
+
+    async def reaches(self, site: str, topic: str, end: int, patience: float = PATIENCE) -> None:
+        async def there() -> bool:
+            return await self.end(site, topic) >= end
+
+        await until(there, f"{topic} at {site} ends at {await self.end(site, topic)}, not at {end}", patience)
+
+    async def stored(self, site: str, topic: str) -> list[bytes]:
+        """Every batch of a log as stored, but for the partition leader epoch, which belongs to the broker."""
+        cluster, tp = await self.cluster(site), TopicPartition(topic)
+        start, end = (await cluster.start_offsets([tp]))[tp], (await cluster.end_offsets([tp]))[tp]
+        assert isinstance(start, int) and isinstance(end, int)
+        out: list[bytes] = []
+        while start < end:
+            part = (await cluster.fetch({tp: start}, max_wait_ms=0))[tp]
+            assert part.error_code == 0 and len(part.records) >= HEADER_BYTES
+            for first, stop, header in split(part.records):
+                raw = bytearray(part.records[first:stop])
+                raw[12:16] = bytes(4)
+                out.append(bytes(raw))
+                start = header.next_offset
+        return out
+
+    async def read(self, site: str, topic: str) -> list[Record]:
+        return [record for batch in await self.stored(site, topic) for record in decode_batch(batch)]
+
+    async def same(self, topic: str) -> bool:
+        return await self.stored("alpha", topic) == await self.stored("beta", topic)
+
+    def replicator(self, topology: Topology, site: str, **options: Any) -> Replicator:
+        return Replicator(topology, site, self.kafka(site), lambda name: self.kafka(name), **options)
+
+    @contextlib.asynccontextmanager
+    async def running(self, *replicators: Replicator) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        tasks = [asyncio.ensure_future(each.run(stop)) for each in replicators]
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
+
+
+@pytest.fixture
+async def lab(kafka: Callable[..., KafkaEndpoint]) -> AsyncIterator[Lab]:
+    made = Lab(kafka)
+    yield made
+    for cluster in made.clusters.values():
+        await cluster.close()
+
+
+def states(snapshot: Mapping[str, Any]) -> dict[str, str]:
+    """Logs that are not mirrored, with their states."""
+    return {topic: each["state"] for topic, each in snapshot["logs"].items()}
+
+
+def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """All links of some snapshots by name."""
+    return {link["name"]: link for snapshot in snapshots for link in snapshot["links"]}

@@ -1,0 +1,200 @@
+"""Logs whose holder moves: terms handed over and back, and the target's own logs left alone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+
+import pytest
+
+from fairlead.records import encode
+from fairlead.records.custody import CustodyEntry
+from fairlead.wire.convention import term_batch
+from fairlead.wire.record import NewRecord
+from tests.integration.replication.conftest import NOW_MS, Lab, links, records, states, until
+from topologies.model import Topology
+
+pytestmark = pytest.mark.integration
+WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+@dataclass
+class Ledgers:
+    """A ledger of its own per site, for this test only."""
+
+    lab: Lab
+    ends: dict[str, int]
+
+    def name(self, site: str) -> str:
+        return f"custody.{self.lab.stream}-{site}"
+
+    def topology(self, selection: str = "all") -> Topology:
+        return self.lab.topology(
+            streams={
+                self.lab.stream: {"insert_point": "moves", "owners": ["BIGU"]},
+                "custody": {"priority": "control"},
+            },
+            links=[
+                {
+                    "from": source,
+                    "to": target,
+                    "streams": {self.lab.stream: selection, "custody": [f"{self.lab.stream}-{source}"]},
+                }
+                for source, target in (("alpha", "beta"), ("beta", "alpha"))
+            ],
+        )
+
+    async def open(self) -> None:
+        for site in ("alpha", "beta"):
+            await self.lab.make(site, self.name(site))
+            self.ends[site] = await self.lab.open_term(site, self.name(site), term=1, at=0)
+
+    async def grant(self, site: str, topic: str, *, term: int, at: int, to: str) -> int:
+        """Append the marker of a term at ``site`` and enter it in the site's ledger; returns the log's end."""
+        end = await self.lab.open_term(site, topic, term=term, at=at)
+        entry = CustodyEntry(
+            log=topic,
+            term=term,
+            marker_offset=at,
+            from_site=site,
+            to_site=to,
+            event="HAND",
+            event_id=f"{topic}-{term}",
+            event_date_time=WHEN,
+            granted_date_time=WHEN,
+            granted_by=site,
+            marker_batch=b"",
+        )
+        at_ledger = self.ends[site]
+        batch = term_batch([NewRecord(encode(entry), timestamp_ms=NOW_MS)], term=1, offset=at_ledger, marker=0)
+        await self.lab.append(site, {self.name(site): batch})
+        self.ends[site] += 1
+        return end
+
+
+@pytest.fixture
+async def ledgers(lab: Lab) -> Ledgers:
+    made = Ledgers(lab, {})
+    await made.open()
+    return made
+
+
+async def test_handed_over_and_back_the_copies_stay_identical(lab: Lab, ledgers: Ledgers) -> None:
+    topic = lab.log("BIGU1234567")
+    await lab.make("alpha", topic)
+    both = [lab.replicator(ledgers.topology(), site) for site in ("alpha", "beta")]
+    async with lab.running(*both):
+        end = await ledgers.grant("alpha", topic, term=1, at=0, to="alpha")
+        end = await lab.write("alpha", topic, 20, at=end)
+        holder, other = "alpha", "beta"
+        for term in range(2, 6):
+            marker = end
+            end = await ledgers.grant(holder, topic, term=term, at=marker, to=other)
+            holder, other = other, holder
+            await lab.reaches(holder, topic, end)
+            end = await lab.write(holder, topic, 13, term=term, marker=marker, at=end, per=4)
+        for site in ("alpha", "beta"):
+            await lab.reaches(site, topic, end)
+        assert await lab.same(topic)
+        assert [states(each.snapshot()) for each in both] == [{}, {}]
+        moved = links(each.snapshot() for each in both)
+        # Alpha wrote the markers of terms 1, 2 and 4 and the records of terms 1, 3 and 5; beta the rest.
+        assert moved["alpha->beta"]["records"] == 3 + 20 + 13 + 13 + ledgers.ends["alpha"]
+        assert moved["beta->alpha"]["records"] == 2 + 13 + 13 + ledgers.ends["beta"]
+
+
+async def test_a_late_receiver_gets_everything_up_to_the_marker(lab: Lab, ledgers: Ledgers) -> None:
+    """The ledger is faster than the log: the receiver holds it already, and still needs what came before."""
+    topic = lab.log("BIGU1234567")
+    await lab.make("alpha", topic)
+    end = await ledgers.grant("alpha", topic, term=1, at=0, to="alpha")
+    end = await lab.write("alpha", topic, 50, at=end)
+    end = await ledgers.grant("alpha", topic, term=2, at=end, to="beta")
+    beta = lab.replicator(ledgers.topology("aboard"), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", topic, end)
+        assert await lab.same(topic)
+
+
+async def test_only_what_is_aboard_is_taken(lab: Lab, ledgers: Ledgers) -> None:
+    aboard, ashore = lab.log("BIGU1234567"), lab.log("BIGU7654321")
+    await lab.make("alpha", aboard, ashore)
+    ends = {topic: await ledgers.grant("alpha", topic, term=1, at=0, to="alpha") for topic in (aboard, ashore)}
+    beta = lab.replicator(ledgers.topology("aboard"), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", ledgers.name("alpha"), ledgers.ends["alpha"])
+        assert await lab.end("beta", aboard) == -1
+        end = await ledgers.grant("alpha", aboard, term=2, at=ends[aboard], to="beta")
+        await lab.reaches("beta", aboard, end)
+        assert await lab.end("beta", ashore) == -1
+
+
+async def test_the_target_never_overwrites_what_it_holds(lab: Lab, ledgers: Ledgers) -> None:
+    """Alpha has other, longer logs under the names of logs that beta holds; none of it reaches beta."""
+    by_custody, by_name, control = lab.log("BIGU1234567"), lab.log("beta.own"), lab.log("alpha.other")
+    await lab.make("alpha", by_custody, control)
+    await lab.make("beta", by_custody)
+    end = await ledgers.grant("beta", by_custody, term=1, at=0, to="beta")
+    end = await lab.write("beta", by_custody, 5, at=end)
+    await lab.append("alpha", {by_custody: term_batch(records(0, 30), term=1, offset=0, marker=0)})
+    await lab.write("alpha", control, 5, at=await lab.open_term("alpha", control, term=1, at=0))
+    before = await lab.stored("beta", by_custody)
+    beta = lab.replicator(ledgers.topology(), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", control, 6)
+        assert await lab.stored("beta", by_custody) == before
+    assert await lab.end("beta", by_name) == -1
+
+
+async def test_a_fixed_log_of_the_target_is_not_pulled(lab: Lab) -> None:
+    own, control = lab.log("beta.own"), lab.log("alpha.other")
+    await lab.make("alpha", own, control)
+    await lab.make("beta", own)
+    await lab.append("alpha", {own: term_batch(records(0, 30), term=1, offset=0, marker=0)})
+    await lab.write("alpha", control, 5, at=await lab.open_term("alpha", control, term=1, at=0))
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", control, 6)
+        assert await lab.end("beta", own) == 0
+
+
+async def test_another_history_is_named_and_the_other_logs_go_on(lab: Lab) -> None:
+    split, fine = lab.log("alpha.split"), lab.log("alpha.fine")
+    for site in ("alpha", "beta"):
+        await lab.make(site, split)
+        await lab.write(site, split, 5, at=await lab.open_term(site, split, term=1, at=0))
+    await lab.make("alpha", fine)
+    end = await lab.open_term("alpha", fine, term=1, at=0)
+    # Alpha goes on in term 1; beta's copy was closed by a term that alpha does not know.
+    await lab.write("alpha", split, 5, at=6)
+    await lab.open_term("beta", split, term=2, at=6)
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", fine, end)
+
+        async def named() -> bool:
+            return states(beta.snapshot()).get(split) == "diverged"
+
+        await until(named, f"not named: {beta.snapshot()['logs']}")
+        assert await lab.end("beta", split) == 7
+        trouble = beta.snapshot()["logs"][split]
+        assert trouble["cause"] and trouble["what_to_do"] and trouble["since"]
+        assert await lab.write("alpha", fine, 5, at=end)
+        await lab.reaches("beta", fine, end + 5)
+
+
+async def test_a_difference_below_the_end_is_noticed_before_anything_is_appended(lab: Lab) -> None:
+    topic = lab.log("alpha.one")
+    for site, first in (("alpha", 0), ("beta", 100)):
+        await lab.make(site, topic)
+        await lab.append(site, {topic: term_batch(records(first, 5), term=1, offset=0, marker=0)})
+    await lab.write("alpha", topic, 5, at=5)
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
+
+        async def named() -> bool:
+            return states(beta.snapshot()).get(topic) == "diverged"
+
+        await until(named, f"not named: {beta.snapshot()['logs']}")
+        assert "offsets 0..4" in beta.snapshot()["logs"][topic]["cause"]
+    assert await lab.end("beta", topic) == 5

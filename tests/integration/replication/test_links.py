@@ -1,0 +1,122 @@
+"""Link policy on real brokers: priority under a saturated thin link, and berths."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import pytest
+
+from fairlead.records import encode
+from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
+from fairlead.wire.convention import term_batch
+from fairlead.wire.record import NewRecord
+from tests.integration.replication.conftest import NOW_MS, Lab, links, records, until
+from topologies.model import Topology
+
+pytestmark = pytest.mark.integration
+RATE = 8000  # bytes per second: 64 kbit/s
+WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+async def test_an_alert_overtakes_bulk_and_the_rate_is_kept(lab: Lab) -> None:
+    urgent = "u" + lab.stream[1:]
+    bulk, alert = lab.log("alpha.bulk"), f"{urgent}.alpha"
+    topology = lab.topology(
+        streams={lab.stream: {"priority": "bulk"}, urgent: {"priority": "urgent"}},
+        links=[{"from": "alpha", "to": "beta", "rate": RATE, "streams": {lab.stream: "all", urgent: "all"}}],
+    )
+    await lab.make("alpha", bulk, alert)
+    await lab.make("beta", bulk, alert)
+    await lab.open_term("alpha", alert, term=1, at=0)
+    end = await lab.open_term("alpha", bulk, term=1, at=0)
+    for first in range(end, end + 400, 4):  # about 200 kB in batches of 2 kB: 25 s over this link
+        batch = term_batch(records(first, 4, size=500), term=1, offset=first, marker=0)
+        await lab.append("alpha", {bulk: batch})
+    beta = lab.replicator(topology, "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", alert, 1)
+        await lab.reaches("beta", bulk, 30)
+        began, before = time.monotonic(), links([beta.snapshot()])["alpha->beta"]["fetched_bytes"]
+        for n in range(1, 5):
+            sent = time.monotonic()
+            await lab.write("alpha", alert, 1, at=n)
+            await lab.reaches("beta", alert, n + 1)
+            assert time.monotonic() - sent < 2
+        await lab.reaches("beta", bulk, 130)
+        seconds = time.monotonic() - began
+        moved = links([beta.snapshot()])["alpha->beta"]["fetched_bytes"] - before
+        assert seconds > 3
+        assert moved / seconds < RATE * 1.25  # and no burst makes up for it
+        assert await lab.end("beta", bulk) < 401
+
+
+async def test_a_berth_link_is_open_only_while_the_ship_is_there(lab: Lab) -> None:
+    """The target's own log of events decides; other events than this ship's at this port change nothing."""
+    topic, always = lab.log("alpha.cargo"), lab.log("alpha.thin")
+    topology = Topology.model_validate(
+        {
+            "name": "lab",
+            "sites": {
+                "alpha": {"kind": "ship", "imo": "9074729"},
+                "beta": {"kind": "port", "unlocode": "JPTYO"},
+                "gamma": {"kind": "port", "unlocode": "SGSIN"},
+            },
+            "streams": {lab.stream: {}, "events": {}},
+            "links": [
+                {"from": "alpha", "to": "beta", "when": "berthed", "streams": {lab.stream: ["alpha.cargo"]}},
+                {"from": "alpha", "to": "beta", "streams": {lab.stream: ["alpha.thin"]}},
+            ],
+        }
+    )
+    events = "events.beta"
+    await lab.make("alpha", topic, always)
+    await lab.make("beta", events)
+    position = await lab.end("beta", events)
+    if position == 0:
+        position = await lab.open_term("beta", events, term=1, at=0)
+
+    async def happens(what: TransportEventType, port: str) -> None:
+        nonlocal position
+        event = Event(
+            metadata=EventMetadata(
+                event_id=f"{lab.stream}-{position}", event_created_date_time=WHEN, event_type="TRANSPORT", publisher="x"
+            ),
+            payload=EventPayload(
+                event_date_time=WHEN,
+                transport_event_type_code=what,
+                un_location_code=port,
+                vessel_imo_number="9074729",
+            ),
+        )
+        batch = term_batch([NewRecord(encode(event), timestamp_ms=NOW_MS)], term=1, offset=position, marker=0)
+        await lab.append("beta", {events: batch})
+        position += 1
+
+    await happens("DEPA", "JPTYO")  # whatever other tests left behind
+    end = await lab.open_term("alpha", topic, term=1, at=0)
+    thin = await lab.open_term("alpha", always, term=1, at=0)
+    beta = lab.replicator(topology, "beta")
+
+    async def berth_is(state: str) -> None:
+        async def so() -> bool:
+            return bool(links([beta.snapshot()])["alpha->beta:berthed"]["state"] == state)
+
+        await until(so, f"the berth link is not {state}: {links([beta.snapshot()])}")
+
+    async with lab.running(beta):
+        await lab.reaches("beta", always, thin)
+        await berth_is("closed")
+        assert await lab.end("beta", topic) == -1
+        await happens("ARRI", "SGSIN")
+        await happens("ARRI", "JPTYO")
+        await berth_is("mirroring")
+        await lab.reaches("beta", topic, end)
+        await happens("DEPA", "JPTYO")
+        await berth_is("closed")
+        thin = await lab.write("alpha", always, 5, at=thin)
+        await lab.write("alpha", topic, 5, at=end)
+        await lab.reaches("beta", always, thin)
+        assert await lab.end("beta", topic) == end
+        await happens("ARRI", "JPTYO")
+        await lab.reaches("beta", topic, end + 5)

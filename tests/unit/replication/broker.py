@@ -1,0 +1,105 @@
+"""A broker in memory with the rules that the append convention leans on, and with every kind of bad luck."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Collection, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from fairlead.wire.batch import Header, parse_header
+from fairlead.wire.types import FetchedPartition, ProduceResult, TopicPartition
+
+OUT_OF_ORDER, FENCED, LOST, NOT_LEADER = 45, 47, 13, 6
+
+
+class Log:
+    """One log: stored batches and what the broker remembers of the producer."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+        self.state: tuple[int, int, int] | None = None  # producer, epoch, next sequence
+        self.last: list[Header] = []
+
+    def append(self, batch: bytes) -> ProduceResult:
+        """As Kafka 4.3 decides (measured; see the design, section 5)."""
+        header = parse_header(batch)
+        if self.state is not None and self.state[0] == header.producer_id:
+            _, epoch, following = self.state
+            if header.producer_epoch < epoch:
+                return ProduceResult(FENCED)
+            if header.producer_epoch == epoch:
+                for each in self.last:
+                    if (each.base_sequence, each.count, each.producer_epoch) == (
+                        header.base_sequence,
+                        header.count,
+                        header.producer_epoch,
+                    ):
+                        return ProduceResult(0, each.base_offset, each.max_timestamp)
+                if header.base_sequence != following:
+                    return ProduceResult(OUT_OF_ORDER)
+            elif header.base_sequence != 0:
+                return ProduceResult(OUT_OF_ORDER)
+        base = self.end
+        self.batches.append(struct.pack(">q", base) + batch[8:])
+        self.end += header.count
+        self.state = header.producer_id, header.producer_epoch, header.base_sequence + header.count
+        self.last = [*self.last, header._replace(base_offset=base)][-5:]
+        return ProduceResult(0, base, -1)
+
+    def at(self, offset: int) -> bytes:
+        """The batch that contains an offset; empty when there is none."""
+        for batch in self.batches:
+            header = parse_header(batch)
+            if header.base_offset <= offset < header.next_offset:
+                return batch
+        return b""
+
+
+class Broker:
+    """Looks like ``fairlead.wire.cluster.Cluster`` to the writer. ``luck`` decides what goes wrong."""
+
+    def __init__(self, luck: random.Random, *, trouble: float = 0.0) -> None:
+        self.logs: dict[TopicPartition, Log] = {}
+        self.luck = luck
+        self.trouble = trouble
+        self.metadata = SimpleNamespace(brokers={1: ("broker", 9092)})
+        self.connections = 1
+        self.pool = SimpleNamespace(incarnation=lambda role, node: self.connections)
+        self.rivals: list[Any] = []  # called before each request: others append meanwhile
+        self.requests = 0
+
+    def log(self, topic: str) -> Log:
+        return self.logs.setdefault(TopicPartition(topic), Log())
+
+    async def produce(self, batches: Mapping[TopicPartition, Any], **_: Any) -> dict[TopicPartition, ProduceResult]:
+        self.requests += 1
+        for rival in self.rivals:
+            rival()
+        sent = {tp: bytes(batch) for tp, batch in batches.items()}
+        if self.luck.random() < self.trouble:
+            self.connections += 1
+            if self.luck.random() < 0.5:  # carried out, but the answer is lost
+                for tp, batch in sent.items():
+                    self.log(tp.topic).append(batch)
+            return dict.fromkeys(sent, ProduceResult(LOST))
+        answer = {}
+        for tp, batch in sent.items():
+            bad = self.luck.random() < self.trouble
+            answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(tp.topic).append(batch)
+        return answer
+
+    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        for rival in self.rivals:
+            rival()
+        return {tp: self.log(tp.topic).end for tp in logs}
+
+    async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        return {
+            tp: FetchedPartition(
+                0, self.log(tp.topic).end, -1, 0, (), memoryview(bytearray(self.log(tp.topic).at(offset)))
+            )
+            for tp, offset in positions.items()
+        }

@@ -1,0 +1,185 @@
+"""What becomes of fetched batches: every offset of the source is an offset of the target."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.wire.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, parse_header, seal, verify_crc
+from fairlead.wire.codecs import Codec, compress
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, is_filler
+from fairlead.wire.record import NewRecord, Record, decode_batch, encode_batch
+from fairlead.wire.varint import encode_signed
+from replication.content import MAX_FILLER, POSITION_KEY, Hole, Item, Step, Unfit, canonical_crc, fillers, steps
+
+
+def batch(
+    offset: int,
+    count: int,
+    *,
+    producer: int = PRODUCER_ID,
+    epoch: int = 1,
+    sequence: int | None = None,
+    codec: Codec = Codec.NONE,
+    flags: int = 0,
+) -> bytearray:
+    """A batch as stored at ``offset``."""
+    new = [NewRecord(f"v{n}".encode(), b"k", timestamp_ms=1000 + n) for n in range(offset, offset + count)]
+    made = bytearray(
+        encode_batch(
+            new, producer_id=producer, epoch=epoch, sequence=offset if sequence is None else sequence, codec=codec
+        )
+    )
+    struct.pack_into(">q", made, 0, offset)
+    made[22] |= flags
+    seal(made)
+    return made
+
+
+def with_holes(offset: int, deltas: list[int], last: int, codec: Codec, *, producer: int) -> bytearray:
+    """A batch of which compaction has left only some records (offset deltas), as a broker stores it."""
+    full = decode_batch(batch(offset, last + 1, producer=producer))
+    kept = [record for record in full if record.offset - offset in deltas]
+    parts = bytearray()
+    for record in kept:
+        body = b"\0" + encode_signed(record.timestamp_ms - 1000 - offset) + encode_signed(record.offset - offset)
+        body += encode_signed(1) + b"k" + encode_signed(len(record.value or b"")) + (record.value or b"") + b"\0"
+        parts += encode_signed(len(body)) + body
+    made = batch(offset, last + 1, producer=producer)[:61] + compress(codec, bytes(parts))
+    made[22] |= int(codec)
+    struct.pack_into(">i", made, 57, len(kept))
+    seal(made)
+    return made
+
+
+def view(*batches: bytearray) -> memoryview:
+    return memoryview(bytearray(b"".join(batches)))
+
+
+def appended(found: list[Step]) -> list[Record]:
+    """What a target would hold, fillers for holes."""
+    out: list[Record] = []
+    for step in found:
+        assert not isinstance(step, Unfit)
+        for item in fillers(step) if isinstance(step, Hole) else [step]:
+            raw = bytearray(item.data)
+            assert verify_crc(raw)
+            header = parse_header(raw)
+            assert (header.base_offset, header.count) == (0, item.records)
+            assert not header.attributes & (TRANSACTIONAL | CONTROL | LOG_APPEND_TIME)
+            assert header.crc == item.crc
+            struct.pack_into(">q", raw, 0, item.base)
+            out += decode_batch(raw)
+    return out
+
+
+def test_own_batches_go_as_they_are_but_for_the_base_offset() -> None:
+    stored = batch(7, 3, epoch=4, sequence=2, codec=Codec.LZ4)
+    (item,) = steps(view(stored), 7)
+    assert isinstance(item, Item)
+    assert (item.base, item.stop, item.term, item.marker) == (7, 10, 4, 5)
+    assert bytes(item.data[8:]) == bytes(stored[8:])
+    assert not item.opens_term
+
+
+def test_a_marker_opens_its_term() -> None:
+    (item,) = steps(view(batch(9, 1, epoch=2, sequence=0)), 9)
+    assert isinstance(item, Item)
+    assert item.opens_term
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("producer", [-1, 4711])
+def test_foreign_batches_are_restamped(codec: Codec, producer: int) -> None:
+    stored = batch(7, 3, producer=producer, epoch=-1 if producer < 0 else 3, sequence=-1, codec=codec)
+    before = decode_batch(stored)
+    found = list(steps(view(stored), 7))
+    (item,) = found
+    assert isinstance(item, Item)
+    header = parse_header(item.data)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (FOREIGN_PRODUCER_ID, 0, 7)
+    assert appended(found) == before
+    assert canonical_crc(view(stored), parse_header(stored)) == item.crc
+
+
+def test_restamping_a_copy_changes_nothing() -> None:
+    """A chain of replicas carries the same bytes."""
+    (first,) = steps(view(batch(7, 3, producer=4711)), 7)
+    assert isinstance(first, Item)
+    again = bytearray(first.data)
+    struct.pack_into(">q", again, 0, 7)
+    (second,) = steps(memoryview(again), 7)
+    assert isinstance(second, Item)
+    assert bytes(first.data) == bytes(second.data)
+
+
+def test_what_is_below_the_position_is_skipped() -> None:
+    assert [step.base for step in steps(view(batch(0, 3), batch(3, 3), batch(6, 3)), 6)] == [6]
+
+
+def test_a_target_that_ends_inside_an_own_batch_has_diverged() -> None:
+    (unfit,) = steps(view(batch(0, 5)), 3)
+    assert isinstance(unfit, Unfit)
+    assert unfit.diverged
+
+
+def test_a_foreign_batch_is_cut_at_the_position() -> None:
+    found = list(steps(view(batch(0, 5, producer=-1)), 3))
+    assert [record.offset for record in appended(found)] == [3, 4]
+
+
+@given(
+    kept=st.sets(st.integers(0, 9), min_size=1, max_size=9),
+    codec=st.sampled_from(list(Codec)),
+    producer=st.sampled_from([-1, PRODUCER_ID]),
+)
+def test_holes_inside_a_batch_are_filled(kept: set[int], codec: Codec, producer: int) -> None:
+    found = list(steps(view(with_holes(20, sorted(kept), 9, codec, producer=producer)), 20))
+    records = appended(found)
+    assert [record.offset for record in records] == list(range(20, 30))
+    assert {record.offset - 20 for record in records if not is_filler(record)} == kept
+    assert all(record.value == f"v{record.offset}".encode() for record in records if not is_filler(record))
+
+
+def test_holes_between_batches_control_batches_and_aborted_transactions_become_fillers() -> None:
+    log = view(
+        batch(0, 2, producer=5, flags=TRANSACTIONAL),  # aborted
+        batch(2, 1, producer=5, flags=TRANSACTIONAL | CONTROL),  # its abort marker
+        batch(3, 2, producer=5, flags=TRANSACTIONAL),  # committed
+        batch(5, 1, producer=5, flags=TRANSACTIONAL | CONTROL),
+        batch(9, 2, producer=-1),  # 6 to 8 are compacted away
+    )
+    records = appended(list(steps(log, 0, [(5, 0)])))
+    assert [record.offset for record in records] == list(range(11))
+    assert [record.offset for record in records if not is_filler(record)] == [3, 4, 9, 10]
+
+
+def test_log_append_time_becomes_the_records_own_time() -> None:
+    stored = batch(3, 2, producer=-1, flags=LOG_APPEND_TIME)
+    struct.pack_into(">q", stored, 35, 777_000)
+    seal(stored)
+    assert [record.timestamp_ms for record in appended(list(steps(view(stored), 3)))] == [777_000, 777_000]
+
+
+@settings(deadline=None)  # a filler batch of a size is built once, which takes a while
+@given(
+    base=st.integers(0, 5),
+    marker=st.integers(0, MAX_FILLER + 500),
+    length=st.integers(1, MAX_FILLER + 1000),
+)
+def test_fillers_cover_a_hole_in_sequence(base: int, marker: int, length: int) -> None:
+    hole = Hole(base, base + length, PRODUCER_ID, 3, marker, 1000, POSITION_KEY)
+    at, term = base, 0
+    for item in fillers(hole, term=2, marker=0):
+        assert item.base == at
+        assert item.term in (2, 3)
+        assert item.term >= term
+        assert item.term == (3 if at >= marker else 2)
+        header = parse_header(item.data)
+        assert header.base_sequence == item.base - item.marker
+        assert item.records <= MAX_FILLER
+        at, term = item.stop, item.term
+    assert at == hole.stop

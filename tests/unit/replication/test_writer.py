@@ -1,0 +1,247 @@
+"""The writer against a broker in memory: whatever goes wrong, the target becomes the source, once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import random
+import struct
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.wire.batch import parse_header
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import term_batch
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import ProduceResult
+from replication import writer as under_test
+from replication.content import Item, Unfit, steps
+from replication.replica import Replica
+from replication.states import LogState
+from replication.writer import Writer
+from tests.unit.replication.broker import Broker
+from topologies.model import Priority
+
+LUCK = functools.partial(random.Random, 1)  # no secrets here
+TOPIC = "containers.BIGU1234567"
+
+
+def history(sizes: list[list[int]], topic: str = TOPIC) -> list[bytes]:
+    """A source log as stored: per term the sizes of its batches, each term opened by its marker."""
+    out: list[bytes] = []
+    at = 0
+    for term, batches in enumerate(sizes, 1):
+        marker = at
+        for size in [1, *batches]:
+            new = [NewRecord(f"{topic} {at + n} {term}".encode(), timestamp_ms=5000 + at + n) for n in range(size)]
+            batch = term_batch(new, term=term, offset=at, marker=marker)
+            out.append(struct.pack(">q", at) + batch[8:])
+            at += size
+    return out
+
+
+class Source:
+    """A feed that has the whole log and submits some of it at a time."""
+
+    def __init__(self, writer: Writer, replica: Replica, batches: list[bytes], *, at_once: int = 3) -> None:
+        self.writer, self.replica, self.batches, self.at_once = writer, replica, batches, at_once
+        self.name = "source"
+        self.position = 0
+        self.moved = 0
+        self.rewinds = 0
+
+    @property
+    def end(self) -> int:
+        return parse_header(self.batches[-1]).next_offset
+
+    def submit(self) -> None:
+        left = [batch for batch in self.batches if parse_header(batch).base_offset >= self.position][: self.at_once]
+        made = list(steps(memoryview(bytearray(b"".join(left))), self.position))
+        fit = [step for step in made if not isinstance(step, Unfit)]
+        if fit:
+            self.writer.submit(self.replica, fit, self)
+            self.position = fit[-1].stop
+
+    def rewind(self, topic: str, end: int) -> None:
+        self.position = end
+        self.rewinds += 1
+
+    def appended(self, topic: str, item: Item) -> None:
+        self.moved += item.records
+
+
+@contextlib.asynccontextmanager
+async def running(broker: Broker) -> AsyncIterator[Writer]:
+    made = Writer(cast(Cluster, broker), memory=1 << 20, on_change=lambda: None)
+    task = asyncio.ensure_future(made.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def until_there(broker: Broker, sources: list[Source]) -> None:
+    """Let the feeds submit until the target has everything or a log is stopped."""
+    for _ in range(20_000):
+        if all(broker.log(each.replica.topic).end >= each.end or each.replica.trouble for each in sources):
+            return
+        for each in sources:
+            each.submit()
+        await asyncio.sleep(0)
+    raise AssertionError([(each.replica.topic, broker.log(each.replica.topic).end, each.end) for each in sources])
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "BACKOFF", (0.0,))
+
+
+SIZES = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_size=4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    logs=st.lists(SIZES, min_size=1, max_size=4),
+    seed=st.integers(0, 2**32),
+    trouble=st.sampled_from([0.0, 0.1, 0.4]),
+    rivals=st.booleans(),
+)
+def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, trouble: float, rivals: bool) -> None:
+    luck = random.Random(seed)  # noqa: S311 - chance, not secrets
+
+    async def scenario() -> None:
+        broker = Broker(luck, trouble=trouble)
+        stored = {f"containers.{n}": history(sizes, f"containers.{n}") for n, sizes in enumerate(logs)}
+
+        def rival() -> None:
+            """Another replicator of the same target: appends what comes next, or repeats what was."""
+            topic = luck.choice(list(stored))
+            log = broker.log(topic)
+            following = [each for each in stored[topic] if parse_header(each).base_offset == log.end]
+            if following and luck.random() < 0.5:
+                log.append(bytes(8) + following[0][8:])
+
+        if rivals:
+            broker.rivals.append(rival)
+        async with running(broker) as writer:
+            sources = [
+                Source(writer, writer.replica(topic, Priority.NORMAL), batches) for topic, batches in stored.items()
+            ]
+            await writer.learn([each.replica for each in sources])
+            await until_there(broker, sources)
+            assert [each.replica.trouble for each in sources] == [None] * len(sources)
+        for topic, batches in stored.items():
+            assert broker.log(topic).batches == batches
+
+    asyncio.run(scenario())
+
+
+async def start(broker: Broker, batches: list[bytes], writer: Writer) -> Source:
+    source = Source(writer, writer.replica(TOPIC, Priority.NORMAL), batches)
+    await writer.learn([source.replica])
+    return source
+
+
+async def test_without_trouble_nothing_is_asked_twice() -> None:
+    broker, batches = Broker(LUCK()), history([[3, 3], [3] * 10])
+    async with running(broker) as writer:
+        source = await start(broker, batches, writer)
+        await until_there(broker, [source])
+        assert (source.moved, source.rewinds) == (source.end, 0)
+    assert broker.requests <= len(batches)
+
+
+async def test_many_logs_share_a_request() -> None:
+    broker = Broker(LUCK())
+    async with running(broker) as writer:
+        sources = []
+        for n in range(300):
+            topic = f"containers.{n}"
+            sources.append(Source(writer, writer.replica(topic, Priority.NORMAL), history([[2]], topic)))
+        await writer.learn([each.replica for each in sources])
+        await until_there(broker, sources)
+    assert broker.requests <= 6
+
+
+async def test_another_history_stops_the_log() -> None:
+    broker, mine = Broker(LUCK()), history([[3, 3, 3]])
+    for batch in history([[3]], "another")[:2]:
+        broker.log(TOPIC).append(bytes(8) + batch[8:])
+    before = list(broker.log(TOPIC).batches)
+    async with running(broker) as writer:
+        source = await start(broker, mine, writer)
+        source.position = 0  # as if the target's end were not known
+        source.replica.learned(0, None, source.replica.generation)
+        await until_there(broker, [source])
+        assert source.replica.trouble is not None
+        assert source.replica.trouble.state is LogState.DIVERGED
+    assert broker.log(TOPIC).batches == before
+
+
+async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
+    """Sequence 0 is no compare-and-swap: a stranger's record before it shows in the answer only."""
+    broker, batches = Broker(LUCK()), history([[2], [2]])
+    async with running(broker) as writer:
+        source = await start(broker, batches, writer)
+        source.at_once = 2
+        source.submit()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert broker.log(TOPIC).end == 3
+        stranger = term_batch([NewRecord(b"x", timestamp_ms=1)], term=1, offset=3, marker=0)
+        broker.log(TOPIC).append(stranger)
+        await until_there(broker, [source])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert source.replica.trouble is not None
+        assert source.replica.trouble.state is LogState.MISPLACED
+
+
+async def test_nothing_at_or_beyond_the_limit_is_sent() -> None:
+    broker, batches = Broker(LUCK()), history([[3, 3], [3]])
+    async with running(broker) as writer:
+        source = await start(broker, batches, writer)
+        source.replica.limit = 8  # the marker of term 2 is at 7, and from 8 on the target itself appends
+        for _ in range(200):
+            source.submit()
+            await asyncio.sleep(0)
+        assert source.replica.is_complete
+    assert broker.log(TOPIC).end == 8
+
+
+@pytest.mark.parametrize("code", [87, 2, 10, 32, 53])
+async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(LUCK())
+    real = broker.produce
+
+    async def picky(batches: Any, **_: Any) -> Any:
+        answer = await real({tp: batch for tp, batch in batches.items() if tp.topic != TOPIC})
+        return answer | {tp: ProduceResult(code) for tp in batches if tp.topic == TOPIC}
+
+    monkeypatch.setattr(broker, "produce", picky)
+    async with running(broker) as writer:
+        bad = await start(broker, history([[2]]), writer)
+        good = Source(writer, writer.replica("containers.good", Priority.NORMAL), history([[2]], "good"))
+        await writer.learn([good.replica])
+        await until_there(broker, [bad, good])
+        assert bad.replica.trouble is not None
+        assert bad.replica.trouble.state is LogState.QUARANTINED
+        assert str(code) in bad.replica.trouble.cause
+        assert good.replica.trouble is None
+
+
+async def test_memory_is_bounded_and_given_back() -> None:
+    broker, batches = Broker(LUCK(), trouble=0.3), history([[4] * 40])
+    async with running(broker) as writer:
+        source = await start(broker, batches, writer)
+        await until_there(broker, [source])
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert writer.queued == 0
