@@ -28,6 +28,7 @@ HOUR = dt.timedelta(hours=1)
 CRANE_CYCLE = 4 * MINUTE  # per box and ship, when there is time; faster when there are more boxes
 SPREAD = 2 * MINUTE  # devices report within this time after the full interval
 BOOKED_BEFORE = HOUR  # bookings are confirmed this long before the first box of a call is loaded
+_NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +184,8 @@ def _works(scenario: Scenario, tables: dict[str, Timetable], boxes: list[Box], r
         members = list(lot_boxes)
         for ship, load, discharge in _connections(members[0], tables):
             loads.setdefault((ship, load), []).extend(members)
-            discharges.setdefault((ship, discharge), []).extend(members)
+            if discharge is not None:
+                discharges.setdefault((ship, discharge), []).extend(members)
     works: list[Work] = []
     calls = [(call, table) for table in tables.values() for call in table.calls]
     for call, table in sorted(calls, key=lambda item: (item[0].turns, item[1].ship)):
@@ -206,10 +208,14 @@ def _works(scenario: Scenario, tables: dict[str, Timetable], boxes: list[Box], r
     return tuple(works)
 
 
-def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int]]:
-    """(ship, number of the loading call, number of the discharging call) for each leg, each after the one before."""
+def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int | None]]:
+    """(ship, number of the loading call, number of the discharging call) for each leg, each after the one before.
+
+    A box that stays aboard is not discharged from its last leg: None.
+    """
     ready: dt.datetime | None = None
-    for origin, ship, destination in box.lot.legs:
+    legs = box.lot.legs
+    for nth, (origin, ship, destination) in enumerate(legs, 1):
         calls = tables[ship].calls
         load = next((c for c in calls if c.port == origin and (ready is None or c.turns > ready)), None)
         later = calls[load.number + 1 :] if load else ()
@@ -221,7 +227,8 @@ def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, 
                 hint="change the lot's route, or the ships' first_arrival and stay",
             )
         ready = discharge.turns + HOUR
-        yield ship, load.number, discharge.number
+        stays = box.lot.afterwards == "aboard" and nth == len(legs)
+        yield ship, load.number, None if stays else discharge.number
 
 
 def _crane(start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
@@ -273,8 +280,9 @@ def _apply_fault(fault: AnyFault, table: Timetable, boxes: list[Box], rng: rando
         elif isinstance(fault, PowerLoss):
             box.outages.append((time, min(time + fault.lasts, arrival.arrives)))
         else:
-            lasts = fault.lasts or box.moves[-1].time - time
-            box.failures.append((time, time + lasts))
+            last = box.moves[-1].time
+            until = last if last > time else _NEVER  # one that stays aboard has its last move behind it
+            box.failures.append((time, time + fault.lasts if fault.lasts else until))
 
 
 def _power_changes(box: Box) -> Iterator[PowerChange]:
@@ -289,7 +297,7 @@ def _power_changes(box: Box) -> Iterator[PowerChange]:
         }[move.code]
         spans.append((move.time - before * MINUTE, move.time + after * MINUTE))
     if box.falls:
-        spans.append((box.falls, dt.datetime.max.replace(tzinfo=dt.UTC)))
+        spans.append((box.falls, _NEVER))
     edges = sorted({time for span in (*spans, *box.failures) for time in span})
     for time in edges:
         plugged = not any(start <= time < end for start, end in spans)

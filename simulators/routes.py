@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import datetime as dt
+import itertools
 import math
 from dataclasses import dataclass
 from functools import cache
@@ -165,7 +166,8 @@ def route(origin: str, destination_: str) -> Route:
     start, end = port(origin), port(destination_)
     if start == end:
         raise ConfigurationError(
-            f"no route from {origin} to itself", hint="two calls of a ship one after the other need different ports"
+            f"no route from {origin} to itself",
+            hint="two calls of a ship one after the other need different ports, or at_sea",
         )
     found = searoute((start.longitude, start.latitude), (end.longitude, end.latitude), units="naut")
     lanes = [Point(latitude, normal_longitude(longitude)) for longitude, latitude in found.geometry.coordinates]
@@ -175,7 +177,44 @@ def route(origin: str, destination_: str) -> Route:
     for point in (*lanes, end):
         if distance(points[-1], point) > 1e-6:  # searoute repeats points, at the date line for one
             points.append(point)
-    along = [0.0]
-    for a, b in pairwise(points):
-        along.append(along[-1] + distance(a, b))
-    return Route(origin, destination_, tuple(points), tuple(along))
+    return _along(origin, destination_, points)
+
+
+def round_trip(unlocode: str, lasts: dt.timedelta, service_speed: float) -> Route:
+    """From a port out to sea and the same way back, as far as a passage at ``service_speed`` gets in that time.
+
+    The way out is the beginning of the sea lane to a large port far away, so that it keeps to water.
+
+    Raises:
+        UnknownNameError: a port that searoute does not know.
+        ConfigurationError: no lane from there is long enough.
+    """
+    out = miles_in(lasts, service_speed) / 2
+    for far in _FAR_PORTS:
+        lane = route(unlocode, far) if unlocode != far else None
+        if lane is not None and lane.length > out:
+            turn, _ = lane.at(out)
+            way = [point for point, gone in zip(lane.points, lane.along, strict=True) if gone < out]
+            return _along(unlocode, unlocode, [*way, turn, *reversed(way)])
+    raise ConfigurationError(
+        f"a round trip of {lasts} from {unlocode} at {service_speed:g} kn is longer than any sea lane from there",
+        hint="choose a shorter at_sea, or a call at another port",
+    )
+
+
+_FAR_PORTS = ("USLAX", "NLRTM")  # no port is near both
+
+
+def miles_in(lasts: dt.timedelta, service_speed: float) -> float:
+    """Length of the route whose passage (see there) takes this long."""
+    hours = lasts / dt.timedelta(hours=1)
+    slow = min(APPROACH_KNOTS, service_speed)
+    shortest = 4 * APPROACH_NM  # with full approaches; a shorter one is half approach
+    if hours < (shortest / 2) * (1 / slow + 1 / service_speed):
+        return 2 * hours / (1 / slow + 1 / service_speed)
+    return 2 * APPROACH_NM + (hours - 2 * APPROACH_NM / slow) * service_speed
+
+
+def _along(origin: str, destination_: str, points: list[Point]) -> Route:
+    lengths = (distance(a, b) for a, b in pairwise(points))
+    return Route(origin, destination_, tuple(points), tuple(itertools.accumulate(lengths, initial=0.0)))

@@ -47,10 +47,17 @@ Knots = Annotated[float, Field(gt=0, le=40)]
 
 
 class Call(Model):
-    """A ship's visit to a port. ``stay`` is the time alongside, in which it discharges and then loads."""
+    """A ship's visit to a port.
+
+    Args:
+        stay: The time alongside, in which it discharges and then loads.
+        at_sea: For a ship that comes back to the same port next: how long it is away, out along a sea lane and back.
+            Between different ports the distance and the ship's speed tell, so it must not be given there.
+    """
 
     port: SiteName
     stay: Positive
+    at_sea: Positive | None = None
 
 
 class Ship(Model):
@@ -62,9 +69,15 @@ class Ship(Model):
 
     @model_validator(mode="after")
     def _check_calls(self) -> Ship:
-        for one, other in zip(self.calls, self.calls[1:], strict=False):
-            if one.port == other.port:
-                raise ValueError(f"calls at {one.port} twice in a row; make it one call with a longer stay")
+        for one, other in zip(self.calls, (*self.calls[1:], None), strict=True):
+            again = other is not None and one.port == other.port
+            if again and one.at_sea is None:
+                raise ValueError(
+                    f"calls at {one.port} twice in a row; make it one call with a longer stay, or give the first "
+                    "an at_sea, such as 24h, for a round trip between them"
+                )
+            if one.at_sea is not None and not again:
+                raise ValueError(f"at_sea of the call at {one.port} is for a ship that calls there again next")
         return self
 
 
@@ -74,11 +87,13 @@ class Lot(Model):
     Args:
         containers: How many, before ``--containers`` rescales the mix.
         route: Ports and ships by turns, from gate-in to the last discharge: ``[tokyo, duck-star, singapore]``, or
-            with a transhipment ``[tokyo, duck-star, singapore, blue-marlin, sydney]``.
+            with a transhipment ``[tokyo, duck-star, singapore, blue-marlin, sydney]``. A ship that comes back to its
+            port may bring boxes back: ``[tokyo, duck-star, tokyo]``.
         customer: The party that booked them, as the topology names it; without one no booking is published.
         gate_in: They come through the gate up to this long before their ship loads them.
         afterwards: ``leave`` through the gate of the last port, or ``wait`` in its yard (for a ship that is not in
-            this scenario).
+            this scenario), or stay ``aboard``: the ship reaches the last port with them, and when the scenario ends
+            they have not been discharged.
         released_after: The customer's booking ends this long after discharge; what the box carries then is not the
             customer's business. None: the booking is still running when the scenario ends.
         gate_out_after: They leave through the gate this long after discharge.
@@ -91,7 +106,7 @@ class Lot(Model):
     customer: SiteName | None = None
     setpoint: float | None = Field(default=None, ge=-65, le=30)
     gate_in: Positive = dt.timedelta(days=1)
-    afterwards: Literal["leave", "wait"] = "leave"
+    afterwards: Literal["leave", "wait", "aboard"] = "leave"
     released_after: Positive | None = None
     gate_out_after: Positive = dt.timedelta(days=1)
 
@@ -101,6 +116,8 @@ class Lot(Model):
             raise ValueError("expected a route of ports and ships by turns that begins and ends with a port")
         if self.released_after and self.afterwards == "leave" and self.released_after > self.gate_out_after:
             raise ValueError("released_after is later than gate_out_after: release it before it leaves")
+        if self.released_after and self.afterwards == "aboard":
+            raise ValueError("released_after counts from the discharge, and these boxes stay aboard")
         return self
 
     @property
@@ -134,7 +151,7 @@ class PowerLoss(Fault):
 
 
 class ReeferFailure(Fault):
-    """The machinery runs but no longer cools, for ``lasts``; until the gate-out when that is not given."""
+    """The machinery runs but no longer cools, for ``lasts``; to the end of its journey when that is not given."""
 
     kind: Literal["reefer-failure"]
     lasts: Positive | None = None

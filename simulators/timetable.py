@@ -81,7 +81,10 @@ def timetable(name: str, ship: Ship, topology: Topology, start: dt.datetime) -> 
     arrives = start + ship.first_arrival
     calls: list[CallTimes] = []
     passages: list[Passage] = []
-    ways: list[routes.Route | None] = [routes.route(a, b) for a, b in pairwise(unlocodes)]
+    ways: list[routes.Route | None] = [
+        routes.route(a, b) if call.at_sea is None else routes.round_trip(a, call.at_sea, ship.service_speed)
+        for call, (a, b) in zip(ship.calls, pairwise(unlocodes), strict=False)
+    ]
     for number, (call, unlocode, way) in enumerate(zip(ship.calls, unlocodes, [*ways, None], strict=True)):
         departs = arrives + call.stay
         calls.append(CallTimes(number, call.port, unlocode, arrives, departs, last=way is None))

@@ -1,0 +1,104 @@
+"""Between a row that a customer may see and the record in its feed. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fairlead.records import encode, headers
+from fairlead.records.custody import Marker
+from fairlead.wire.convention import marker_record
+from fairlead.wire.record import NewRecord, Record
+from shore.tables.feeds import FEEDS
+
+MAX_RECORDS = 1_000  # of one append
+MAX_BYTES = 500_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+
+
+def feed_topic(customer: str) -> str:
+    return f"feeds.{customer}"
+
+
+def new_record(row: Mapping[str, Any]) -> NewRecord:
+    """The feed's record of a row of ``shore.feeds.entitlement.ENTITLED``; its time is the device's."""
+    extra: list[tuple[str, bytes | None]] = [(headers.ORIGIN, f"{row['log']}@{row['log_offset']}".encode())]
+    if row["received_date_time"] is not None:
+        extra.append((headers.RECEIVED, b"%d" % _milliseconds(row["received_date_time"])))
+    if row["late"]:
+        extra.append((headers.LATE, b"1"))
+    return NewRecord(
+        row["payload"],
+        row["equipment_reference"].encode(),
+        tuple(extra),
+        timestamp_ms=max(0, _milliseconds(row["device_date_time"])),
+    )
+
+
+def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
+    """Rows of table ``feeds`` for data records read back from a customer's feed.
+
+    A record without a readable origin was not written by shore; it is left out, since it stands for no row.
+    """
+    rows = []
+    for record in records:
+        origin = parse_origin(dict(record.headers).get(headers.ORIGIN))
+        if origin is None:
+            continue
+        log, log_offset = origin
+        rows.append(
+            {
+                "customer": customer,
+                "feed_offset": record.offset,
+                "log": log,
+                "log_offset": log_offset,
+                "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
+                "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
+            }
+        )
+    return pa.Table.from_pylist(rows, schema=FEEDS.plain_schema)
+
+
+def parse_origin(value: bytes | None) -> tuple[str, int] | None:
+    """``<log>@<offset>`` in two parts; None when it is not that."""
+    if value is None:
+        return None
+    log, at, offset = value.decode("utf-8", "replace").rpartition("@")
+    return (log, int(offset)) if at and log and offset.isdecimal() else None
+
+
+def slices(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
+    """Cut a list into appends that are neither too many records nor too many bytes."""
+    start, size = 0, 0
+    for index, record in enumerate(records):
+        size += record.size_bound()
+        if index > start and (index - start >= MAX_RECORDS or size > MAX_BYTES):
+            yield records[start:index]
+            start, size = index, record.size_bound()
+    if start < len(records):
+        yield records[start:]
+
+
+def opening(customer: str, site: str) -> NewRecord:
+    """The marker that opens a feed's log: shore holds it from its first record on."""
+    now = dt.datetime.now(dt.UTC)
+    marker = Marker(
+        log=feed_topic(customer),
+        term=1,
+        from_site=None,
+        to_site=site,
+        event="HAND",
+        event_id=str(uuid.uuid4()),
+        event_date_time=now,
+        nonce=uuid.uuid4().hex,
+    )
+    return marker_record(encode(marker), timestamp_ms=_milliseconds(now), key=customer.encode())
+
+
+def _milliseconds(time: dt.datetime) -> int:
+    return (time - _EPOCH) // _MILLISECOND

@@ -1,0 +1,109 @@
+"""The feed logs in Kafka: read back what is there, append what is missing, never twice.
+
+Runs on the driver; each call has an event loop and connections of its own, so that it can be used from the threads in
+which Spark calls back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from fairlead.admin import LOG_DEFAULTS, create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import is_data
+from fairlead.wire.reader import read_log
+from fairlead.wire.record import NewRecord, Record
+from fairlead.wire.types import TP
+from shore.append import append_once, last_version
+from shore.errors import FeedMovedError
+from shore.feeds.records import delivered, feed_topic, opening, slices
+from shore.places import Places
+
+_CLIENT = "fairlead-feeds"
+_ROWS_PER_COMMIT = 50_000
+
+
+def create_feeds(endpoint: KafkaEndpoint, customers: Sequence[str], retention_ms: int) -> None:
+    """Make the feeds' logs that are not there yet, and open each with its marker."""
+
+    async def make() -> None:
+        async with await Cluster.open(endpoint, client_id=_CLIENT) as cluster:
+            topics = [feed_topic(customer) for customer in customers]
+            missing = set(topics) - set(await cluster.topics(topics, refresh=True))
+            if missing:
+                configs = LOG_DEFAULTS | {"retention.ms": str(retention_ms)}
+                await asyncio.to_thread(create_logs, endpoint, {topic: configs for topic in sorted(missing)})
+                await cluster.wait_writable(sorted(missing))
+            appender = Appender(cluster)
+            try:
+                for customer in customers:
+                    await appender.ensure_open(TP(feed_topic(customer)), opening(customer, endpoint.site))
+            finally:
+                await appender.close()
+
+    asyncio.run(make())
+
+
+def app_of(customer: str) -> str:
+    """The name under which table ``feeds`` remembers how far a customer's feed has been read back."""
+    return f"feed:{customer}"
+
+
+def read_back(endpoint: KafkaEndpoint, places: Places, customer: str) -> int:
+    """Bring table ``feeds`` up to the end of a customer's feed.
+
+    Returns:
+        The offset up to which (exclusive) the table now knows the feed.
+    """
+
+    async def catch_up() -> int:
+        table = places.table("feeds")
+        done = last_version(table, app_of(customer))
+        known = 0 if done is None else done + 1
+        async with await Cluster.open(endpoint, client_id=_CLIENT) as cluster:
+            pending: list[Record] = []
+            async for record in read_log(cluster, TP(feed_topic(customer)), known):
+                known = record.offset + 1
+                if is_data(record):
+                    pending.append(record)
+                if len(pending) >= _ROWS_PER_COMMIT:
+                    append_once(table, delivered(customer, pending), app=app_of(customer), version=known - 1)
+                    pending = []
+            if pending:
+                append_once(table, delivered(customer, pending), app=app_of(customer), version=known - 1)
+        return known
+
+    return asyncio.run(catch_up())
+
+
+def append(endpoint: KafkaEndpoint, customer: str, records: Sequence[NewRecord], *, expected_end: int) -> None:
+    """Append records to a customer's feed, whose end must be ``expected_end``.
+
+    Raises:
+        FeedMovedError: the feed ends elsewhere: somebody else appended since it was read back.
+    """
+
+    async def write() -> None:
+        log = TP(feed_topic(customer))
+        async with await Cluster.open(endpoint, client_id=_CLIENT) as cluster:
+            appender = Appender(cluster)
+            try:
+                end = expected_end
+                for part in slices(records):
+                    position = await appender.position(log)
+                    if position is None or position.end != end:
+                        raise FeedMovedError(
+                            f"log {log} ends at {position.end if position else 0} and not at {end}, where shore was "
+                            "about to append: another process writes this feed",
+                            hint="let only one 'fairlead shore run' write a topology's feeds; the next run goes on",
+                            log=str(log),
+                        )
+                    appended = await appender.append(log, part)
+                    end = appended.base_offset + appended.count
+            finally:
+                await appender.close()
+
+    asyncio.run(write())

@@ -1,0 +1,110 @@
+"""Job ``feeds``: gives each customer the records it is entitled to (``shore.feeds`` says which, and how once)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from fairlead.endpoint import KafkaEndpoint
+from shore.append import append_once, last_version
+from shore.feeds.entitlement import ENTITLED
+from shore.feeds.records import new_record
+from shore.feeds.writer import append, create_feeds, read_back
+from shore.jobs.model import JobContext
+from shore.places import Places
+from shore.tables.feeds import FEEDS
+from topologies.model import Topology
+
+ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
+
+
+def customers_here(topology: Topology) -> tuple[str, ...]:
+    """Customers whose feed begins at the site where shore runs."""
+    if topology.shore is None:
+        return ()
+    return tuple(name for name, customer in topology.customers.items() if customer.feed_at == topology.shore.at)
+
+
+def query(context: JobContext) -> DataStreamWriter:
+    """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
+    spark, places, endpoint = context.spark, context.places, context.endpoint
+    customers = customers_here(context.topology)
+    create_feeds(endpoint, customers, _retention_ms(context.topology))
+    _welcome(context, customers)
+
+    def changes(table: str) -> DataFrame:
+        return spark.readStream.format("delta").load(places.table(table))
+
+    # A null log stands for all records of the container: its booking changed.
+    everything = [F.col("equipment_reference"), F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")]
+    touched = (
+        changes("readings")
+        .select("equipment_reference", "log", "log_offset")
+        .unionByName(changes("alerts").select("equipment_reference", "log", "log_offset"))
+        .unionByName(changes("bookings").select(*everything))
+    )
+    writer: DataStreamWriter = touched.writeStream.foreachBatch(
+        lambda batch, _: deliver(batch.sparkSession, batch, places, endpoint, customers)
+    )
+    return writer
+
+
+def deliver(
+    spark: SparkSession, changed: DataFrame, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str]
+) -> None:
+    """Append to each feed what its customer is entitled to among what changed, and does not have yet."""
+    touched = changed.groupBy("equipment_reference", "log").agg(F.min("log_offset").alias("first_offset")).persist()
+    try:
+        ends = {customer: read_back(endpoint, places, customer) for customer in customers}
+        names = spark.createDataFrame([(customer,) for customer in customers], "customer string")
+        while True:
+            tables = {name: spark.read.format("delta").load(places.table(name)) for name in _READ}
+            entitled = spark.sql(ENTITLED, None, touched=touched, customers=names, **tables)
+            rows = entitled.limit(ROWS_PER_PASS).toArrow()
+            for customer, records in _by_customer(rows):
+                append(endpoint, customer, [new_record(r) for r in records], expected_end=ends[customer])
+                ends[customer] = read_back(endpoint, places, customer)
+            if rows.num_rows < ROWS_PER_PASS:
+                return
+    finally:
+        touched.unpersist()
+
+
+_READ = ("readings", "alerts", "bookings", "feeds")
+
+
+def _by_customer(rows: pa.Table) -> list[tuple[str, list[dict[str, object]]]]:
+    found: dict[str, list[dict[str, object]]] = {}
+    for row in rows.to_pylist():
+        found.setdefault(row["customer"], []).append(row)
+    return list(found.items())
+
+
+def _welcome(context: JobContext, customers: Sequence[str]) -> None:
+    """A customer that is new to a running job gets what the tables already hold; table ``feeds`` remembers the known.
+
+    Without a checkpoint there is nothing to do: the first batches look at everything, repeated until they succeed.
+    """
+    table = context.places.table("feeds")
+    new = [customer for customer in customers if last_version(table, f"welcome:{customer}") is None]
+    if new and context.places.has_checkpoint("feeds"):
+        boxes = context.spark.read.format("delta").load(context.places.table("bookings")).select("equipment_reference")
+        everything = boxes.distinct().select(
+            "equipment_reference", F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")
+        )
+        deliver(context.spark, everything, context.places, context.endpoint, new)
+    for customer in new:
+        append_once(table, FEEDS.plain_schema.empty_table(), app=f"welcome:{customer}", version=0)
+
+
+def _retention_ms(topology: Topology) -> int:
+    """Of the feeds at the shore's site; -1 is Kafka's word for ever."""
+    if topology.shore is None:
+        return -1
+    kept = topology.sites[topology.shore.at].retention_of("feeds")
+    return -1 if kept == dt.timedelta.max else int(kept.total_seconds() * 1000)

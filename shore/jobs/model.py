@@ -1,0 +1,51 @@
+"""What a job is, and what all jobs are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from fairlead.endpoint import KafkaEndpoint
+from shore.places import Places
+from topologies.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """One topology's shore. ``endpoint`` is the Kafka of the site where shore runs, as user ``shore``."""
+
+    topology: Topology
+    endpoint: KafkaEndpoint
+    places: Places
+    spark: SparkSession
+    max_records: int
+
+    def read_logs(self, **options: str) -> Any:
+        """A streaming DataFrame of the source ``fairlead``."""
+        reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
+        reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
+        return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One streaming query.
+
+    Args:
+        stage: With ``--once`` the jobs of a stage run side by side, after all of the stage before.
+        tables: The tables it writes.
+        interval: Pause between the beginnings of two batches when it runs continuously, in Spark's words.
+        query: Builds the query, all but its name, checkpoint and trigger.
+        needed: Whether a topology has anything for it to do.
+    """
+
+    name: str
+    stage: int
+    tables: tuple[str, ...]
+    interval: str
+    query: Callable[[JobContext], DataStreamWriter]
+    needed: Callable[[Topology], bool] = lambda topology: True

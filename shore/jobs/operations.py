@@ -1,0 +1,60 @@
+"""Job ``operations``: copies the small streams (alerts, events, positions, bookings, custody) into their tables.
+
+One query reads them all; a batch is bounded by the source's admission limit, so it is parsed on the driver and each
+table gets one commit, bound to (query, batch), which a repeated batch does not repeat.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from fairlead.records import decoder
+from shore.append import append_once
+from shore.jobs.model import JobContext
+from shore.parsing import read_strict
+from shore.places import Places
+from shore.tables.operations import OPERATIONS, Operation
+
+PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
+
+
+def query(context: JobContext) -> DataStreamWriter:
+    places = context.places
+    writer: DataStreamWriter = context.read_logs(pattern=PATTERN).writeStream.foreachBatch(
+        lambda batch, batch_id: write(batch, batch_id, places)
+    )
+    return writer
+
+
+def write(batch: DataFrame, batch_id: int, places: Places) -> None:
+    """Append one batch of raw rows to the tables they belong to."""
+    # The id that stands in the checkpoint: batch numbers count within it, a new checkpoint has another.
+    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    raw = batch.select("topic", "offset", "term", "value").toArrow()
+    for operation in OPERATIONS:
+        rows = rows_of(operation, raw)
+        if rows.num_rows:
+            append_once(places.table(operation.table.name), rows, app=f"operations:{query_id}", version=batch_id)
+
+
+def rows_of(operation: Operation, raw: pa.Table) -> pa.Table:
+    """The rows of one table out of the source's raw rows (columns topic, offset, term, value); others are left out."""
+    logs = [topic for topic in pc.unique(raw["topic"]).to_pylist() if re.fullmatch(operation.pattern, topic)]
+    own = raw.filter(pc.is_in(raw["topic"], pa.array(logs, pa.string())))
+    values = own["value"].to_pylist()
+    parsed = read_strict(values, operation.payload_columns, decoder(operation.kind))
+    by_name: dict[str, pa.Array | pa.ChunkedArray] = {
+        "log": own["topic"],
+        "log_offset": own["offset"],
+        "term": own["term"],
+        "problem": parsed.problems,
+        "payload": own["value"],
+    }
+    by_name |= dict(zip((c.name for c in operation.payload_columns), parsed.arrays, strict=True))
+    schema = operation.table.plain_schema
+    return pa.table([by_name[name].cast(schema.field(name).type) for name in schema.names], schema=schema)

@@ -1,0 +1,39 @@
+"""Where the tables and checkpoints of one topology are. Pure.
+
+``base`` is the topology's state folder, or the storage URL that ``shore.storage`` names. Tables stand in
+``<base>/delta/<table>``, checkpoints in ``<base>/checkpoints/<job>``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Locations as text: a path, or a URL that both Spark and delta-rs understand."""
+
+    base: str
+
+    @classmethod
+    def of(cls, folder: Path, storage: str | None = None) -> Places:
+        return cls(storage.rstrip("/") if storage else str(folder))
+
+    @property
+    def is_local(self) -> bool:
+        return "://" not in self.base
+
+    @property
+    def tables(self) -> str:
+        return f"{self.base}/delta"
+
+    def table(self, name: str) -> str:
+        return f"{self.base}/delta/{name}"
+
+    def checkpoint(self, job: str) -> str:
+        return f"{self.base}/checkpoints/{job}"
+
+    def has_checkpoint(self, job: str) -> bool:
+        """Whether the job has begun a batch; True where that cannot be seen from here (a storage URL)."""
+        return not self.is_local or any(Path(self.checkpoint(job), "offsets").glob("[0-9]*"))

@@ -1,0 +1,162 @@
+"""Reading the tables without a JVM: delta-rs opens them, DuckDB runs SQL over them.
+
+Every call reads the newest committed version of each table, so it works while Spark writes. Queries can read the
+tables and nothing else: DuckDB is not let near files or the network.
+
+From Python, ``table(folder, "readings")`` gives an Arrow dataset (``.to_table(columns=[...], filter=...)``), which
+pandas, Polars and DuckDB take as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as pads
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from fairlead.errors import UnavailableError, UnknownNameError
+from shore.errors import QueryError
+from shore.places import Places
+from shore.tables import TABLES
+
+_NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    """One column as stored. ``comment`` says what it is, with its unit."""
+
+    name: str
+    type: str
+    comment: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """One table as it is now. ``version`` counts its commits, ``bytes`` and ``files`` are of this version."""
+
+    name: str
+    location: str
+    version: int
+    rows: int
+    files: int
+    bytes: int
+    description: str
+    columns: tuple[ColumnInfo, ...]
+
+
+def tables(folder: Path, *, storage: str | None = None) -> list[TableInfo]:
+    """Every table of a topology; none when shore never ran."""
+    return [_info(name, delta) for name, delta in _open_all(Places.of(folder, storage))]
+
+
+def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Dataset:
+    """One table as an Arrow dataset: filters and columns are pushed down to its files.
+
+    Raises:
+        UnknownNameError: there is no such table; the error names the nearest.
+    """
+    places = Places.of(folder, storage)
+    if name not in TABLES:
+        raise UnknownNameError("table", name, TABLES)
+    try:
+        return DeltaTable(places.table(name)).to_pyarrow_dataset()
+    except TableNotFoundError:
+        raise _nothing_yet(places) from None
+
+
+def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
+    """Run one SQL query (DuckDB's dialect) over the tables and give back all of its rows.
+
+    Times are given in UTC.
+
+    Raises:
+        UnknownNameError: the query names a table that is not there; the error names the nearest.
+        QueryError: DuckDB cannot run the query.
+        UnavailableError: shore has not written any table yet.
+    """
+    places = Places.of(folder, storage)
+    opened = dict(_open_all(places))
+    if not opened:
+        raise _nothing_yet(places)
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        for name, delta in opened.items():
+            connection.register(name, delta.to_pyarrow_dataset())
+        # From here on only what was registered can be read.
+        connection.execute("set python_enable_replacements = false")
+        connection.execute("set enable_external_access = false")
+        connection.execute("set lock_configuration = true")
+        try:
+            relation = connection.sql(query)
+            if relation is None:
+                raise QueryError(
+                    "the statement gives no rows", hint="tables are only written by shore's jobs: use select"
+                )
+            found: pa.Table = relation.to_arrow_table()
+        except duckdb.Error as error:
+            raise _explained(str(error), list(opened)) from None
+    return found
+
+
+def rows(result: pa.Table) -> list[dict[str, Any]]:
+    """The rows of a result as plain Python values."""
+    found: list[dict[str, Any]] = result.to_pylist()
+    return found
+
+
+def _open_all(places: Places) -> Iterator[tuple[str, DeltaTable]]:
+    for name in TABLES:
+        try:
+            yield name, DeltaTable(places.table(name))
+        except TableNotFoundError:
+            continue
+        except DeltaError as error:
+            raise UnavailableError(
+                f"table {name} cannot be opened: {str(error).splitlines()[0]}",
+                hint=f"look at {places.table(name)}; the logs still hold everything, shore can build it again",
+            ) from error
+
+
+def _info(name: str, delta: DeltaTable) -> TableInfo:
+    actions = pa.table(delta.get_add_actions(flatten=True))
+    sizes = actions["size_bytes"].to_pylist()
+    columns = tuple(
+        ColumnInfo(f.name, getattr(f.type, "type", str(f.type)), str(f.metadata.get("comment", "")))
+        for f in delta.schema().fields
+    )
+    return TableInfo(
+        name=name,
+        location=delta.table_uri,
+        version=delta.version(),
+        rows=sum(actions["num_records"].to_pylist()),
+        files=len(sizes),
+        bytes=sum(sizes),
+        description=delta.metadata().description or "",
+        columns=columns,
+    )
+
+
+def _nothing_yet(places: Places) -> UnavailableError:
+    return UnavailableError(
+        f"there are no tables in {places.tables} yet", hint="run 'fairlead shore run --once' (the site must be up)"
+    )
+
+
+def _explained(message: str, names: list[str]) -> QueryError | UnknownNameError:
+    missing = _NO_TABLE.search(message)
+    if missing:
+        return UnknownNameError("table", missing[1].strip('"'), names)
+    first, _, rest = message.partition("\n")
+    hint = "DuckDB's SQL; 'fairlead tables' lists tables and columns"
+    candidates = re.search(r"Candidate bindings: (.+)", rest)
+    return QueryError(
+        f"the query cannot be run: {first}", hint=f"did you mean {candidates[1]}? {hint}" if candidates else hint
+    )

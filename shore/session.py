@@ -1,0 +1,149 @@
+"""The one Spark session of a process: local by default, quiet, on loopback, with Delta; or a given cluster's.
+
+Everything it writes beside tables (scratch files, warehouse) stands under ``<folder>/spark``; what the JVM and the
+Python workers say goes to ``<folder>/spark/spark.log``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import fairlead
+from fairlead.errors import UnavailableError
+from fairlead.jars import ensure_jars, find_java
+
+DEFAULT_MASTER = "local[2]"
+
+_LOGGING = """\
+status = error
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n%ex{3}
+# The failure of a query is raised by shore itself, with its cause; once is enough.
+logger.query.name = org.apache.spark.sql.execution.streaming
+logger.query.level = off
+"""
+
+
+def settings(folder: Path, *, master: str = DEFAULT_MASTER) -> dict[str, str]:
+    """Spark's settings for a topology's state folder. Downloads the two Delta jars when they are not in the cache."""
+    scratch = folder / "spark"
+    found = {
+        "spark.app.name": "fairlead-shore",
+        "spark.master": master,
+        "spark.jars": ",".join(str(jar) for jar in ensure_jars("delta")),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.stopTimeout": "30s",
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+    }
+    if master.startswith("local"):
+        # One machine: few, short tasks. Delta's own default is 50 tasks to read a table's state, Spark's 200 a shuffle.
+        # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
+        found |= {
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "1g",
+            "spark.local.dir": str(scratch / "scratch"),
+            "spark.driver.extraJavaOptions": _java_options(scratch),
+        }
+    return found
+
+
+def spark(folder: Path, *, master: str = DEFAULT_MASTER, extra: Mapping[str, str] | None = None) -> SparkSession:
+    """Start the session, or give back the one this process already has.
+
+    Args:
+        folder: The topology's state folder.
+        master: ``local[N]``, or the URL of a Spark cluster.
+        extra: Settings that win over the usual ones.
+
+    Raises:
+        UnavailableError: no usable Java, the jars cannot be fetched, or Spark does not start.
+    """
+    java = find_java()
+    (folder / "spark" / "scratch").mkdir(parents=True, exist_ok=True)
+    _write_logging(folder / "spark")
+    os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would start a bare "python3" otherwise
+    os.environ["PYTHONPATH"] = _python_path()
+    if master.startswith("local"):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    conf = SparkConf(loadDefaults=False).setAll(list((settings(folder, master=master) | dict(extra or {})).items()))
+    log = folder / "spark" / "spark.log"
+    try:
+        if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public way to ask
+            with log.open("w", encoding="utf-8") as output:
+                gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            SparkContext(gateway=gateway, conf=conf)
+        session = SparkSession.builder.getOrCreate()
+    except Exception as error:
+        raise UnavailableError(
+            f"Spark did not start ({type(error).__name__}: {str(error).splitlines()[0]})",
+            hint=f"Java used: {java}; its own words are in {log}",
+        ) from error
+    session.sparkContext.setLogLevel("ERROR")
+    # pyspark prints every failed query there, with pages of plan, before it raises the same as an exception.
+    logging.getLogger("SQLQueryContextLogger").disabled = True
+    return session
+
+
+def close(session: SparkSession) -> None:
+    """Stop the session and its JVM. Spark itself leaves the JVM running until Python ends."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # there is no public way to end it
+    session.stop()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    gateway.shutdown()
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        if process.stdin is not None:
+            process.stdin.close()  # the JVM ends when nobody holds the other end
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _python_path() -> str:
+    """Executors' Python must find the modules of this process, installed or not."""
+    root = str(Path(fairlead.__file__).resolve().parent.parent)
+    known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return os.pathsep.join([root, *(part for part in known if part != root)])
+
+
+def _write_logging(scratch: Path) -> None:
+    (scratch / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+
+
+def _java_options(scratch: Path) -> str:
+    return " ".join(
+        (
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}",
+            f"-Dderby.system.home={scratch / 'derby'}",
+            "-Djava.net.preferIPv4Stack=true",
+        )
+    )

@@ -1,0 +1,178 @@
+"""What the source asks of Kafka: where logs begin and end, and the records between two positions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from fairlead.wire.batch import split
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import is_data, is_ours
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, BrokerError, broker_error
+from fairlead.wire.record import Record, decode_batch
+from fairlead.wire.types import FetchedPartition, TopicPartition
+from shore.source.errors import DataLossError
+from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
+
+logger = logging.getLogger(__name__)
+
+LOGS_PER_FETCH = 500
+PATIENCE_SECONDS = 15.0  # how long a log may answer with nothing before its records count as gone
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where the logs end now. ``starts`` holds the first offsets of logs that were not known before.
+
+    ``unreadable``: logs that are there and could not be asked (no permission, no leader), with the reason.
+    """
+
+    ends: Positions
+    starts: Positions
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Collection[str]) -> Ends:
+    """The logs this user can see and the selection takes, and where they end."""
+    topics = await cluster.topics(None, refresh=True)
+    logs = [
+        TopicPartition(topic, partition)
+        for topic, info in topics.items()
+        if takes(topic)
+        for partition in info.partitions
+    ]
+    ends: Positions = {}
+    unreadable: dict[str, str] = {}
+    for log, answer in (await cluster.end_offsets(logs) if logs else {}).items():
+        if isinstance(answer, BrokerError):
+            unreadable[partition_id(*log)] = answer.name
+        else:
+            ends[partition_id(*log)] = answer
+    new = [TopicPartition(*parse_partition_id(log)) for log, end in ends.items() if log not in known and end > 0]
+    starts: Positions = {}
+    for log, answer in (await cluster.start_offsets(new) if new else {}).items():
+        if not isinstance(answer, BrokerError):
+            starts[partition_id(*log)] = answer
+    return Ends(ends, starts, unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Data records of one stored batch, in order; ``term`` is None when Fairlead did not write the batch."""
+
+    topic: str
+    partition: int
+    term: int | None
+    records: Sequence[Record]
+
+
+class RangeReader:
+    """Reads the records of many ranges, each in order, some hundred logs per request.
+
+    Records that are gone are said in the log, or raised when ``fail_on_data_loss``; the reader then goes on where the
+    log has records again.
+    """
+
+    def __init__(self, cluster: Cluster, work: Iterable[Range], *, fail_on_data_loss: bool = False) -> None:
+        self._cluster = cluster
+        self._waiting = sorted(work, reverse=True)
+        self._fail = fail_on_data_loss
+        self._active: dict[TopicPartition, Range] = {}
+        self._positions: dict[TopicPartition, int] = {}
+        self._silent_since: dict[TopicPartition, float] = {}
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        """Until every range is read. Batches without data records (markers, fillers, control batches) give none."""
+        while self._refill():
+            answers = await self._cluster.fetch(dict(self._positions), max_wait_ms=500)
+            moved: list[TopicPartition] = []
+            for log, answer in answers.items():
+                before = self._positions.get(log)
+                if before is None:
+                    continue
+                if answer.error_code:
+                    await self._handle_error(log, answer)
+                    continue
+                for chunk in self._decode(log, answer):
+                    yield chunk
+                if self._positions[log] > before:
+                    moved.append(log)
+                    self._silent_since.pop(log, None)
+                else:
+                    self._check_silence(log, answer)
+                if self._positions[log] >= self._active[log].stop:
+                    self._finish(log)
+            # Brokers fill an answer in the order of the request: who got something goes to the end.
+            for log in moved:
+                if log in self._positions:
+                    self._positions[log] = self._positions.pop(log)
+
+    def _refill(self) -> bool:
+        while self._waiting and len(self._active) < LOGS_PER_FETCH:
+            work = self._waiting.pop()
+            log = TopicPartition(work.topic, work.partition)
+            self._active[log] = work
+            self._positions[log] = work.start
+        return bool(self._active)
+
+    def _finish(self, log: TopicPartition) -> None:
+        self._active.pop(log, None)
+        self._positions.pop(log, None)
+        self._silent_since.pop(log, None)
+
+    def _decode(self, log: TopicPartition, answer: FetchedPartition) -> Iterable[Chunk]:
+        stop = self._active[log].stop
+        for view in split(answer.records):
+            header = view.header
+            position = self._positions[log]
+            if position >= stop:
+                return
+            after = header.base_offset + header.last_offset_delta + 1
+            if after <= position:
+                continue
+            records: Sequence[Record] = decode_batch(answer.records, view.start, view.stop)
+            if header.base_offset < position or after > stop:
+                records = [r for r in records if position <= r.offset < stop]
+            records = [r for r in records if is_data(r)]
+            self._positions[log] = min(after, stop)
+            if records:
+                yield Chunk(*log, header.producer_epoch if is_ours(header) else None, records)
+
+    def _check_silence(self, log: TopicPartition, answer: FetchedPartition) -> None:
+        """A log that has nothing where records were promised was truncated or recreated; followers may lag a moment."""
+        if answer.high_watermark > self._positions[log]:
+            return  # there is something, the answer was full
+        now = asyncio.get_running_loop().time()
+        if now - self._silent_since.setdefault(log, now) > PATIENCE_SECONDS:
+            self._lose(log, self._active[log].stop, f"the log now ends at {answer.high_watermark}")
+
+    async def _handle_error(self, log: TopicPartition, answer: FetchedPartition) -> None:
+        if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+            self._lose(log, self._active[log].stop, "the log was deleted")
+        elif answer.error_code == OFFSET_OUT_OF_RANGE:
+            start = (await self._cluster.start_offsets([log])).get(log)
+            if isinstance(start, int) and start > self._positions[log]:
+                self._lose(log, start, f"retention deleted records; the log now starts at {start}")
+            else:
+                self._lose(log, self._active[log].stop, "the log was truncated or recreated")
+        else:
+            raise broker_error(answer.error_code, log)
+
+    def _lose(self, log: TopicPartition, until: int, reason: str) -> None:
+        position, stop = self._positions[log], self._active[log].stop
+        until = min(until, stop)
+        what = f"records {position} to {until - 1} of {log} are gone before shore read them: {reason}"
+        if self._fail:
+            raise DataLossError(
+                what,
+                hint="read on without them by option failOnDataLoss=false",
+                log=str(log),
+                first=position,
+                last=until - 1,
+            )
+        logger.warning("%s", what)
+        self._positions[log] = until
+        if until >= stop:
+            self._finish(log)

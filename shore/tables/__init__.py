@@ -1,0 +1,20 @@
+"""The Delta tables: their columns with units and comments, keys, grain, late-data rules and layout.
+
+In: nothing; these modules are definitions, and the SQL or parsing that fills a table from records. Out: empty tables in
+a folder or at a storage URL (``shore.tables.model.Table.create``), and ``TABLES``, by which jobs, readers and
+``docs/tables.md`` know them.
+"""
+
+from __future__ import annotations
+
+from shore.tables.conditions import CONDITIONS
+from shore.tables.feeds import FEEDS
+from shore.tables.model import Column, Table
+from shore.tables.operations import ALERTS, BOOKINGS, CUSTODY, EVENTS, POSITIONS
+from shore.tables.readings import READINGS
+
+TABLES: dict[str, Table] = {
+    table.name: table for table in (READINGS, CONDITIONS, ALERTS, EVENTS, POSITIONS, BOOKINGS, CUSTODY, FEEDS)
+}
+
+__all__ = ["TABLES", "Column", "Table"]

@@ -1,0 +1,29 @@
+"""Table ``feeds``: what each customer was given, as a copy of the feed logs' origins.
+
+Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``); (``customer``, ``log``,
+``log_offset``) is unique too: that is what "exactly once" means here. The table is only ever filled by reading the feed
+log back, in order, from where the table ends: it can be deleted and will be rebuilt. Late data: see ``shore.feeds``.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shore.tables.model import TIME, Column, Table
+
+FEEDS = Table(
+    name="feeds",
+    title="What each customer was given",
+    columns=(
+        Column("customer", pa.string(), "Customer, as the topology names it"),
+        Column("feed_offset", pa.int64(), "Offset in the log feeds.<customer>"),
+        Column("log", pa.string(), "Log the record was copied from"),
+        Column("log_offset", pa.int64(), "Its offset there"),
+        Column("equipment_reference", pa.string(), "ISO 6346 container number"),
+        Column("device_date_time", TIME, "Device time of the record"),
+    ),
+    key=("customer", "feed_offset"),
+    grain="One row per data record of a customer's feed.",
+    late="A record enters when a booking entitles the customer to it, whichever of the two came first.",
+    layout="Not partitioned: short rows.",
+)

@@ -1,0 +1,69 @@
+"""What a table is made of: documented columns, and the statements every table owes its readers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. ``path`` is where its value stands in a record's JSON (``device.deviceDateTime``), if it does."""
+
+    name: str
+    type: pa.DataType
+    comment: str
+    unit: str = ""
+    path: str = ""
+
+    @property
+    def description(self) -> str:
+        return f"{self.comment} [{self.unit}]" if self.unit else self.comment
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One Delta table and its promises.
+
+    Args:
+        key: Columns that name a row for ever.
+        grain: What one row stands for.
+        late: What happens when a record comes late or out of order, and on a re-run.
+        layout: Partitioning or clustering, and why.
+    """
+
+    name: str
+    title: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...]
+    grain: str
+    late: str
+    layout: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema; each field's metadata carries its description as ``comment``, which Delta keeps."""
+        return pa.schema([pa.field(c.name, c.type, metadata={"comment": c.description}) for c in self.columns])
+
+    @property
+    def plain_schema(self) -> pa.Schema:
+        """The same without metadata: what record batches are made with."""
+        return pa.schema([pa.field(c.name, c.type) for c in self.columns])
+
+    def create(self, location: str) -> None:
+        """Create the empty table where there is none; an existing table is left as it is."""
+        if "://" not in location:
+            Path(location).mkdir(parents=True, exist_ok=True)
+        DeltaTable.create(
+            location,
+            schema=self.schema,
+            mode="ignore",
+            name=self.name,
+            description=f"{self.title}. {self.grain}",
+            configuration={"delta.checkpointInterval": "20"},
+        )

@@ -1,0 +1,160 @@
+"""Tables of what happened around the boxes: ``alerts``, ``events``, ``positions``, ``bookings``, ``custody``.
+
+All five are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
+``log_offset``). Late data: appended when read, never dropped or updated; what a record replaces is for the reader to
+resolve (the last state of an alert or booking is the one with the highest offset). Their columns are taken from the
+record's JSON by ``Column.path``; nested lists are kept as JSON text. Volume is small, so they are not partitioned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from fairlead.records.alert import Alert
+from fairlead.records.booking import Booking
+from fairlead.records.custody import CustodyEntry
+from fairlead.records.event import Event
+from fairlead.records.ship import Position
+from shore.tables.model import TIME, Column, Table
+from shore.tables.readings import RECORD_COLUMNS
+
+_TEXT, _DOUBLE = pa.string(), pa.float64()
+_PLACE = (
+    Column("latitude", _DOUBLE, "WGS 84", "deg", "geoLocation.latitude"),
+    Column("longitude", _DOUBLE, "WGS 84", "deg", "geoLocation.longitude"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Which logs fill a table: those of ``stream`` whose key matches ``keys``; their records are of type ``kind``."""
+
+    table: Table
+    kind: type[msgspec.Struct]
+    stream: str
+    keys: str = r".+"
+
+    @property
+    def pattern(self) -> str:
+        """Regular expression that the whole name of its logs matches."""
+        return rf"{self.stream}\.{self.keys}"
+
+    @property
+    def payload_columns(self) -> tuple[Column, ...]:
+        return tuple(column for column in self.table.columns if column.path)
+
+
+def _table(name: str, title: str, grain: str, columns: Iterable[Column]) -> Table:
+    tail = (
+        Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),
+        Column("payload", pa.binary(), "The record as written, JSON"),
+    )
+    return Table(
+        name=name,
+        title=title,
+        columns=(*RECORD_COLUMNS, *columns, *tail),
+        key=("log", "log_offset"),
+        grain=grain,
+        late="Appended when read, whatever its time; never dropped, never updated.",
+        layout="Not partitioned: small.",
+    )
+
+
+ALERTS = _table(
+    "alerts",
+    "Alerts raised on board and ashore",
+    "One row per state of an alert (OPENED, UPDATED, CLEARED).",
+    (
+        Column("alert_id", _TEXT, "The same over all states of one alert", path="alertID"),
+        Column("kind", _TEXT, "OVERBOARD, POWER_LOST, TEMPERATURE", path="kind"),
+        Column("severity", _TEXT, "DCSA RMO alarmSeverity: CRITICAL, ALARM, WARNING", path="severity"),
+        Column("state", _TEXT, "OPENED, UPDATED, CLEARED", path="state"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number", path="equipmentReference"),
+        Column("raised_at", _TEXT, "Site that raised it", path="raisedAt"),
+        Column("event_date_time", TIME, "Device time of the reading that caused this state", path="eventDateTime"),
+        Column("raised_date_time", TIME, "When the site wrote it", path="raisedDateTime"),
+        Column("vessel_imo_number", _TEXT, "Ship it happened on", path="vesselIMONumber"),
+        *_PLACE,
+        Column("evidence", _TEXT, "What was seen and how much it counts, JSON", path="evidence"),
+        Column("causes", _TEXT, "Readings that led to it, JSON", path="causes"),
+    ),
+)
+EVENTS = _table(
+    "events",
+    "Port and vessel events",
+    "One row per DCSA Track & Trace event as published.",
+    (
+        Column("event_id", _TEXT, "DCSA eventID; a repeat has the same", path="metadata.eventID"),
+        Column("event_type", _TEXT, "EQUIPMENT or TRANSPORT", path="metadata.eventType"),
+        Column("publisher", _TEXT, "Who says it", path="metadata.publisher"),
+        Column("event_created_date_time", TIME, "When it was written down", path="metadata.eventCreatedDateTime"),
+        Column("event_date_time", TIME, "When it happened", path="payload.eventDateTime"),
+        Column("equipment_event_type_code", _TEXT, "GTIN, LOAD, DISC, GTOT", path="payload.equipmentEventTypeCode"),
+        Column("transport_event_type_code", _TEXT, "ARRI, DEPA", path="payload.transportEventTypeCode"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number", path="payload.equipmentReference"),
+        Column("un_location_code", _TEXT, "UN/LOCODE of the port", path="payload.UNLocationCode"),
+        Column("vessel_imo_number", _TEXT, "Ship involved", path="payload.vesselIMONumber"),
+        Column("voyage_reference", _TEXT, "Voyage", path="payload.voyageReference"),
+        Column("booking_reference", _TEXT, "Booking", path="payload.bookingReference"),
+    ),
+)
+POSITIONS = _table(
+    "positions",
+    "Positions of the ships",
+    "One row per position a ship published.",
+    (
+        Column("vessel_imo_number", _TEXT, "IMO number of the ship", path="vesselIMONumber"),
+        Column("device_date_time", TIME, "When, by the device's clock", path="device.deviceDateTime"),
+        *_PLACE,
+        Column("speed_over_ground", _DOUBLE, "Speed over ground", "kn", "speedOverGround"),
+        Column("course_over_ground", _DOUBLE, "Course over ground", "deg", "courseOverGround"),
+        Column("heading", pa.int32(), "True heading", "deg", "heading"),
+        Column("navigation_status", pa.int32(), "AIS navigation status, 0 to 15", path="navigationStatus"),
+    ),
+)
+BOOKINGS = _table(
+    "bookings",
+    "Changes to bookings",
+    "One row per change of a booking for one container; the highest offset is its present state.",
+    (
+        Column("booking_reference", _TEXT, "Booking", path="bookingReference"),
+        Column("customer", _TEXT, "Customer who may see the container while it is valid", path="customer"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number", path="equipmentReference"),
+        Column("status", _TEXT, "CONFIRMED, COMPLETED, CANCELLED", path="status"),
+        Column("commodity", _TEXT, "What is inside", path="commodity"),
+        Column("setpoint_temperature", _DOUBLE, "Temperature agreed", "Cel", "setpointTemperature"),
+        Column("port_of_loading", _TEXT, "UN/LOCODE", path="portOfLoading"),
+        Column("port_of_discharge", _TEXT, "UN/LOCODE", path="portOfDischarge"),
+        Column("valid_from", TIME, "First device time the customer may see, inclusive", path="validFrom"),
+        Column("valid_to", TIME, "First device time after it; null while it runs", path="validTo"),
+    ),
+)
+CUSTODY = _table(
+    "custody",
+    "The ledger of custody",
+    "One row per grant of the right to append in a container's log.",
+    (
+        Column("granted_log", _TEXT, "Log whose custody moved", path="log"),
+        Column("granted_term", pa.int32(), "Term that begins", path="term"),
+        Column("marker_offset", pa.int64(), "Offset of the term's marker in that log", path="markerOffset"),
+        Column("from_site", _TEXT, "Holder before; null at the opening", path="fromSite"),
+        Column("to_site", _TEXT, "Holder from now on; null when the box leaves", path="toSite"),
+        Column("event", _TEXT, "GTIN, LOAD, DISC, GTOT, HAND", path="event"),
+        Column("event_id", _TEXT, "The event that moved it", path="eventId"),
+        Column("event_date_time", TIME, "When it happened", path="eventDateTime"),
+        Column("granted_date_time", TIME, "When it was written down", path="grantedDateTime"),
+        Column("granted_by", _TEXT, "Who granted it", path="grantedBy"),
+    ),
+)
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(ALERTS, Alert, "alerts"),
+    Operation(EVENTS, Event, "events"),
+    Operation(POSITIONS, Position, "ships", r"\d{7}\.location"),
+    Operation(BOOKINGS, Booking, "bookings"),
+    Operation(CUSTODY, CustodyEntry, "custody"),
+)

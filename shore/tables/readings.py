@@ -1,0 +1,74 @@
+"""Table ``readings``: every data record of every container's log.
+
+Grain: one row per data record of a container log; markers and fillers are no rows, so that rows and records can be
+counted against each other. Key: (``log``, ``log_offset``), the same at every site. A repeat that reached a log is a
+row too; (``device_id``, ``boot_id``, ``sequence``) tells it. Units: degrees Celsius, per cent, g; times in UTC.
+Late data: a row is appended when its record is read, whatever its device time; nothing is dropped and nothing updated.
+Exactly once: Spark's Delta sink, bound to the checkpoint. Not partitioned: see ``layout``.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shore.tables.model import TIME, Column, Table
+
+_TEXT, _LONG, _DOUBLE, _BOOL = pa.string(), pa.int64(), pa.float64(), pa.bool_()
+
+RECORD_COLUMNS = (
+    Column("log", _TEXT, "Log the record stands in: <stream>.<container number>"),
+    Column("log_offset", _LONG, "Offset in the log, the same at every site"),
+    Column("term", pa.int32(), "Custody term of the batch; null for records of foreign writers"),
+)
+
+_VALUES = (
+    Column("device_id", _TEXT, "DCSA RMO deviceID: the sensor", path="device.deviceId"),
+    Column("boot_id", _LONG, "How often the device had booted", path="device.bootId"),
+    Column("sequence", _LONG, "Counts the device's readings since it booted", path="device.sequence"),
+    Column("device_date_time", TIME, "When it was measured, by the device's clock", path="device.deviceDateTime"),
+    Column("supply_temperature", _DOUBLE, "Air supplied to the cargo", "Cel", "measurements.supplyTemperature"),
+    Column("return_temperature", _DOUBLE, "Air returned from the cargo", "Cel", "measurements.returnTemperature"),
+    Column("ambient_temperature", _DOUBLE, "Outside the box", "Cel", "measurements.ambientTemperature"),
+    Column("cargo_probe1_temperature", _DOUBLE, "Probe in the cargo", "Cel", "measurements.cargoProbe1Temperature"),
+    Column("relative_humidity", _DOUBLE, "Relative humidity", "%", "measurements.relativeHumidity"),
+    Column("o2", _DOUBLE, "Oxygen", "%", "measurements.o2"),
+    Column("co2", _DOUBLE, "Carbon dioxide", "%", "measurements.co2"),
+    Column("setpoint_temperature", _DOUBLE, "Temperature set point", "Cel", "setpoints.temperature"),
+    Column("setpoint_relative_humidity", _DOUBLE, "Humidity set point", "%", "setpoints.relativeHumidity"),
+    Column(
+        "is_defrosting",
+        _BOOL,
+        "Evaporator defrosting: the probes do not show the cargo",
+        path="reeferSettings.isDefrosting",
+    ),
+    Column("is_connected_to_power_source", _BOOL, "TIC 4.0 plugged", path="isConnectedToPowerSource"),
+    Column("is_powered", _BOOL, "TIC 4.0 powered: plugged and switched on", path="isPowered"),
+    Column("latitude", _DOUBLE, "WGS 84", "deg", "geoLocation.latitude"),
+    Column("longitude", _DOUBLE, "WGS 84", "deg", "geoLocation.longitude"),
+    Column("tilt_degrees", _DOUBLE, "Tilt of the box", "deg", "motion.tiltDegrees"),
+    Column("peak_g", _DOUBLE, "Largest acceleration since the last reading", "g", "motion.peakG"),
+    Column("free_fall_seconds", _DOUBLE, "How long the box fell", "s", "motion.freeFallSeconds"),
+    Column("immersed", _BOOL, "Water contact", path="motion.immersed"),
+    Column("door_open", _BOOL, "Door open", path="motion.doorOpen"),
+)
+
+PAYLOAD_COLUMNS = tuple(column for column in _VALUES if column.path)
+
+READINGS = Table(
+    name="readings",
+    title="Readings of all containers",
+    columns=(
+        *RECORD_COLUMNS,
+        Column("equipment_reference", _TEXT, "ISO 6346 container number, from the log's name"),
+        *_VALUES,
+        Column("received_date_time", TIME, "When a site's bridge received it"),
+        Column("late", _BOOL, "Appended after newer readings of the same device (a drained stray)"),
+        Column("origin", _TEXT, "Where a copied record came from: <log>@<offset>"),
+        Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),
+        Column("payload", pa.binary(), "The reading as published, JSON"),
+    ),
+    key=("log", "log_offset"),
+    grain="One row per data record of a container log; markers and fillers are no rows.",
+    late="Appended when read, whatever its device time; never dropped, never updated.",
+    layout="Not partitioned: files hold what was read together, and their statistics of container and time prune well.",
+)

@@ -1,0 +1,69 @@
+"""One Spark session for all tests of a run, and for each test a corner of its own in site alpha's Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import shore
+from fairlead.endpoint import KafkaEndpoint
+from shore.read import rows, sql
+from shore.session import close
+from shore.session import spark as open_session
+from shore.source import register
+from shore.status import JobStatus
+from tests.integration.shore.world import World
+from topologies.model import Topology
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = open_session(tmp_path_factory.mktemp("spark"))
+    yield session
+    close(session)
+
+
+@pytest.fixture
+def world(kafka: Callable[..., KafkaEndpoint]) -> World:
+    return World(kafka("alpha", "admin"))
+
+
+@pytest.fixture
+def source(spark: SparkSession, world: World) -> SparkSession:
+    """The session with source ``fairlead`` registered for this test's site."""
+    register(spark, world.endpoint)
+    return spark
+
+
+class Shore:
+    """Shore of one test's topology: runs jobs once, and looks at the tables without Spark."""
+
+    def __init__(self, world: World, folder: Path, spark: SparkSession) -> None:
+        self.world = world
+        self.folder = folder
+        self._spark = spark
+
+    def run(self, *jobs: str, topology: Topology | None = None, **more: object) -> dict[str, JobStatus]:
+        return shore.run(
+            topology or self.world.topology(),
+            self.world.endpoint,
+            self.folder,
+            jobs,
+            once=True,
+            session=self._spark,
+            **more,
+        )
+
+    def sql(self, query: str) -> list[dict[str, object]]:
+        return rows(sql(self.folder, query))
+
+    def count(self, table: str) -> object:
+        return self.sql(f"select count(*) as n from {table}")[0]["n"]  # noqa: S608  # the tests' own names
+
+
+@pytest.fixture
+def shore_of(world: World, tmp_path: Path, spark: SparkSession) -> Shore:
+    return Shore(world, tmp_path, spark)

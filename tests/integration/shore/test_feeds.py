@@ -1,0 +1,148 @@
+"""Customers' feeds on a real broker: what they are entitled to, in order, once; whatever came first or broke."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import pytest
+
+from fairlead.records import headers
+from fairlead.wire.convention import is_data
+from fairlead.wire.record import Record
+from shore.errors import JobFailedError
+from shore.feeds import writer
+from shore.feeds.records import parse_origin
+from shore.jobs import feeds
+from tests.integration.shore.conftest import Shore
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+JOBS = ("readings", "operations", "feeds")
+
+
+def at(minutes: int) -> dt.datetime:
+    return T0 + minutes * MINUTE
+
+
+def write(world: World, *boxes: int, first: int = 0, count: int = 60) -> None:
+    """A reading a minute: the record at offset ``n + 1`` is of minute ``n``."""
+    world.append(
+        {world.log(world.box(b)): [reading(world.box(b), i, at(i)) for i in range(first, first + count)] for b in boxes}
+    )
+
+
+def feed(world: World, customer: str | None = None) -> list[Record]:
+    return [record for record in world.read(f"feeds.{customer or world.customer}") if is_data(record)]
+
+
+def origins(records: Sequence[Record]) -> list[tuple[str, int]]:
+    found = [parse_origin(dict(record.headers)[headers.ORIGIN]) for record in records]
+    return [origin for origin in found if origin is not None]
+
+
+def offsets(world: World, box: int, customer: str | None = None) -> list[int]:
+    return [offset for log, offset in origins(feed(world, customer)) if log == world.log(world.box(box))]
+
+
+def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shore, world: World) -> None:
+    first, second = f"B1-{world.tag}", f"B2-{world.tag}"
+    write(world, 0, 1, 2)
+    world.append({world.bookings: [booking(first, world.customer, world.box(0), at(10), at(20))]})
+    world.append({world.alerts: [alert(world.box(0), "alpha", at(15)), alert(world.box(0), "alpha", at(30))]})
+    shore_of.run(*JOBS)
+    assert offsets(world, 0) == list(range(11, 21))
+    assert origins(feed(world))[0] == (world.alerts, 1)
+    assert len(feed(world)) == 11
+
+    # The second box's booking comes after its readings, runs on, and gets what arrives later.
+    world.append({world.bookings: [booking(second, world.customer, world.box(1), at(40), None)]})
+    shore_of.run(*JOBS)
+    assert offsets(world, 1) == list(range(41, 61))
+    write(world, 1, 2, first=60, count=30)
+    shore_of.run(*JOBS)
+    assert offsets(world, 1) == list(range(41, 91))
+
+    # It ends; a correction of the first one backwards adds what was missing and repeats nothing.
+    ended = booking(second, world.customer, world.box(1), at(40), at(100), status="COMPLETED")
+    widened = booking(first, world.customer, world.box(0), at(5), at(20))
+    world.append({world.bookings: [ended, widened]})
+    write(world, 1, first=90, count=30)
+    shore_of.run(*JOBS)
+    assert offsets(world, 1) == list(range(41, 101))
+    assert offsets(world, 0) == [*range(11, 21), *range(6, 11)]
+    assert offsets(world, 2) == []
+    assert shore_of.count("feeds") == len(feed(world)) == len(set(origins(feed(world))))
+
+    (copy,) = [r for r in feed(world) if origins([r]) == [(world.log(world.box(0)), 11)]]
+    (original,) = [r for r in world.read(world.log(world.box(0))) if r.offset == 11]
+    assert (copy.value, copy.key, copy.timestamp_ms) == (original.value, original.key, original.timestamp_ms)
+    assert dict(copy.headers)[headers.RECEIVED] == dict(original.headers)[headers.RECEIVED]
+
+
+def test_an_interrupted_delivery_is_completed_and_not_repeated(
+    shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(world, 0, 1)
+    world.append(
+        {world.bookings: [booking(f"B{b}-{world.tag}", world.customer, world.box(b), T0, None) for b in (0, 1)]}
+    )
+
+    def part_way(endpoint: object, customer: str, records: Sequence[object], *, expected_end: int) -> None:
+        writer.append(endpoint, customer, records[:50], expected_end=expected_end)  # type: ignore[arg-type]
+        raise ConnectionError("killed between two appends")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(feeds, "append", part_way)
+        with pytest.raises(JobFailedError, match="killed between two appends"):
+            shore_of.run(*JOBS)
+    assert len(feed(world)) == 50  # delivered, and nobody wrote that down
+    assert shore_of.count("feeds") == 0
+    shore_of.run(*JOBS)
+    assert offsets(world, 0) == offsets(world, 1) == list(range(1, 61))
+    assert shore_of.count("feeds") == len(feed(world)) == 120
+
+
+def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(world, 0, count=10)
+    world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, world.box(0), T0, None)]})
+    real = writer.append
+
+    def overtaken(endpoint: object, customer: str, records: Sequence[object], *, expected_end: int) -> None:
+        real(endpoint, customer, records, expected_end=expected_end)  # type: ignore[arg-type]  # the other process
+        real(endpoint, customer, records, expected_end=expected_end)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(feeds, "append", overtaken)
+        with pytest.raises(JobFailedError, match="another process writes this feed"):
+            shore_of.run(*JOBS)
+    shore_of.run(*JOBS)
+    assert offsets(world, 0) == list(range(1, 11))
+
+
+def test_a_customer_who_comes_later_gets_what_is_there(
+    shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "ROWS_PER_PASS", 25)  # several passes for one batch
+    write(world, 0, 1)
+    newcomer = f"late-{world.tag}"
+    world.append(
+        {
+            world.bookings: [
+                booking(f"B0-{world.tag}", world.customer, world.box(0), T0, None),
+                booking(f"B1-{world.tag}", newcomer, world.box(1), at(30), None),
+                booking(f"B2-{world.tag}", newcomer, world.box(0), at(50), None),
+            ]
+        }
+    )
+    shore_of.run(*JOBS)
+    assert offsets(world, 0) == list(range(1, 61))
+    shore_of.run(*JOBS, topology=world.topology(newcomer))
+    assert offsets(world, 1, newcomer) == list(range(31, 61))
+    assert offsets(world, 0, newcomer) == list(range(51, 61))
+    assert offsets(world, 1) == []
+    write(world, 0, first=60, count=5)
+    shore_of.run(*JOBS, topology=world.topology(newcomer))
+    assert offsets(world, 0, newcomer) == list(range(51, 66))
+    assert offsets(world, 0) == list(range(1, 66))

@@ -1,0 +1,234 @@
+"""The jobs against a real broker: rows equal records, whatever is repeated, interrupted, late or unreadable."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import shore
+from fairlead.wire.convention import is_data
+from fairlead.wire.record import NewRecord
+from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
+from shore.jobs import operations
+from shore.status import read_status, status_file
+from tests.integration.shore.conftest import Shore
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def write(world: World, boxes: int, count: int, first: int = 0, supply: float = 4.0) -> None:
+    world.append(
+        {
+            world.log(world.box(index)): [
+                reading(world.box(index), i, T0 + i * 5 * MINUTE, supply) for i in range(first, first + count)
+            ]
+            for index in range(boxes)
+        }
+    )
+
+
+def records(world: World, boxes: int) -> set[tuple[str, int]]:
+    logs = [world.log(world.box(index)) for index in range(boxes)]
+    return {(log, record.offset) for log in logs for record in world.read(log) if is_data(record)}
+
+
+def rows(shore_of: Shore) -> list[tuple[object, object]]:
+    return [(row["log"], row["log_offset"]) for row in shore_of.sql("select log, log_offset from readings")]
+
+
+def undo_commit(folder: Path, job: str) -> None:
+    """Forget that the last batch was done: what a crash between a job's write and Spark's own commit leaves."""
+    commits = folder / "checkpoints" / job / "commits"
+    last = max((f for f in commits.iterdir() if f.name.isdecimal()), key=lambda f: int(f.name))
+    last.unlink()
+    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+
+
+def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore, world: World) -> None:
+    box = world.box(0)
+    write(world, boxes=4, count=36)  # three hours
+    world.append({world.log(box): [NewRecord(b"{broken", box.encode(), timestamp_ms=1)]})
+    done = shore_of.run("readings", "conditions")
+    assert set(rows(shore_of)) == records(world, 4)
+    assert len(rows(shore_of)) == done["readings"].rows == 4 * 36 + 1
+    assert done["readings"].behind == 0
+    (bad,) = shore_of.sql("select log_offset, payload, problem from readings where problem is not null")
+    assert (bad["log_offset"], bad["payload"]) == (37, b"{broken")
+
+    hours = "select window_start, readings, minutes_out_of_band as out, supply_temperature_max as top from conditions"
+    mine = f"{hours} where equipment_reference = '{box}' order by 1"
+    assert shore_of.count("conditions") == 4 * 3
+    assert [(r["readings"], r["out"]) for r in shore_of.sql(mine)] == [(12, 0.0)] * 3
+
+    late = [reading(box, 900 + i, T0 + dt.timedelta(hours=1, minutes=2 + 5 * i), 9.0) for i in range(3)]
+    early = reading(box, 910, T0 - dt.timedelta(days=3), 4.0)  # days late, an hour of its own
+    repeat = reading(box, 0, T0, 4.0)
+    world.append({world.log(box): [*late, early, repeat]})
+    shore_of.run("readings", "conditions")
+    found = shore_of.sql(mine)
+    assert [r["window_start"] for r in found] == [T0 + dt.timedelta(hours=h) for h in (-72, 0, 1, 2)]
+    assert [(r["readings"], r["top"]) for r in found] == [(1, 4.0), (12, 4.0), (15, 9.0), (12, 4.0)]
+    assert found[2]["out"] == pytest.approx(3 + 3 + 3)  # each until the next reading, three minutes later
+    assert shore_of.count("conditions") == 4 * 3 + 1
+    assert len(rows(shore_of)) == len(set(rows(shore_of))) == 4 * 36 + 6
+
+
+def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world: World) -> None:
+    box = world.box(0)
+    write(world, boxes=3, count=24)
+    world.append(
+        {
+            world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)],
+            world.alerts: [alert(box, "alpha", T0 + MINUTE)],
+        }
+    )
+    shore_of.run()
+    jobs = ("readings", "operations", "conditions", "feeds")
+
+    def everything() -> tuple[object, ...]:
+        tables = ("alerts", "bookings", "conditions", "feeds")
+        return (sorted(rows(shore_of)), *(shore_of.count(table) for table in tables), len(world.read(feed)))
+
+    feed = f"feeds.{world.customer}"
+    before = everything()
+    assert len(world.read(feed)) == 1 + 24 + 1  # marker, readings, alert
+    for job in jobs:
+        undo_commit(shore_of.folder, job)
+    shore_of.run()
+    assert everything() == before
+
+
+def test_a_driver_killed_mid_way_loses_and_repeats_nothing(shore_of: Shore, world: World) -> None:
+    write(world, boxes=5, count=200)
+    arguments = json.dumps({"tag": world.tag, "folder": str(shore_of.folder), "max_records": 40})
+    secret = world.endpoint.password
+    assert secret is not None
+    host, port = world.endpoint.bootstrap[0]
+    victim = subprocess.Popen(  # noqa: S603  # this very interpreter
+        [sys.executable, "-m", "tests.integration.shore.victim", arguments, host, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[3],
+    )
+    assert victim.stdin is not None
+    try:
+        victim.stdin.write(secret.get_secret_value().encode() + b"\n")
+        victim.stdin.close()
+        commits = shore_of.folder / "checkpoints" / "readings" / "commits"
+        deadline = threading.Event()
+        for _ in range(1200):
+            if victim.poll() is not None or (commits / "2").exists():
+                break
+            deadline.wait(0.1)
+        assert victim.poll() is None, "the victim ended before it could be killed"
+    finally:
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+    status = read_status(shore_of.folder)
+    assert status is not None
+    assert status.jobs["readings"].state == "gone"
+    assert 0 < len(rows(shore_of)) < 1000
+    shore_of.run("readings")
+    assert len(rows(shore_of)) == len(set(rows(shore_of))) == 1000
+    assert set(rows(shore_of)) == records(world, 5)
+
+
+def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark: SparkSession) -> None:
+    write(world, boxes=2, count=10)
+    stop = threading.Event()
+    seen: list[int] = []
+    done: list[object] = []
+
+    def watch(jobs: object) -> None:
+        count = shore_of.count("readings")
+        assert isinstance(count, int)
+        seen.append(count)
+        if count == 20 and seen.count(20) == 1:
+            write(world, boxes=3, count=5, first=10)  # while it runs, and with a new log
+        if count == 35:
+            stop.set()
+
+    def work() -> None:
+        done.append(
+            shore.run(
+                world.topology(), world.endpoint, shore_of.folder, ["readings"], session=spark, stop=stop,
+                on_progress=watch, intervals={"readings": "1 second"},
+            )
+        )  # fmt: skip
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        with pytest.raises(AlreadyRunningError):
+            _wait_for(status_file(shore_of.folder))
+            shore_of.run("readings")
+        assert stop.wait(90)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert done
+    assert set(rows(shore_of)) == records(world, 3)
+    status = read_status(shore_of.folder)
+    assert status is not None
+    assert (status.jobs["readings"].state, status.jobs["readings"].behind) == ("stopped", 0)
+
+
+def _wait_for(file: Path) -> None:
+    pause = threading.Event()
+    for _ in range(300):
+        if file.exists():
+            return
+        pause.wait(0.1)
+    raise AssertionError(f"{file} never came")
+
+
+def test_checkpoints_and_tables_must_belong_together(shore_of: Shore, world: World) -> None:
+    import shutil
+
+    write(world, boxes=1, count=3)
+    shore_of.run("readings")
+    checkpoint = shore_of.folder / "checkpoints" / "readings"
+    checkpoint.rename(shore_of.folder / "kept")
+    with pytest.raises(SplitStateError, match="no checkpoint"):
+        shore_of.run("readings")
+    (shore_of.folder / "kept").rename(checkpoint)
+    shutil.rmtree(shore_of.folder / "delta" / "readings")
+    with pytest.raises(SplitStateError, match="is gone"):
+        shore_of.run("readings")
+    shutil.rmtree(shore_of.folder / "delta")
+    shutil.rmtree(shore_of.folder / "checkpoints")
+    shore_of.run("readings")
+    assert shore_of.count("readings") == 3
+
+
+def test_a_failing_job_says_why_and_goes_on_next_time(
+    shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.append({world.alerts: [alert(world.box(0), "alpha", T0)]})
+
+    def full(*_: object, **__: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(operations, "append_once", full)
+        with pytest.raises(JobFailedError) as error:
+            shore_of.run("operations")
+    assert "No space left on device" in error.value.what
+    assert len(error.value.what) < 300
+    status = read_status(shore_of.folder)
+    assert status is not None
+    assert status.jobs["operations"].state == "failed"
+    shore_of.run("operations")
+    own = f"select kind, severity, equipment_reference, log_offset from alerts where log = '{world.alerts}'"  # noqa: S608
+    assert shore_of.sql(own) == [
+        {"kind": "OVERBOARD", "severity": "CRITICAL", "equipment_reference": world.box(0), "log_offset": 1}
+    ]

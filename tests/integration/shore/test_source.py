@@ -1,0 +1,191 @@
+"""The data source against a real broker: every data record is one row, whatever happens to the logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fairlead.admin import create_logs, delete_logs
+from fairlead.wire.convention import is_data
+from fairlead.wire.record import NewRecord
+from tests.integration.shore.world import MINUTE, T0, World, reading
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def readings_of(world: World, boxes: int, count: int, first: int = 0) -> dict[str, list[NewRecord]]:
+    found = {}
+    for index in range(boxes):
+        box = world.box(index)
+        found[world.log(box)] = [reading(box, i, T0 + i * MINUTE) for i in range(first, first + count)]
+    return found
+
+
+class Follower:
+    """A streaming query over one test's logs, run to the present end as often as asked; batches land in memory."""
+
+    def __init__(self, spark: SparkSession, world: World, folder: Path, **options: str) -> None:
+        self._spark, self._world, self._folder = spark, world, folder
+        self._options = {"streams": world.stream} | options
+        self.batches: list[list[tuple[str, int]]] = []
+        self.progress: list[Any] = []
+
+    def run(self) -> None:
+        rows = self._spark.readStream.format("fairlead").options(**self._options).load()
+        query = (
+            rows.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
+            .foreachBatch(lambda batch, _: self.batches.append([(r.topic, r.offset) for r in _collect(batch)]))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        self.progress = list(query.recentProgress)
+
+    def rows(self) -> Iterator[tuple[str, int]]:
+        return (row for batch in self.batches for row in batch)
+
+
+def _collect(batch: Any) -> list[Any]:
+    found: list[Any] = batch.select("topic", "offset").collect()
+    return found
+
+
+def test_a_batch_read_gives_every_data_record_and_nothing_else(source: SparkSession, world: World) -> None:
+    written = readings_of(world, boxes=30, count=40)
+    world.append(written)
+    found = source.read.format("fairlead").option("streams", world.stream).load().toArrow().to_pylist()
+    expected = {
+        (log, record.offset): record for log in written for record in world.read(log) if is_data(record)
+    }  # fmt: skip
+    assert len(found) == len(expected) == 30 * 40
+    for row in found:
+        record = expected[(row["topic"], row["offset"])]
+        assert (row["key"], row["value"]) == (record.key, record.value)
+        assert int(row["timestamp"].timestamp() * 1000) == record.timestamp_ms
+        assert [(h["key"], h["value"]) for h in row["headers"]] == list(record.headers)
+        assert (row["site"], row["stream"], row["partition"], row["term"]) == ("alpha", world.stream, 0, 1)
+        assert row["received"].timestamp() == pytest.approx(row["timestamp"].timestamp() + 1.5)
+
+
+def test_a_stream_goes_on_where_it_stopped_and_finds_new_logs(
+    source: SparkSession, world: World, tmp_path: Path
+) -> None:
+    follower = Follower(source, world, tmp_path)
+    world.append(readings_of(world, boxes=3, count=10))
+    follower.run()
+    assert len(follower.batches) == 1
+    world.append(readings_of(world, boxes=5, count=10, first=10))  # two logs are new, three have more
+    follower.run()
+    found = list(follower.rows())
+    assert len(found) == len(set(found)) == 3 * 10 + 5 * 10
+    assert {offset for topic, offset in found if topic == world.log(world.box(0))} == set(range(1, 21))
+    follower.run()
+    assert len(list(follower.rows())) == 80
+
+
+def test_admission_bounds_every_batch_and_loses_nothing(source: SparkSession, world: World, tmp_path: Path) -> None:
+    world.append(readings_of(world, boxes=4, count=50) | {world.log(world.box(9)): []})
+    follower = Follower(source, world, tmp_path, maxRecordsPerTrigger="60")
+    follower.run()
+    found = list(follower.rows())
+    assert len(found) == len(set(found)) == 200
+    assert len(follower.batches) == -(-(200 + 5) // 60)  # the five markers are offsets, too
+    assert all(len(batch) <= 60 for batch in follower.batches)
+    assert all(len({topic for topic, _ in batch}) == 4 for batch in follower.batches[:-1])  # nobody is held up
+
+
+def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, world: World, tmp_path: Path) -> None:
+    follower = Follower(source, world, tmp_path)
+    world.append(readings_of(world, boxes=3, count=5))
+    follower.run()
+    gone = world.log(world.box(2))
+    delete_logs(world.endpoint, [gone])
+    world.append(readings_of(world, boxes=2, count=5, first=5))
+    follower.run()
+    assert len(list(follower.rows())) == 25
+    backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])
+    assert (backlog["vanished"], backlog["examples"], backlog["behind"]) == (1, [gone], 0)
+
+
+def test_what_retention_took_is_skipped_or_raised(source: SparkSession, world: World, tmp_path: Path) -> None:
+    world.append(readings_of(world, boxes=2, count=20))
+    log = world.log(world.box(0))
+    careful = Follower(source, world, tmp_path / "careful", failOnDataLoss="true")
+    careless = Follower(source, world, tmp_path / "careless")
+    for follower in (careful, careless):
+        follower.run()
+        assert len(list(follower.rows())) == 40
+    world.append(readings_of(world, boxes=2, count=20, first=20))
+    world.delete_before(log, 31)
+    careless.run()
+    assert sorted(offset for topic, offset in careless.rows() if topic == log) == [*range(1, 21), *range(31, 41)]
+    with pytest.raises(Exception, match=r"records 21 to 30 .* are gone before shore read them"):
+        careful.run()
+
+
+def test_foreign_records_are_rows_too(source: SparkSession, world: World) -> None:
+    from confluent_kafka import Producer
+
+    topic = f"{world.stream}.foreign"
+    create_logs(world.endpoint, {topic: {}})
+    producer = Producer(world.endpoint.librdkafka() | {"compression.type": "lz4", "linger.ms": 20})
+    for index in range(10):
+        producer.produce(topic, value=f"v{index}".encode(), key=None, headers=[("a", b"1"), ("a", b"2")])
+    assert producer.flush(30) == 0
+    found = source.read.format("fairlead").option("pattern", topic.replace(".", r"\.")).load().collect()
+    assert sorted(bytes(row.value) for row in found) == [f"v{index}".encode() for index in range(10)]
+    assert {row.term for row in found} == {None}
+    assert [(h.key, h.value) for h in found[0].headers] == [("a", bytearray(b"1")), ("a", bytearray(b"2"))]
+
+
+def test_the_password_is_in_no_plan_setting_or_checkpoint(source: SparkSession, world: World, tmp_path: Path) -> None:
+    assert world.endpoint.password is not None
+    secret = world.endpoint.password.get_secret_value()
+    assert len(secret) > 10
+    world.append(readings_of(world, boxes=1, count=3))
+    frame = source.read.format("fairlead").option("streams", world.stream).load()
+    execution = frame._jdf.queryExecution()  # noqa: SLF001  # explain() only prints
+    plans = execution.toString() + execution.analyzed().treeString() + execution.executedPlan().treeString()
+    assert "fairlead" in plans.lower()
+    assert secret not in plans
+    rows = source.readStream.format("fairlead").option("streams", world.stream).load()
+    query = (
+        rows.writeStream.format("memory")
+        .queryName(f"q{world.tag}")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        told = query._jsq.explainInternal(True) + query.lastProgress.json  # type: ignore[union-attr]  # noqa: SLF001
+    finally:
+        query.stop()
+    assert source.table(f"q{world.tag}").count() == 3
+    assert secret not in told
+    assert secret not in str(source.sparkContext.getConf().getAll())
+    files = [file for file in (tmp_path / "checkpoint").rglob("*") if file.is_file()]
+    assert len(files) > 3
+    assert all(secret.encode() not in file.read_bytes() for file in files)
+
+
+def test_a_mistake_in_the_options_is_told(source: SparkSession) -> None:
+    with pytest.raises(Exception, match="did you mean 'streams'"):
+        source.read.format("fairlead").option("stream", "containers").load()
+
+
+def test_a_wrong_password_is_told_without_it(spark: SparkSession, world: World) -> None:
+    from dataclasses import replace
+
+    from pydantic import SecretStr
+
+    from shore.source import register
+
+    register(spark, replace(world.endpoint, password=SecretStr("not-the-password-at-all")))
+    with pytest.raises(Exception, match="AuthenticationFailed") as error:
+        spark.read.format("fairlead").option("streams", world.stream).load().collect()
+    assert "not-the-password-at-all" not in str(error.value)

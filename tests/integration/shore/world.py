@@ -1,0 +1,165 @@
+"""What the tests of shore write into real logs: readings, bookings and alerts, by the wire's own appender."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fairlead.admin import create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.names import container_check_digit
+from fairlead.records import encode, headers
+from fairlead.records.alert import Alert
+from fairlead.records.booking import Booking
+from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, Setpoints
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import marker_record
+from fairlead.wire.reader import read_log
+from fairlead.wire.record import NewRecord, Record
+from fairlead.wire.types import TP
+from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
+
+T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+MINUTE = dt.timedelta(minutes=1)
+
+
+def number(index: int) -> str:
+    """A container number with its right check digit."""
+    ten = f"BIGU{index:06d}"
+    return ten + container_check_digit(ten)
+
+
+def reading(box: str, sequence: int, at: dt.datetime, supply: float = 4.0, is_powered: bool = True) -> NewRecord:
+    value = Reading(
+        equipment_reference=box,
+        device=Device(device_id=f"dev-{box}", boot_id=1, sequence=sequence, device_date_time=at),
+        measurements=Measurements(supply_temperature=supply, return_temperature=supply + 0.5, relative_humidity=85.0),
+        setpoints=Setpoints(temperature=4.0),
+        geo_location=GeoLocation(latitude=35.6, longitude=139.8),
+        motion=Motion(tilt_degrees=1.0),
+        is_powered=is_powered,
+    )
+    received = (headers.RECEIVED, str(_ms(at) + 1500).encode())
+    return NewRecord(encode(value), box.encode(), (received,), timestamp_ms=_ms(at))
+
+
+def booking(
+    reference: str, customer: str, box: str, begin: dt.datetime, end: dt.datetime | None, status: str = "CONFIRMED"
+) -> NewRecord:
+    value = Booking(
+        booking_reference=reference,
+        customer=customer,
+        equipment_reference=box,
+        status=status,  # type: ignore[arg-type]  # the tests also write wrong ones
+        valid_from=begin,
+        valid_to=end,
+    )
+    return NewRecord(encode(value), reference.encode(), timestamp_ms=_ms(begin))
+
+
+def alert(box: str, site: str, at: dt.datetime) -> NewRecord:
+    value = Alert(
+        alert_id=str(uuid.uuid4()),
+        kind="OVERBOARD",
+        severity="CRITICAL",
+        state="OPENED",
+        equipment_reference=box,
+        raised_at=site,
+        event_date_time=at,
+        raised_date_time=at,
+    )
+    return NewRecord(encode(value), box.encode(), timestamp_ms=_ms(at))
+
+
+def _ms(at: dt.datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class World:
+    """One test's corner of a shared Kafka: a topology with streams and customers of its own names."""
+
+    endpoint: KafkaEndpoint
+    tag: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    @property
+    def stream(self) -> str:
+        return f"boxes-{self.tag}"
+
+    @property
+    def customer(self) -> str:
+        return f"ducks-{self.tag}"
+
+    @property
+    def bookings(self) -> str:
+        return f"bookings.{self.tag}"
+
+    @property
+    def alerts(self) -> str:
+        return f"alerts.{self.tag}"
+
+    def box(self, index: int) -> str:
+        """A container number that no other test uses."""
+        return number((int(self.tag, 16) + index) % 1_000_000)
+
+    def log(self, box: str) -> str:
+        return f"{self.stream}.{box}"
+
+    def topology(self, *more_customers: str) -> Topology:
+        site = self.endpoint.site
+        customers = (self.customer, *more_customers)
+        return Topology(
+            name=f"test-{self.tag}",
+            sites={site: Site(kind=SiteKind.PORT, unlocode="JPTYO")},
+            streams=DEFAULT_STREAMS | {self.stream: Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
+            customers={name: Customer(feed_at=site) for name in customers},
+            shore=Shore(at=site),
+        )
+
+    def append(self, logs: Mapping[str, Sequence[NewRecord]]) -> dict[str, int]:
+        """Create and open logs where needed (a marker at offset 0) and append; gives each log's first offset."""
+
+        async def write() -> dict[str, int]:
+            async with await Cluster.open(self.endpoint, client_id="test") as cluster:
+                missing = set(logs) - set(await cluster.topics(list(logs), refresh=True))
+                if missing:
+                    await asyncio.to_thread(create_logs, self.endpoint, {topic: {} for topic in missing})
+                    await cluster.wait_writable(sorted(missing))
+                appender = Appender(cluster)
+                try:
+                    marker = [self._marker(topic) for topic in logs]
+                    opened = zip(logs, marker, strict=True)
+                    await asyncio.gather(*(appender.ensure_open(TP(topic), record) for topic, record in opened))
+                    found = await asyncio.gather(
+                        *(appender.append(TP(topic), records) for topic, records in logs.items() if records)
+                    )
+                finally:
+                    await appender.close()
+                written = [topic for topic, records in logs.items() if records]
+                return {topic: done.base_offset for topic, done in zip(written, found, strict=True)}
+
+        return asyncio.run(write())
+
+    @staticmethod
+    def _marker(topic: str) -> NewRecord:
+        return marker_record(f"{topic} {uuid.uuid4()}".encode(), timestamp_ms=_ms(T0))
+
+    def read(self, topic: str) -> list[Record]:
+        async def all_of() -> list[Record]:
+            async with await Cluster.open(self.endpoint, client_id="test") as cluster:
+                return [record async for record in read_log(cluster, TP(topic))]
+
+        return asyncio.run(all_of())
+
+    def delete_before(self, topic: str, offset: int) -> None:
+        """What retention does."""
+
+        async def delete() -> None:
+            async with await Cluster.open(self.endpoint, client_id="test") as cluster:
+                await cluster.delete_records({TP(topic): offset})
+
+        asyncio.run(delete())

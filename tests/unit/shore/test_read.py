@@ -1,0 +1,115 @@
+"""Reading tables without a JVM, on tables that delta-rs wrote."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fairlead.errors import UnavailableError, UnknownNameError
+from shore.append import append_once, last_version
+from shore.errors import QueryError
+from shore.places import Places
+from shore.read import rows, sql, table, tables
+from shore.tables import TABLES
+
+T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    places = Places.of(tmp_path)
+    for each in TABLES.values():
+        each.create(places.table(each.name))
+    append(tmp_path, 0, 3)
+    return tmp_path
+
+
+def append(folder: Path, version: int, count: int) -> bool:
+    found = [
+        {"log": "containers.BIGU0000013", "log_offset": i + 100 * version, "supply_temperature": float(i),
+         "device_date_time": T0 + dt.timedelta(minutes=i)}
+        for i in range(count)
+    ]  # fmt: skip
+    schema = TABLES["readings"].plain_schema
+    rows = pa.Table.from_pylist(found, schema=schema)
+    return append_once(Places.of(folder).table("readings"), rows, app="test", version=version)
+
+
+def test_tables_are_listed_with_what_they_hold(folder: Path) -> None:
+    found = {info.name: info for info in tables(folder)}
+    assert list(found) == list(TABLES)
+    readings = found["readings"]
+    assert (readings.rows, readings.version, readings.files) == (3, 1, 1)
+    assert found["conditions"].rows == 0
+    supply = next(c for c in readings.columns if c.name == "supply_temperature")
+    assert (supply.type, supply.comment) == ("double", "Air supplied to the cargo [Cel]")
+    assert next(c for c in readings.columns if c.name == "device_date_time").type == "timestamp"
+
+
+def test_sql_joins_and_gives_times_in_utc(folder: Path) -> None:
+    query = """select count(*) as n, max(r.device_date_time) as t, min(r.log_offset) as o
+               from readings r left join alerts using (log)"""
+    assert rows(sql(folder, query)) == [{"n": 3, "t": T0 + dt.timedelta(minutes=2), "o": 0}]
+
+
+def test_a_query_sees_the_newest_version(folder: Path) -> None:
+    append(folder, 1, 2)
+    assert rows(sql(folder, "select count(*) as n from readings")) == [{"n": 5}]
+    assert table(folder, "readings").count_rows() == 5
+
+
+def test_a_repeated_append_is_not_done_again(folder: Path) -> None:
+    assert append(folder, 1, 2) is True
+    assert append(folder, 1, 2) is False
+    assert append(folder, 0, 9) is False
+    assert last_version(Places.of(folder).table("readings"), "test") == 1
+    assert rows(sql(folder, "select count(*) as n from readings")) == [{"n": 5}]
+
+
+def test_an_unknown_table_is_answered_with_the_nearest(folder: Path) -> None:
+    with pytest.raises(UnknownNameError) as error:
+        sql(folder, "select * from reading")
+    assert error.value.fields["nearest"] == "readings"
+    with pytest.raises(UnknownNameError):
+        table(folder, "condition")
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("selec 1", "syntax error"),
+        ("select supply from readings", "supply_temperature"),
+        ("select 1/", "syntax error"),
+        ("select * from read_csv('/etc/hostname')", "disabled"),
+        ("select * from '/etc/hostname'", "no table"),
+        ("copy readings to '/tmp/x.csv'", "disabled"),
+        ("attach '/tmp/x.db'", "disabled"),
+        ("install httpfs", "disabled"),
+        ("set enable_external_access = true", "locked"),
+        ("delete from readings", "Can only delete"),
+        ("", "no rows"),
+    ],
+)
+def test_queries_that_cannot_run_are_explained_and_reach_nothing_else(folder: Path, query: str, told: str) -> None:
+    with pytest.raises((QueryError, UnknownNameError)) as error:
+        sql(folder, query)
+    assert told in str(error.value)
+
+
+def test_local_variables_are_no_tables(folder: Path) -> None:
+    hidden = pa.table({"a": [1]})
+    with pytest.raises(UnknownNameError):
+        sql(folder, "select * from hidden")
+    assert hidden.num_rows == 1
+
+
+def test_before_shore_ever_ran(tmp_path: Path) -> None:
+    assert tables(tmp_path) == []
+    with pytest.raises(UnavailableError) as error:
+        sql(tmp_path, "select 1")
+    assert "fairlead shore run" in error.value.hint
+    with pytest.raises(UnavailableError):
+        table(tmp_path, "readings")
