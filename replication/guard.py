@@ -17,7 +17,7 @@ from fairlead.wire.convention import marker_offset
 from fairlead.wire.errors import BrokerError, broker_error
 from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TopicPartition
-from replication.content import POSITION_KEY
+from replication.content import POSITION_KEY, Item
 from replication.replica import Tail
 
 ANSWER_BYTES: Final = 8 << 20
@@ -40,6 +40,18 @@ class Stored:
     @property
     def tail(self) -> Tail:
         return Tail(self.producer_id, self.term, self.marker, self.base, self.crc)
+
+    def differs(self, item: Item) -> bool:
+        """Whether this is another batch than the one that was to be appended."""
+        return (self.base, self.crc) != (item.base, item.crc)
+
+    def beside(self, item: Item) -> str:
+        """Both batches for a person."""
+        return (
+            f"two different batches at offset {item.base}: the source's has offsets {item.base}..{item.stop - 1}, term "
+            f"{item.term}, CRC {item.crc:08x}; the target's {self.base}..{self.stop - 1}, term {self.term}, "
+            f"CRC {self.crc:08x}"
+        )
 
 
 async def read_ends(cluster: Cluster, logs: Collection[TopicPartition]) -> dict[TopicPartition, int | BrokerError]:

@@ -21,7 +21,7 @@ from replication.ledger import Ledger
 from replication.plan import EVERY_SOURCE, Catalog, Source, choose, to_survey
 from replication.pull import Pull, refresh_pause
 from replication.replica import Replica
-from replication.retention import replica_settings
+from replication.retention import keep_sweeping, limited
 from replication.states import LogState
 from replication.writer import Writer
 from topologies.model import Topology
@@ -121,6 +121,10 @@ class Planner:
             total = sum(len(topics) for topics in asked.values())
             await asyncio.sleep(min(max(total * SURVEY_PER_LOG, SURVEY[0]), SURVEY[1]))
 
+    async def keep_retention(self, cluster: Cluster) -> None:
+        """Delete what this site's retention of its replicas no longer covers."""
+        await keep_sweeping(cluster, lambda: limited(self._topology, self._site, self._here, self._holder))
+
     # ---- the plan
 
     async def _plan(self, cluster: Cluster, writer: Writer) -> None:
@@ -146,8 +150,7 @@ class Planner:
             await self._follow(writer, present, carrying)
 
     async def _create(self, cluster: Cluster, topics: Collection[str]) -> None:
-        settings = {topic: {**LOG_DEFAULTS, **replica_settings(self._topology, self._site, topic)} for topic in topics}
-        await asyncio.to_thread(create_logs, self._endpoint, settings)
+        await asyncio.to_thread(create_logs, self._endpoint, dict.fromkeys(topics, LOG_DEFAULTS))
         await cluster.wait_writable(topics)
         self._here.update(topics)
         self._ledger.offer(topics)

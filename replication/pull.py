@@ -127,7 +127,8 @@ class Pull:
         failures = 0
         while True:
             if not self._allowed.is_set():
-                self._enter(LinkState.CLOSED, "the ship is not at this berth")
+                if self.link.when == "berthed":
+                    self._enter(LinkState.CLOSED, "the ship is not at this berth")
                 failures = 0
                 await self._allowed.wait()
                 self._enter(LinkState.CONNECTING)

@@ -103,6 +103,7 @@ class Replicator:
             group.create_task(self._planner.watch_target(cluster, self._say))
             group.create_task(self._planner.run(cluster, writer))
             group.create_task(self._planner.survey(writer))
+            group.create_task(self._planner.keep_retention(cluster))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
             self._changed()

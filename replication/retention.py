@@ -1,24 +1,94 @@
-"""How a replica's topic is set up at its target: Fairlead's log settings and the target site's own retention. Pure."""
+"""How long a site keeps its replicas: old records are deleted up to an offset, never the last batch of a log.
+
+Kafka's own time retention would empty a log whose records are all old, and an emptied log forgets its producer state at
+the next restart (docs/append-convention.md). So logs have ``retention.ms=-1``, and the replicator deletes what the
+site's retention in the topology no longer covers. Age is counted back from the log's newest record, not from the wall
+clock: a log that has been waiting for its ship keeps what it has. What the site itself holds is not touched, since no
+other site may have it yet.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
+from fairlead.errors import FairleadError
 from fairlead.names import parse_log
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.wire.types import ProducerState, TopicPartition
 from topologies.model import Topology
 
-_MAX_RETENTION_MS = 2**63 - 1
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 600.0
+AT_ONCE: Final = 1000  # logs in a request
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 
-def retention_ms(topology: Topology, site: str, topic: str) -> int:
-    """Kafka's ``retention.ms`` for a log at a site; -1 is for ever."""
-    log = parse_log(topic)
-    kept = topology.sites[site].retention_of(log.stream if log else "default")
-    if kept == dt.timedelta.max:
-        return -1
-    return min(kept // dt.timedelta(milliseconds=1), _MAX_RETENTION_MS)
+def limited(
+    topology: Topology, site: str, topics: Iterable[str], holder: Callable[[str], str | None]
+) -> dict[str, int]:
+    """Replicas that the site does not keep for ever, with their retention in milliseconds.
+
+    ``holder`` tells the site that appends to a log, as far as it is known.
+    """
+    out = {}
+    for topic in topics:
+        name = parse_log(topic)
+        if name is None or name.stream not in topology.streams or holder(topic) == site:
+            continue
+        kept = topology.sites[site].retention_of(name.stream)
+        if kept != dt.timedelta.max:
+            out[topic] = kept // _MILLISECOND
+    return out
 
 
-def replica_settings(topology: Topology, site: str, topic: str) -> dict[str, str]:
-    """What differs from ``fairlead.admin.LOG_DEFAULTS`` for a replica at this site."""
-    return {"retention.ms": str(retention_ms(topology, site, topic))}
+def newest(states: Iterable[ProducerState]) -> int | None:
+    """Time of the newest batch that was appended under the convention; None when the broker knows of none."""
+    ours = [s.last_timestamp for s in states if s.producer_id in (PRODUCER_ID, FOREIGN_PRODUCER_ID)]
+    return max((time for time in ours if time >= 0), default=None)
+
+
+async def sweep(cluster: Cluster, kept_ms: Mapping[str, int]) -> dict[str, int]:
+    """Delete what is older than its log's retention, but for the last record; the new start of each log that was cut.
+
+    Raises:
+        FairleadError: the cluster cannot be asked, or refuses.
+    """
+    cut: dict[str, int] = {}
+    topics = list(kept_ms)
+    for first in range(0, len(topics), AT_ONCE):
+        logs = [TopicPartition(topic) for topic in topics[first : first + AT_ONCE]]
+        states = await cluster.producer_states(logs)
+        times = {tp: newest(states[tp]) for tp in logs}
+        wanted = {tp: time - kept_ms[tp.topic] for tp, time in times.items() if time and time > kept_ms[tp.topic]}
+        if not wanted:
+            continue
+        offsets = await cluster.offsets_at_times(wanted)
+        starts, ends = await cluster.start_offsets(list(wanted)), await cluster.end_offsets(list(wanted))
+        before = {}
+        for tp in wanted:
+            offset, start, end = offsets[tp], starts[tp], ends[tp]
+            if isinstance(offset, int) and isinstance(start, int) and isinstance(end, int):
+                upto = min(offset, end - 1)
+                if upto > start:
+                    before[tp] = upto
+        if before:
+            done = await cluster.delete_records(before)
+            cut |= {tp.topic: start for tp, start in done.items() if isinstance(start, int)}
+    return cut
+
+
+async def keep_sweeping(cluster: Cluster, kept_ms: Callable[[], Mapping[str, int]]) -> None:
+    """Sweep every ``SWEEP_SECONDS`` until cancelled; a sweep that fails is tried again at the next."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        try:
+            if cut := await sweep(cluster, kept_ms()):
+                log.info("retention: deleted the oldest records of %d logs", len(cut))
+        except FairleadError as error:
+            log.warning("retention: %s", error.what)

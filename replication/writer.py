@@ -32,7 +32,7 @@ from fairlead.wire.cluster import PRODUCE, Cluster
 from fairlead.wire.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerError, WireError, broker_error
 from fairlead.wire.types import ProduceResult, TopicPartition
 from replication.content import Hole, Item
-from replication.guard import Stored, read_ends, read_tails, stored_at
+from replication.guard import read_ends, read_tails, stored_at
 from replication.rate import CLASSES
 from replication.replica import Feed, Replica, Tail, Waiting
 from replication.states import LogState, Trouble, now
@@ -72,6 +72,7 @@ class Writer:
         self._doubted = asyncio.Event()
         self._pause = False  # before the doubts are examined: the broker asked for patience
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._deleting: set[asyncio.Future[None]] = set()
         self._generation = 0
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
         self.replicas: dict[str, Replica] = {}
@@ -269,15 +270,19 @@ class Writer:
         if replica.positioning is not None and item.base >= replica.positioning:
             before, replica.positioning = replica.positioning, None
             task = asyncio.ensure_future(self._delete_before(replica, before))
-            task.add_done_callback(_log_failure)
+            self._deleting.add(task)
+            task.add_done_callback(self._deleting.discard)
         if replica.is_complete:
             self._on_change()
 
     async def _delete_before(self, replica: Replica, before: int) -> None:
         """Remove the fillers that positioned a log; what the source's log begins with stays, so never all of it."""
-        result = (await self._cluster.delete_records({replica.tp: before}))[replica.tp]
-        if isinstance(result, BrokerError):
-            log.warning("%s: fillers below %d stay: %s", replica.topic, before, result.what)
+        try:
+            result = (await self._cluster.delete_records({replica.tp: before}))[replica.tp]
+            if isinstance(result, BrokerError):
+                raise result
+        except WireError as error:
+            log.warning("%s: fillers below %d stay: %s", replica.topic, before, error.what)
 
     # ---- doubts
 
@@ -330,8 +335,8 @@ class Writer:
             if replica.trouble is not None:
                 continue
             sent, there = first.get(replica.tp), stored.get(replica.tp)
-            if sent is not None and there is not None and _differ(sent, there):
-                self.stop(replica, LogState.DIVERGED, _two(sent, there))
+            if sent is not None and there is not None and there.differs(sent):
+                self.stop(replica, LogState.DIVERGED, there.beside(sent))
             elif replica.tries >= MAX_TRIES and doubts:
                 refused = min(doubts)
                 self.stop(
@@ -370,20 +375,3 @@ def _item(waiting: Waiting) -> Item:
     if not isinstance(waiting.step, Item):
         raise TypeError("only batches are sent")
     return waiting.step
-
-
-def _differ(item: Item, there: Stored) -> bool:
-    return there.base != item.base or there.crc != item.crc
-
-
-def _two(item: Item, there: Stored) -> str:
-    return (
-        f"two different batches at offset {item.base}: the source's has offsets {item.base}..{item.stop - 1}, term "
-        f"{item.term}, CRC {item.crc:08x}; the target's {there.base}..{there.stop - 1}, term {there.term}, "
-        f"CRC {there.crc:08x}"
-    )
-
-
-def _log_failure(task: asyncio.Future[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        log.warning("fillers could not be deleted: %s", task.exception())

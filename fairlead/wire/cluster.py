@@ -221,23 +221,27 @@ class Cluster:
 
     async def end_offsets(self, logs: Collection[TP]) -> dict[TP, int | BrokerError]:
         """The offset after the last committed record of each log (its high watermark)."""
-        return await self._list_offsets(logs, offsets.LATEST)
+        return await self._list_offsets(dict.fromkeys(logs, offsets.LATEST))
 
     async def start_offsets(self, logs: Collection[TP]) -> dict[TP, int | BrokerError]:
         """The first offset that each log still has."""
-        return await self._list_offsets(logs, offsets.EARLIEST)
+        return await self._list_offsets(dict.fromkeys(logs, offsets.EARLIEST))
 
     async def offsets_at(self, logs: Collection[TP], timestamp_ms: int) -> dict[TP, int | BrokerError]:
         """The first offset whose record is at or after ``timestamp_ms``; -1 where there is none."""
-        return await self._list_offsets(logs, timestamp_ms)
+        return await self._list_offsets(dict.fromkeys(logs, timestamp_ms))
+
+    async def offsets_at_times(self, times: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
+        """As ``offsets_at``, each log at a time of its own."""
+        return await self._list_offsets(times)
 
     async def _list_offsets(
-        self, logs: Collection[TP], timestamp_ms: int, *, seconds: float | None = None, patient: bool = False
+        self, times: Mapping[TP, int], *, seconds: float | None = None, patient: bool = False
     ) -> dict[TP, int | BrokerError]:
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
-            return offsets.listed(await self._control(node, *offsets.list_request(part, timestamp_ms)))
+            return offsets.listed(await self._control(node, *offsets.list_request({log: times[log] for log in part})))
 
-        return await self._per_leader(logs, ask, seconds=seconds, patient=patient)
+        return await self._per_leader(list(times), ask, seconds=seconds, patient=patient)
 
     async def producer_states(self, logs: Collection[TP]) -> dict[TP, tuple[ProducerState, ...]]:
         """What the brokers remember of each log's producers (DescribeProducers; needs READ on the topics).
@@ -278,7 +282,7 @@ class Cluster:
             BrokerError: the first one that fails for good.
         """
         logs = [TP(name) for name in topics]
-        answers = await self._list_offsets(logs, offsets.LATEST, seconds=timeout, patient=True)
+        answers = await self._list_offsets(dict.fromkeys(logs, offsets.LATEST), seconds=timeout, patient=True)
         late: list[str] = []
         for log, answer in answers.items():
             if isinstance(answer, BrokerError):

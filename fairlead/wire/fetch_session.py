@@ -43,13 +43,13 @@ class BrokerSession:
         self.session_id = NO_SESSION
         self.epoch = EPOCH_OPEN
         self.logs: dict[TP, Partition] = {}
-        self.sent: dict[TP, int] = {}  # offset of each log that the broker knows
         self.names: dict[Partition, TP] = {}
+        self.sent: dict[Partition, int] = {}  # what the broker knows, with the offset it was told
         self._pending: dict[TP, None] = {}
         self._forgotten: dict[Partition, None] = {}
 
     def add(self, log: TP, topic_id: bytes) -> None:
-        """Follow ``log``, or tell the broker its new position."""
+        """Follow ``log``, which is not followed."""
         key = topic_id, log.partition
         self.logs[log] = key
         self.names[key] = log
@@ -67,7 +67,7 @@ class BrokerSession:
             return
         self.names.pop(key, None)
         self._pending.pop(log, None)
-        if self.sent.pop(log, None) is not None:
+        if key in self.sent:
             self._forgotten[key] = None
 
     def next_request(self, offsets: dict[TP, int]) -> tuple[list[Wanted], list[Partition]]:
@@ -77,15 +77,17 @@ class BrokerSession:
             self.sent.clear()
             self._forgotten.clear()
         else:
-            changed = [log for log in self._pending if self.sent.get(log) != offsets[log]]
+            changed = [log for log in self._pending if self.sent.get(self.logs[log]) != offsets[log]]
         self._pending.clear()
         forgotten = list(self._forgotten)
         self._forgotten.clear()
+        for key in forgotten:
+            del self.sent[key]
         wanted = []
         for log in changed:
-            topic_id, number = self.logs[log]
-            self.sent[log] = offset = offsets[log]
-            wanted.append(Wanted(topic_id, number, offset))
+            key = self.logs[log]
+            self.sent[key] = offset = offsets[log]
+            wanted.append(Wanted(*key, offset))
         return wanted, forgotten
 
     def answered(self, answer: FetchAnswer) -> None:
@@ -328,7 +330,7 @@ class FetchSession:
         session.answered(answer)
         for topic_id, number, content in answer.partitions:
             log = session.names.get((topic_id, number))
-            if log is None or session.sent.get(log) != self._offsets[log]:
+            if log is None or session.sent.get((topic_id, number)) != self._offsets[log]:
                 continue  # forgotten or moved while the request was under way
             if content.error_code == 0:
                 results[log] = content

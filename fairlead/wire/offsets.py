@@ -32,8 +32,8 @@ def _by_topic(logs: Collection[TP]) -> dict[str, list[int]]:
     return topics
 
 
-def list_request(logs: Collection[TP], timestamp_ms: int) -> Request:
-    """Offsets at a time, or at ``LATEST`` or ``EARLIEST``."""
+def list_request(times: Mapping[TP, int]) -> Request:
+    """Offsets of logs, each at its own time, or at ``LATEST`` or ``EARLIEST``."""
     version = LIST_OFFSETS_VERSION
     topic_type = ListOffsetsRequest.ListOffsetsTopic
     partition_type = topic_type.ListOffsetsPartition
@@ -42,10 +42,11 @@ def list_request(logs: Collection[TP], timestamp_ms: int) -> Request:
             version=version,
             name=topic,
             partitions=[
-                partition_type(version=version, partition_index=number, timestamp=timestamp_ms) for number in numbers
+                partition_type(version=version, partition_index=number, timestamp=times[TP(topic, number)])
+                for number in numbers
             ],
         )
-        for topic, numbers in _by_topic(logs).items()
+        for topic, numbers in _by_topic(times).items()
     ]
     request = ListOffsetsRequest(version=version, replica_id=-1, isolation_level=0, topics=topics)
     return request, ListOffsetsResponse

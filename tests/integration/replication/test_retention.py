@@ -1,0 +1,40 @@
+"""Retention on a real broker: old records go, the newest batch stays, and appends go on as before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import marker_record
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import TopicPartition
+from replication.retention import sweep
+
+pytestmark = pytest.mark.integration
+
+HOUR = 3_600_000
+LONG_AGO = 1_000_000_000_000  # 2001: older than any retention by the wall clock
+
+
+async def test_old_records_are_deleted_but_never_the_last(
+    kafka: Callable[..., KafkaEndpoint], new_log: Callable[..., str]
+) -> None:
+    aged, still = new_log("alpha"), new_log("alpha")
+    async with await Cluster.open(kafka("alpha"), client_id="test") as cluster:
+        appender = Appender(cluster)
+        for topic, hours in ((aged, (0, 1, 2, 30, 31)), (still, (0, 1))):
+            log = TopicPartition(topic)
+            await appender.open_term(log, 1, marker_record(b"{}", timestamp_ms=LONG_AGO))
+            for hour in hours:
+                await appender.append(log, [NewRecord(value=b"x", timestamp_ms=LONG_AGO + hour * HOUR)])
+        kept = {aged: 24 * HOUR, still: 24 * HOUR}
+        assert await sweep(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are gone, 30 and 31 stay
+        assert await sweep(cluster, kept) == {}
+        assert await sweep(cluster, {aged: 1, still: 1}) == {aged: 5, still: 2}  # the last record always stays
+        for topic in (aged, still):
+            await appender.append(TopicPartition(topic), [NewRecord(value=b"y", timestamp_ms=LONG_AGO)])
+        await appender.close()
