@@ -234,8 +234,8 @@ class Lane:
                 self._source_is_behind(tp, replica, end)
             elif position < start:
                 await self._source_begins_later(tp, replica, start)
-            else:
-                self._move(tp, position)
+            else:  # it has grown meanwhile: ask again, and what had to be proven still has to
+                self._session.set(tp, position)
 
     def _source_is_behind(self, tp: TopicPartition, replica: Replica, end: int) -> None:
         """Another source had more. Wait at this source's end: what comes there first is here already."""
