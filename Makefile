@@ -31,7 +31,7 @@ format: $(READY) ## repair style where that can be done by a program
 	$(BIN)/ruff format
 
 bench: $(READY) ## the figures; also as JSON in build/bench
-	for file in benchmarks/bench_*.py; do $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
+	for file in benchmarks/[a-z]*.py; do echo; $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
 
 up: $(READY) ## start the sites of TOPOLOGY (big-blue)
 	$(BIN)/fairlead up --topology $(TOPOLOGY)

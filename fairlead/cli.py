@@ -18,7 +18,7 @@ app = typer.Typer(
     name="fairlead",
     help="Container telemetry in identical logs across ships, ports and headquarters, on stock Apache Kafka.",
     epilog="Exit codes: 0 done, 1 bad result, 2 wrong options, 3 wrong configuration, 4 unavailable, 5 refused, "
-    "130 interrupted. A first look: fairlead up minimal, or make demo.",
+    "130 interrupted. A first look: fairlead voyage minimal, or make demo.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -17,10 +17,11 @@ from acl.apply import apply_topology
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.commands.sitestatus import look, show
 from fairlead.console import console, emit, errors
-from fairlead.errors import UnknownNameError
+from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.sites import Progress as Tell
 from fairlead.local.sites import SiteSpec
 from fairlead.local.workers import Workers
+from topologies.load import shipped
 from topologies.users import service_users
 
 SitesArgument = Annotated[list[str] | None, typer.Argument(help="Only these sites. Default: all.", metavar="[SITE]...")]
@@ -102,6 +103,8 @@ def _named(context: Context, sites: Sequence[str] | None, also: Iterable[str] = 
     valid = [*context.topology.sites, *(name for name in also if name not in context.topology.sites)]
     for name in sites or ():
         if name not in valid:
+            if name in shipped():
+                raise ConfigurationError(f"{name} is a topology, not a site", hint=f"choose it so: --topology {name}")
             raise UnknownNameError("site", name, valid)
     return [name for name in valid if not sites or name in sites]
 

@@ -25,6 +25,7 @@ from topologies.model import Topology
 from topologies.users import ADMIN
 
 _TIMEOUT = 15.0  # seconds for one site's logs
+_PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
 _FRESH = dt.timedelta(seconds=10)  # a replicator writes its file each second
 
 
@@ -133,7 +134,9 @@ def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
 
 def show(found: Mapping[str, Any], console: Console) -> None:
     """Print the state as tables: sites, links, logs in trouble, workers."""
-    table = Table("site", "kind", "Kafka", "MQTT", "logs", "records", "lag", title=found["topology"])
+    versions = [f"{name} {', '.join(_versions(found, part))}" for name, part in _PROGRAMS if _versions(found, part)]
+    title = " · ".join((found["topology"], *versions))
+    table = Table("site", "kind", "Kafka", "MQTT", "logs", "records", "lag", title=title)
     for column in table.columns[4:]:
         column.justify = "right"
     for site in found["sites"]:
@@ -174,7 +177,12 @@ def _part(part: Mapping[str, Any] | None) -> str:
         return escape(part["address"])
     if not part["up"]:
         return "[red]down[/]"
-    return f"[green]up[/] {part['version']} :{part['address'].rpartition(':')[2]}"
+    return f"[green]up[/] :{part['address'].rpartition(':')[2]}"
+
+
+def _versions(found: Mapping[str, Any], part: str) -> list[str]:
+    every = {(site[part] or {}).get("version") for site in found["sites"]}
+    return sorted(version for version in every if version)
 
 
 def _number(number: int | None) -> str:

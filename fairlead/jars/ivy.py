@@ -29,7 +29,9 @@ _MODULE = """<ivy-module version="2.0">
 </ivy-module>
 """
 _TIMEOUT = 900  # seconds; 44 MB took 15 s, but some lines are thin
-_TROUBLE = re.compile(r"not found|unresolved|exception|failed|timed? ?out|invalid", re.IGNORECASE)
+# What is wrong, most telling first: Ivy says "module not found" whatever happened.
+_TROUBLES = tuple(re.compile(words) for words in (r"Exception|rror at url", r"^Host .* not found", r"not found"))
+_UNTRUSTED = "PKIX path building failed"
 
 
 def retrieve(jars: Iterable[Jar], folder: Path, *, transitive: bool = False) -> dict[Path, Jar]:
@@ -92,18 +94,22 @@ def _proxy_options() -> list[str]:
 
 
 def _reason(output: str) -> str:
-    """The first line of Ivy's output that says what is wrong."""
+    """The line of Ivy's output that says best what is wrong."""
     lines = [line.strip(" \t:-|") for line in output.splitlines()]
-    for line in lines:
-        if _TROUBLE.search(line) and "0 not found" not in line:
-            return line
+    for trouble in _TROUBLES:
+        for line in lines:
+            if trouble.search(line):
+                return line
     return next((line for line in reversed(lines) if line), "Ivy said nothing")
 
 
 def _failed(jars: list[Jar], reason: str) -> UnavailableError:
+    hint = "check the network (and https_proxy, if there is one), then run the same command again"
+    if _UNTRUSTED in reason:
+        hint = "Java does not trust this network's certificate authority: add it to the system's (Debian: put it into "
+        hint += "/usr/local/share/ca-certificates and run update-ca-certificates) or to Java's with keytool"
     return UnavailableError(
         f"could not download {len(jars)} Java artifacts (first: {jars[0].coordinates}): {reason}",
-        hint="check the network (and https_proxy, if there is one), then run the same command again; "
-        "what arrived whole is kept",
+        hint=hint,
         jars=[jar.coordinates for jar in jars],
     )

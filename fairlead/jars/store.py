@@ -36,7 +36,7 @@ def ensure_jars(
         retrieve: Does the download; replaced in tests.
 
     Raises:
-        UnavailableError: a download failed, or what arrived is not what the lock says.
+        UnavailableError: a download failed, what arrived is not what the lock says, or the cache cannot be written.
     """
     store = home.cache() / "jars"
     jars = jar_set(name).jars
@@ -44,14 +44,21 @@ def ensure_jars(
     if not _missing(store, jars, _read_stamps(store)):
         return files
     tell = on_progress or (lambda _: None)
-    store.mkdir(parents=True, exist_ok=True)
-    with FileLock(store / ".lock"):
-        stamps = _read_stamps(store)  # another process may have fetched them while this one waited
-        missing = [jar for jar in _missing(store, jars, stamps) if not _verify_again(store, jar, stamps)]
-        if missing:
-            tell(f"fetching {len(missing)} {name} jars")
-            _fetch(store, missing, stamps, retrieve)
-        _write_stamps(store, stamps)
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with FileLock(store / ".lock"):
+            stamps = _read_stamps(store)  # another process may have fetched them while this one waited
+            missing = [jar for jar in _missing(store, jars, stamps) if not _verify_again(store, jar, stamps)]
+            if missing:
+                tell(f"fetching {len(missing)} {name} jars")
+                _fetch(store, missing, stamps, retrieve)
+            _write_stamps(store, stamps)
+    except OSError as error:
+        raise UnavailableError(
+            f"jars cannot be kept in {store}: {error.strerror or error}",
+            hint="make room there, or set FAIRLEAD_CACHE to a folder that can be written",
+            path=str(store),
+        ) from error
     return files
 
 

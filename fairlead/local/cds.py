@@ -6,6 +6,7 @@ and only ever a help: when it cannot be made, brokers start without it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tempfile
 import threading
@@ -36,13 +37,15 @@ def archive_options(
     """
     folder = home.cache() / "cds"
     archive = folder / f"kafka-{_fingerprint(java, jars)}.jsa"
-    if not archive.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
-            if not archive.exists():
-                if on_progress:
-                    on_progress("preparing Java for quick starts (once)")
-                _make(archive, java, jars)
+    # Without it brokers start too; the same trouble, if it lasts, is reported by the first of them.
+    with contextlib.suppress(FairleadError, OSError):
+        if not archive.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with FileLock(folder / ".lock"):
+                if not archive.exists():
+                    if on_progress:
+                        on_progress("preparing Java for quick starts (once)")
+                    _make(archive, java, jars)
     return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
 
 
@@ -70,8 +73,6 @@ def _make(archive: Path, java: Path, jars: Sequence[Path]) -> None:
             mark = kafka.marker(folder)
             process = processes.start(pid_file, line, cwd=folder, log=folder / "console.log", marker=mark)
             kafka.wait_ready(process, endpoint, folder, cancel=cancel)
-        except FairleadError:
-            pass  # brokers start without; the same trouble, if it lasts, is reported by the first real one
         finally:
             processes.stop([pid_file], grace=_DUMP_TIME)
         if new.exists():

@@ -272,7 +272,7 @@ class Carrier:
 
 def carried(queues: list[LogQueue]) -> list[LogQueue]:
     """Those that are still in the hands of the request that ``queues`` was made for."""
-    return [queue for queue in queues if queue.carrier is not None]
+    return [queue for queue in queues if queue.carrier is queues]
 
 
 def by_bytes(batches: dict[TP, bytes], limit: int) -> list[dict[TP, bytes]]:

@@ -1,13 +1,11 @@
-"""One Kafka cluster seen by one user: metadata, routing to leaders, and the requests that the data plane needs."""
+"""One Kafka cluster seen by one user: the requests that the data plane needs. ``routing`` finds the leaders."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-from kafka.protocol.metadata import MetadataResponse
+from typing import TYPE_CHECKING, Final
 
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire import fetch_codec, offsets, produce_codec
@@ -25,24 +23,17 @@ from fairlead.wire.errors import (
     broker_error,
     is_retriable,
 )
-from fairlead.wire.pool import Pool
-from fairlead.wire.retry import backoff
-from fairlead.wire.types import TP, FetchedPartition, ProduceResult, ProducerState, TopicInfo
+from fairlead.wire.routing import Coded, Router
+from fairlead.wire.types import TP, FetchedPartition, ProduceResult, ProducerState
 
 if TYPE_CHECKING:
     from fairlead.wire.fetch_session import FetchSession
 
-T = TypeVar("T")
-Coded = tuple[int, T | None]  # error code, value when it is 0
-
-CONTROL: Final = "control"
 PRODUCE: Final = "produce"
 FETCH: Final = "fetch"
-UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
-LOGS_PER_REQUEST: Final = 2000  # of ListOffsets and the like: some 10 ms of coding each
 
 
-class Cluster:
+class Cluster(Router):
     """One cluster; reconnects by itself. Not thread safe, belongs to one event loop. Made by ``open``.
 
     Reading calls retry routing errors and lost connections inside until ``request_timeout``; then a log's error is in
@@ -50,14 +41,7 @@ class Cluster:
     """
 
     def __init__(self, endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float) -> None:
-        self.endpoint = endpoint
-        self.request_timeout = request_timeout
-        self.metadata = md.MetadataCache()
-        self.pool = Pool(endpoint, client_id, request_timeout)
-        self._loop = asyncio.get_running_loop()
-        self._refreshing = asyncio.Lock()
-        self._wanted: set[str] = set()
-        self._asked_at: dict[str, float] = {}
+        super().__init__(endpoint, client_id=client_id, request_timeout=request_timeout)
         self._lanes: dict[int, asyncio.Lock] = {}
         self._sessions = 0
 
@@ -71,7 +55,7 @@ class Cluster:
         """
         cluster = cls(endpoint, client_id=client_id, request_timeout=request_timeout)
         try:
-            await cluster._ask_metadata(())
+            await cluster.ask_metadata(())
         except BaseException:
             await cluster.close()
             raise
@@ -88,134 +72,6 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    # --- metadata and routing
-
-    async def topics(self, names: Collection[str] | None = None, *, refresh: bool = False) -> dict[str, TopicInfo]:
-        """Topics by name; unknown and unauthorised ones are left out.
-
-        ``names`` None means all visible ones, always asked from the cluster; named ones come from the cache where it
-        knows them, unless ``refresh``.
-        """
-        if names is None:
-            await self._retry(lambda: self._ask_metadata(None))
-            return self.metadata.topics()
-        missing = set(names) if refresh else set(names).difference(self.metadata.topics(names))
-        if missing:
-            await self._retry(lambda: self.refresh(missing))
-        return self.metadata.topics(names)
-
-    async def refresh(self, names: Collection[str]) -> None:
-        """Ask for these topics anew. Callers at the same time share one request.
-
-        Raises:
-            ConnectionLost: no broker can be reached.
-        """
-        called_at = self._loop.time()
-        self._wanted.update(names)
-        async with self._refreshing:
-            if all(self._asked_at.get(name, -1.0) >= called_at for name in names):
-                return
-            wanted, self._wanted = self._wanted | set(names), set()
-            asked_at = self._loop.time()
-            await self._ask_metadata(wanted)
-            self._asked_at.update(dict.fromkeys(wanted, asked_at))
-
-    async def _ask_metadata(self, names: Collection[str] | None) -> None:
-        connection = await self.pool.any(CONTROL)
-        answer = await connection.call(md.request(names), MetadataResponse)
-        self.metadata.apply(answer, names)
-        self.pool.set_brokers(self.metadata.brokers)
-
-    async def _retry(self, action: Callable[[], Awaitable[None]]) -> None:
-        deadline = self._loop.time() + self.request_timeout
-        attempt = 0
-        while True:
-            try:
-                return await action()
-            except (ConnectionLost, RequestTimeout):
-                if self._loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(backoff(attempt, 1.0))
-            attempt += 1
-
-    async def by_leader(self, logs: Iterable[TP]) -> dict[int, list[TP]]:
-        """Logs by the node id of their leader, those without one under -1. Asks only for topics never asked for."""
-        logs = list(logs)
-        unknown = self.metadata.unknown(logs)
-        if unknown:
-            await self.refresh(unknown)
-        groups: dict[int, list[TP]] = {}
-        leader = self.metadata.leader
-        for log in logs:
-            groups.setdefault(leader(log), []).append(log)
-        return groups
-
-    async def _per_leader(
-        self,
-        logs: Collection[TP],
-        ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]],
-        *,
-        seconds: float | None = None,
-        patient: bool = False,
-        chunk: int = LOGS_PER_REQUEST,
-    ) -> dict[TP, T | BrokerError]:
-        """Ask every log's leader, again where the protocol says so. ``patient``: unknown topics are waited for too."""
-        started = self._loop.time()
-        deadline = started + (self.request_timeout if seconds is None else seconds)
-        results: dict[TP, T | BrokerError] = {}
-        left: list[TP] = list(dict.fromkeys(logs))
-        attempt = 0
-        while left:
-            last_loss: ConnectionLost | RequestTimeout | None = None
-            codes: dict[TP, int] = {}
-            try:
-                if attempt:
-                    await self.refresh({log.topic for log in left})
-                groups = await self.by_leader(left)
-            except (ConnectionLost, RequestTimeout) as error:
-                last_loss, groups = error, {}
-                codes = dict.fromkeys(left, NETWORK_EXCEPTION)
-            for log in groups.pop(md.NO_LEADER, ()):
-                codes[log] = self.metadata.why_no_leader(log)
-            parts = [(node, part) for node, some in groups.items() for part in chunks(some, chunk)]
-            answers = await asyncio.gather(*(self._ask(node, part, ask) for node, part in parts))
-            for answer in answers:
-                for log, (code, value) in answer.items():
-                    if code:
-                        codes[log] = code
-                    else:
-                        results[log] = value  # type: ignore[assignment]
-            now = self._loop.time()
-            left = []
-            for log, code in codes.items():
-                absent = code == UNKNOWN_TOPIC_OR_PARTITION and self.metadata.leader(log) == md.NO_LEADER
-                give_up = deadline if patient or not absent else min(deadline, started + UNKNOWN_FOR)
-                if is_retriable(code) and now < give_up:
-                    left.append(log)
-                elif last_loss is not None:
-                    raise last_loss
-                else:
-                    results[log] = broker_error(code, log)
-            if left:
-                await asyncio.sleep(backoff(attempt, 0.5))
-                attempt += 1
-        return results
-
-    async def _ask(
-        self, node: int, logs: list[TP], ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]]
-    ) -> Mapping[TP, Coded[T]]:
-        try:
-            answer = await ask(node, logs)
-        except ConnectionLost:
-            return dict.fromkeys(logs, (NETWORK_EXCEPTION, None))
-        except RequestTimeout:
-            return dict.fromkeys(logs, (REQUEST_TIMED_OUT, None))
-        return {log: answer.get(log, (UNKNOWN_TOPIC_OR_PARTITION, None)) for log in logs}
-
-    async def _control(self, node: int, request: Any, response: Any) -> Any:
-        connection = await self.pool.get(CONTROL, node)
-        return await connection.call(request, response)
 
     # --- offsets and producers
 
@@ -239,9 +95,9 @@ class Cluster:
         self, times: Mapping[TP, int], *, seconds: float | None = None, patient: bool = False
     ) -> dict[TP, int | BrokerError]:
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
-            return offsets.listed(await self._control(node, *offsets.list_request({log: times[log] for log in part})))
+            return offsets.listed(await self.control(node, *offsets.list_request({log: times[log] for log in part})))
 
-        return await self._per_leader(list(times), ask, seconds=seconds, patient=patient)
+        return await self.per_leader(list(times), ask, seconds=seconds, patient=patient)
 
     async def producer_states(self, logs: Collection[TP]) -> dict[TP, tuple[ProducerState, ...]]:
         """What the brokers remember of each log's producers (DescribeProducers; needs READ on the topics).
@@ -260,9 +116,9 @@ class Cluster:
         """``producer_states`` with each log's error in the answer."""
 
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[tuple[ProducerState, ...]]]:
-            return offsets.producers(await self._control(node, *offsets.producers_request(part)))
+            return offsets.producers(await self.control(node, *offsets.producers_request(part)))
 
-        return await self._per_leader(logs, ask)
+        return await self.per_leader(logs, ask)
 
     async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
         """Delete everything before an offset; the answer is each log's new start."""
@@ -270,9 +126,9 @@ class Cluster:
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
             timeout_ms = int(self.request_timeout * 1000)
             request = offsets.delete_request({log: before[log] for log in part}, timeout_ms)
-            return offsets.deleted(await self._control(node, *request))
+            return offsets.deleted(await self.control(node, *request))
 
-        return await self._per_leader(list(before), ask)
+        return await self.per_leader(list(before), ask)
 
     async def wait_writable(self, topics: Collection[str], timeout: float = 60) -> None:  # noqa: ASYNC109
         """Wait until the brokers serve topics that were just created (partition 0 of each).
@@ -402,7 +258,7 @@ class Cluster:
                 found[names[topic_id, partition]] = (content.error_code, None) if retry else (0, content)
             return {log: found.get(log, (UNKNOWN_TOPIC_ID, None)) for log in part}
 
-        results = await self._per_leader(list(positions), ask, chunk=1 << 30)
+        results = await self.per_leader(list(positions), ask, chunk=1 << 30)
         return {
             log: fetch_codec.failed(found.code) if isinstance(found, BrokerError) else found
             for log, found in results.items()
@@ -419,8 +275,3 @@ class Cluster:
 def needs_refresh(code: int) -> bool:
     """True for codes after which the leader may be another one."""
     return code == REQUEST_TIMED_OUT or bool(broker_error(code).retriable)
-
-
-def chunks(items: Sequence[TP], size: int) -> Iterable[list[TP]]:
-    """``items`` in pieces of at most ``size``."""
-    return (list(items[start : start + size]) for start in range(0, len(items), size))

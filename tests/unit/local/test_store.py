@@ -105,3 +105,11 @@ def test_several_at_once_fetch_once(cache: Path) -> None:
         results = set(pool.map(ensure, range(4)))
     assert len(results) == 1
     assert repository.asked == [["a", "b"]]
+
+
+def test_a_full_cache_is_said(cache: Path) -> None:
+    (cache / "jars").mkdir()
+    (cache / "jars" / ".verified.json.new").symlink_to("/dev/full")
+    with pytest.raises(UnavailableError, match=r"jars cannot be kept in .*: No space left on device") as caught:
+        store.ensure_jars("kafka", retrieve=Repository(CONTENT).retrieve)
+    assert "FAIRLEAD_CACHE" in caught.value.hint

@@ -613,7 +613,7 @@ async def test_uncommitted_tail_of_a_replicated_log_is_waited_for(fake: FakeClus
 async def test_positions_of_a_missing_log_is_an_error(
     fake: FakeCluster, appender: Appender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlead.wire.cluster.UNKNOWN_FOR", 0.0)
+    monkeypatch.setattr("fairlead.wire.routing.UNKNOWN_FOR", 0.0)
     with pytest.raises(BrokerError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         await appender.position(A)
 

@@ -1,8 +1,10 @@
-"""Any order of faults: what was acknowledged is stored once, where it was said to be, and in the order of the calls."""
+"""Any order of faults: what was acknowledged is stored once, where it was said to be, and in the order of the calls;
+and a log that was taken over has nothing of its old writer after the new term's marker."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import WireError
+from fairlead.wire.errors import Fenced, WireError
 from fairlead.wire.types import TP
 from tests.unit.wire.fake_broker import DESCRIBE_PRODUCERS, FETCH, LIST_OFFSETS, PRODUCE, Fault, running
 from tests.unit.wire.test_appender import marker, record, stored
@@ -93,3 +95,46 @@ def test_acknowledged_is_stored_once_and_in_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fairlead.wire.retry.FIRST", 0.002)
         run(asyncio.wait_for(scenario(schedule, writers, 4), 60))
+
+
+async def takeover(schedule: dict[int, list[Fault]], early: int) -> None:
+    log = LOGS[0]
+    async with running() as fake:
+        fake.log(log.topic)
+        clients = [await Cluster.open(fake.endpoint(), client_id=name, request_timeout=2) for name in ("old", "new")]
+        old, new = (Appender(client, linger=0.0) for client in clients)
+        await old.open_term(log, 1, marker("one"))
+        for key, faults in schedule.items():
+            fake.fault(key, *faults)
+        acknowledged: dict[int, str] = {0: "one"}
+        enough = asyncio.Event()
+
+        async def write_until_fenced() -> None:
+            for index in itertools.count():
+                if index == early:
+                    enough.set()
+                acknowledged[(await old.append(log, [record(f"old {index}")])).base_offset] = f"old {index}"
+
+        writing = asyncio.create_task(write_until_fenced())
+        await enough.wait()
+        opened = (await new.open_term(log, 2, marker("two"))).base_offset
+        acknowledged[opened] = "two"
+        for index in range(3):
+            acknowledged[(await new.append(log, [record(f"new {index}")])).base_offset] = f"new {index}"
+        with pytest.raises(Fenced):
+            await writing
+        for appender, client in zip((old, new), clients, strict=True):
+            await appender.close()
+            await client.close()
+        texts = stored(fake.logs[log.topic])
+        assert dict(enumerate(texts)) == acknowledged, "stored = acknowledged"
+        assert all(text.startswith("old") for text in texts[1:opened])
+        assert texts[opened:] == ["two", "new 0", "new 1", "new 2"]
+
+
+@given(schedule=SCHEDULES, early=st.integers(0, 5))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_old_writer_leaves_nothing_after_the_new_terms_marker(schedule: dict[int, list[Fault]], early: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fairlead.wire.retry.FIRST", 0.002)
+        asyncio.run(asyncio.wait_for(takeover(schedule, early), 60))

@@ -134,7 +134,7 @@ async def test_leader_that_moved_is_found(two: FakeCluster) -> None:
 async def test_errors_that_stay_are_in_the_answer(
     fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "UNKNOWN_FOR", 0.1)
+    monkeypatch.setattr("fairlead.wire.routing.UNKNOWN_FOR", 0.1)
     fake.log("log.a")
     answers = await cluster.end_offsets([A, B])
     error = answers[B]
@@ -187,7 +187,7 @@ async def test_closed_cluster_says_so(fake: FakeCluster) -> None:
 async def test_wait_writable_waits_for_topics_that_come_late(
     fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "UNKNOWN_FOR", 0.0)
+    monkeypatch.setattr("fairlead.wire.routing.UNKNOWN_FOR", 0.0)
     fake.log("log.a")
     fake.fault(LIST_OFFSETS, Fault(code=6), Fault(code=3))
     fake.fault(METADATA, Fault(), Fault(), Fault(first=lambda: fake.log("log.b")))
