@@ -44,6 +44,7 @@ from topologies.model import DEFAULT_STREAMS, InsertPoint, Site, SiteKind, Strea
 SITE = "tokyo"
 TARGET_PER_CORE = 3_000
 BATCH_INFLIGHT = 1_000
+STUCK_SECONDS = 60.0
 _SPAWN = mp.get_context("spawn")
 Count = Synchronized  # of int
 
@@ -86,7 +87,7 @@ def run_bridge(folder: str, ready: Event, stop: Event, done: Count[int]) -> None
 def run_plain(folder: str, ready: Event, stop: Event, done: Count[int]) -> None:
     """The obvious bridge: paho's own thread receives, librdkafka sends, the delivery report acknowledges."""
     sites = LocalSites(Path(folder))
-    producer = Producer({**sites.kafka(SITE, "admin").librdkafka(), "acks": "all", "linger.ms": 5})
+    producer = Producer({**sites.kafka(SITE, "admin").librdkafka(), "acks": "all", "linger.ms": 5, "log_level": 0})
     client = paho.Client(CallbackAPIVersion.VERSION2, "plain-bridge", clean_session=False, manual_ack=True)
 
     def on_message(_client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
@@ -98,7 +99,6 @@ def run_plain(folder: str, ready: Event, stop: Event, done: Count[int]) -> None:
                 done.value += 1
 
         producer.produce(f"plain.{number}", bytes(message.payload), number, on_delivery=delivered)
-        producer.poll(0)
 
     client.on_message = on_message
 
@@ -240,9 +240,13 @@ def _send(process: psutil.Process, done: Count[int], folder: str, numbers: list[
     wanted = done.value + rounds * len(numbers)
     load = _SPAWN.Process(target=publish, args=(folder, numbers, first, rounds))
     load.start()
+    seen, at = done.value, time.monotonic()
     while done.value < wanted:
-        if not process.is_running() or process.status() == psutil.STATUS_ZOMBIE:
-            raise SystemExit("the measured process ended")
+        if done.value > seen:
+            seen, at = done.value, time.monotonic()
+        if time.monotonic() - at > STUCK_SECONDS or process.status() == psutil.STATUS_ZOMBIE:
+            load.kill()
+            raise SystemExit(f"the measured process stopped at {seen} of {wanted}")
         time.sleep(0.02)
     load.join()
     return rounds * len(numbers)

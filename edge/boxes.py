@@ -58,7 +58,11 @@ class BoxLane(HistoryLane):
     async def prepare(self) -> None:
         if self._holdings.state(self.log) is not Custody.HELD:
             return
-        await super().prepare()
+        try:
+            await super().prepare()
+        except BrokerError as error:
+            self._break(error)
+            return
         if not self._draining and self._strays.wait_for(self.log):
             await self.drain()
 
@@ -97,12 +101,15 @@ class BoxLane(HistoryLane):
         """Appending to this log is over until somebody looks: its readings are kept as strays, in order."""
         if not isinstance(error, Fenced | Misplaced | Conflict | FatalBrokerError):
             return False
+        self._break(error)
+        for entry in entries:
+            if not isinstance(entry, Drained):
+                self._strays.keep(self.log, entry)
+        return True
+
+    def _break(self, error: Exception) -> None:
         self._holdings.broke(self.log)
         self.unload()
         log.error(
             "%s: this site can no longer append (%s); its readings are kept in %s", self.log, error, self._strays.log
         )
-        for entry in entries:
-            if not isinstance(entry, Drained):
-                self._strays.keep(self.log, entry)
-        return True

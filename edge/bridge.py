@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edge.acks import Ticket
+from edge.classifier import Classifier
+from edge.completion import Completion
 from edge.custodian import Custodian
 from edge.detection.watch import Watch
 from edge.drain import Drainer
@@ -27,7 +29,8 @@ from edge.intake import DROPPED, Intake
 from edge.lane import Control
 from edge.lanes import SiteLanes
 from edge.logs import custody_logs, fixed_logs
-from edge.messages import SUBSCRIPTION, Classifier
+from edge.markers import Markers
+from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
 from edge.mqtt import MqttSession
 from edge.opening import TopicMaker, connect, open_fixed_logs, recall, recall_strays
@@ -37,6 +40,7 @@ from edge.tails import Tails
 from fairlead.custody import CustodyView
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.wire.appender import Appender
+from fairlead.wire.errors import WireError
 from topologies.model import SiteKind, Topology
 
 log = logging.getLogger(__name__)
@@ -54,6 +58,9 @@ class Bridge:
         kafka, mqtt: The site's brokers, seen by the user ``bridge``.
         snapshot: File that gets the metrics every second; None for none.
         client_id: Fixed, because the MQTT broker keeps the session under it.
+
+    Raises:
+        ConfigurationError: the topology has no streams for a bridge.
     """
 
     def __init__(
@@ -70,6 +77,7 @@ class Bridge:
         self.metrics = Metrics()
         self.ready = asyncio.Event()  # set once messages are taken
         self._topology = topology
+        self._logs = fixed_logs(topology, site)
         self._kafka = kafka
         self._mqtt = mqtt
         self._snapshot = snapshot
@@ -121,8 +129,8 @@ class Bridge:
         tails = Tails(cluster)
         stack.push_async_callback(tails.close)
 
-        logs = fixed_logs(self._topology, self.site)
-        maker = TopicMaker(self._topology, self.site, self._kafka, cluster)
+        logs = self._logs
+        maker = TopicMaker(self._kafka, cluster)
         await patiently(lambda: open_fixed_logs(maker, appender, logs, self.site), f"{self.site}: opening its logs")
         lanes = SiteLanes(
             logs, appender, urgent, tails, self._holdings, self.metrics, finish=self._finish, fail=self._fail
@@ -130,10 +138,11 @@ class Bridge:
         drainer = Drainer(tails, lanes.strays, self._holdings, on_drained=self._count_drained)
         stack.push_async_callback(drainer.close)
         lanes.drain_with(drainer)
-        custodian = Custodian(
-            self._topology, self._holdings, cluster, appender, lanes.strays, lanes.ledger, maker.create
-        )
+        markers = Markers(cluster)
+        stack.push_async_callback(markers.close)
+        custodian = Custodian(self._holdings, cluster, appender, lanes.strays, lanes.ledger, maker.create, markers)
         stack.push_async_callback(custodian.close)
+        completion = Completion(self._topology, self._holdings, cluster, appender, markers, custodian)
         receiver = Receiver(
             cluster,
             appender,
@@ -146,7 +155,7 @@ class Bridge:
         for step in (
             lambda: recall(logs, lanes, self._watch, tails),
             receiver.catch_up,
-            custodian.complete,
+            completion.complete,
             lambda: recall_strays(cluster, lanes.strays, self._holdings.view),
         ):
             await patiently(step, f"{self.site}: reading its logs")
@@ -242,14 +251,18 @@ class Bridge:
 
     def _fail(self, error: BaseException) -> None:
         """A lane cannot go on; everything unacknowledged stays at the MQTT broker."""
-        if self._failure is not None and not self._failure.done():
+        if self._failure is None or self._failure.done():
+            return
+        failure = error
+        if isinstance(error, WireError):
             failure = FixedLogError(
-                f"the bridge of {self.site} cannot append to one of its own logs: {error}",
+                f"the bridge of {self.site} cannot append to one of its own logs: {error.what}",
                 hint="nothing is lost: the MQTT broker keeps what is not acknowledged; mend the log and start again",
+                **error.fields,
             )
             failure.__cause__ = error
-            self._failure.set_exception(failure)
-            self._failure.exception()  # seen, even when the bridge is stopping for another reason already
+        self._failure.set_exception(failure)
+        self._failure.exception()  # seen, even when the bridge is stopping for another reason already
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Moving the insert point of a box's log: opening at a gate-in, granting at LOAD, DISC and GTOT (design, section 7).
 
 A grant is two appends: the marker of the next term to the box's own log, which fences this site, then the entry in this
-site's ledger, which tells everybody. A crash between the two is made good at the next start (``complete``): the marker
-holds all that the entry needs. Everything here is idempotent by the event's id. Seizing the log of a lost holder, and
-telling a zombie of its fencing, are not built yet; where they would be needed an error says so.
+site's ledger, which tells everybody. A crash between the two is made good at the next start (``edge.completion``).
+Everything here is idempotent by the event's id. Seizing the log of a lost holder, and telling a zombie of its fencing,
+are not built yet; where they would be needed an error says so.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 
-import msgspec
-
 from edge import records
 from edge.batching import Batcher
 from edge.boxes import BoxLane
@@ -23,26 +21,16 @@ from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
 from edge.holdings import Custody, Holdings
 from edge.lane import Lane
 from edge.lanes import LedgerKey
+from edge.markers import Markers, marker_of
 from edge.messages import EventMessage
-from edge.patience import patiently
 from edge.strays import Strays
 from fairlead.custody import CustodyView, Grant
-from fairlead.names import parse_log
-from fairlead.records import decoder
 from fairlead.records.custody import CustodyEntry, CustodyEvent, Marker
 from fairlead.wire.appender import Appender
-from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_marker
-from fairlead.wire.errors import BrokerError, Conflict, Fenced, Misplaced, broker_error
-from fairlead.wire.record import decode_batch
-from fairlead.wire.types import TP, FetchedPartition, LogPosition
-from topologies.model import InsertPoint, Topology
+from fairlead.wire.errors import BrokerError, Conflict, Fenced, Misplaced
 
 log = logging.getLogger(__name__)
-
-_POSITIONS_AT_ONCE = 2_000
-_marker = decoder(Marker)
 
 
 class Move(Enum):
@@ -60,20 +48,20 @@ class Custodian:
 
     Args:
         create: Creates topics that are missing and waits until they can be written; gets many at once.
+        markers: Reads stored markers.
         ledger: The lane of ``custody.<site>``.
     """
 
     def __init__(
         self,
-        topology: Topology,
         holdings: Holdings,
         cluster: Cluster,
         appender: Appender,
         strays: Strays,
         ledger: Lane[LedgerKey],
         create: Callable[[Sequence[str]], Awaitable[None]],
+        markers: Markers,
     ) -> None:
-        self._topology = topology
         self._holdings = holdings
         self._site = holdings.site
         self._view: CustodyView = holdings.view
@@ -83,11 +71,10 @@ class Custodian:
         self._ledger = ledger
         self._create = create
         self._creating: Batcher[str, None] = Batcher(self._create_many, moment=0.05)
-        self._markers: Batcher[tuple[str, int], bytes] = Batcher(self._fetch_markers)
+        self._markers = markers
 
     async def close(self) -> None:
         await self._creating.close()
-        await self._markers.close()
 
     def plan(self, message: EventMessage) -> Move:
         """What the event asks for, given what is known now.
@@ -152,7 +139,7 @@ class Custodian:
         marker = self._new_marker(message, term=1, previous=None)
         appended = await self._appender.open_term(lane.tp, 1, records.marker(marker), expected_end=0)
         lane.opened()
-        await self._publish(marker, appended.base_offset)
+        await self.publish(marker, appended.base_offset)
 
     async def _reopen(self, message: EventMessage, lane: BoxLane) -> None:
         """A box that had left the system comes in again, perhaps at another site than it left."""
@@ -173,7 +160,7 @@ class Custodian:
             lane.tp, marker.term, records.marker(marker), expected_end=position.end
         )
         lane.unload()
-        await self._publish(marker, appended.base_offset)
+        await self.publish(marker, appended.base_offset)
 
     async def _grant(self, message: EventMessage, lane: BoxLane) -> None:
         await lane.prepare()  # what was kept for this log while it was elsewhere belongs before the marker
@@ -190,7 +177,7 @@ class Custodian:
             hold=False,
         )
         lane.unload()
-        await self._publish(marker, appended.base_offset)
+        await self.publish(marker, appended.base_offset)
 
     def _new_marker(self, message: EventMessage, *, term: int, previous: Grant | None) -> Marker:
         event, topic = message.event, _log_of(message)
@@ -210,7 +197,7 @@ class Custodian:
             drained=drained,
         )
 
-    async def _publish(self, marker: Marker, offset: int) -> None:
+    async def publish(self, marker: Marker, offset: int) -> None:
         """Write the ledger entry of a marker that is stored, and let this site's own view know."""
         entry = CustodyEntry(
             log=marker.log,
@@ -223,7 +210,7 @@ class Custodian:
             event_date_time=marker.event_date_time,
             granted_date_time=dt.datetime.now(dt.UTC),
             granted_by=self._site,
-            marker_batch=await self._markers.ask((marker.log, offset)),
+            marker_batch=await self._markers.batch(marker.log, offset),
         )
         await self._ledger.append(records.ledger(entry), (entry.log, entry.term))
         self._view.apply(entry)
@@ -232,111 +219,9 @@ class Custodian:
         else:
             self._holdings.gave(entry.log)
 
-    # -- at start
-
-    async def complete(self) -> int:
-        """Take over what this site holds, and write the ledger entries that a crash has left out.
-
-        Called once, when the ledgers have been read and before any message is taken; returns how many were written.
-        """
-        visible = await self._cluster.topics(None, refresh=True)
-        moving = {name for name, stream in self._topology.streams.items() if stream.insert_point is InsertPoint.MOVES}
-        mine = self._view.held_by(self._site)
-        candidates = [
-            topic
-            for topic in visible
-            if (parsed := parse_log(topic))
-            and parsed.stream in moving
-            and self._view.holder(topic) in (None, self._site)
-        ]
-        for grant in self._view.granted_to(self._site):
-            self._holdings.news(grant)
-        written = 0
-        for first in range(0, len(candidates), _POSITIONS_AT_ONCE):
-            part = [TP(topic) for topic in candidates[first : first + _POSITIONS_AT_ONCE]]
-            for tp, position in (await self._appender.positions(part)).items():
-                if position is None:
-                    continue
-                term = self._view.term(tp.topic) or 0
-                if position.term == term and tp.topic in mine:
-                    self._holdings.hold(tp.topic, term)
-                elif position.term > term:
-                    written += await self._complete_one(tp.topic, position)
-        if written:
-            log.warning("%s: wrote %d ledger entries that were missing after a crash", self._site, written)
-        return written
-
-    async def _complete_one(self, topic: str, position: LogPosition) -> int:
-        """Finish a grant whose marker is the log's last record, if this site made it."""
-        held = topic in self._view.held_by(self._site)
-        if position.end == position.marker + 1:
-            marker = _decode_marker(await self._markers.ask((topic, position.marker)))
-            if marker is not None and self._made_here(marker):
-                await self._publish(marker, position.marker)
-                return 1
-        if held:
-            self._holdings.broke(topic)
-            log.error(
-                "%s",
-                LostCustodyError(
-                    f"{topic} is in term {position.term}, the ledger knows term {self._view.term(topic)}: another site "
-                    f"continued it, so {self._site} keeps its readings as strays",
-                    hint="wait for the other site's ledger to be replicated here",
-                ),
-            )
-        return 0
-
-    def _made_here(self, marker: Marker) -> bool:
-        return (marker.to_site if marker.from_site is None else marker.from_site) == self._site
-
-    # -- many at once
-
     async def _create_many(self, topics: list[str]) -> Mapping[str, None]:
         await self._create(topics)
         return dict.fromkeys(topics)
-
-    async def _fetch_markers(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes]:
-        """The stored batches at given offsets."""
-        left = {TP(topic): offset for topic, offset in wanted}
-        found: dict[tuple[str, int], bytes] = {}
-
-        async def fetch() -> dict[TP, FetchedPartition]:
-            return await self._cluster.fetch(left, partition_max_bytes=64 * 1024)
-
-        while left:
-            for tp, answer in (await patiently(fetch, f"{self._site}: reading markers")).items():
-                if answer.error_code:
-                    error = broker_error(answer.error_code, tp)
-                    if not error.retriable:
-                        raise error
-                    continue
-                for view in split(answer.records):
-                    if view.header.base_offset == left[tp]:
-                        found[tp.topic, left.pop(tp)] = bytes(answer.records[view.start : view.stop])
-                        break
-        return found
-
-
-def marker_of(grant: Grant) -> Marker:
-    """The marker that a ledger entry carries.
-
-    Raises:
-        CorruptBatch: the entry's batch is damaged.
-    """
-    marker = _decode_marker(grant.marker_batch)
-    if marker is None:
-        raise LostCustodyError(f"the ledger entry of term {grant.term} of {grant.log} carries no marker", log=grant.log)
-    return marker
-
-
-def _decode_marker(batch: bytes) -> Marker | None:
-    for record in decode_batch(batch):
-        if is_marker(record) and record.value is not None:
-            try:
-                return _marker.decode(record.value)
-            except msgspec.DecodeError:
-                return None
-    return None
 
 
 def _log_of(message: EventMessage) -> str:

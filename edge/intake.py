@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from functools import partial
 from edge import records
 from edge.acks import Ticket
 from edge.boxes import BoxLane
+from edge.classifier import Classifier
 from edge.custodian import Custodian, Move
 from edge.deadletters import dead_letter
 from edge.detection.watch import Watch
@@ -20,7 +22,6 @@ from edge.lane import Control, Entry
 from edge.lanes import SiteLanes, digest
 from edge.messages import (
     BookingMessage,
-    Classifier,
     EventMessage,
     ReadingMessage,
     Reason,
@@ -100,7 +101,8 @@ class Intake:
     def _look_out(self, watch: Watch, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         """Raise what the reading tells before the reading itself; it is acknowledged when both are stored."""
         ticket, alerts = delivery.ticket, self._lanes.alerts
-        for alert in watch.see(message, message.log, now):
+        held = self._holdings.state(message.log) is Custody.HELD
+        for alert in watch.see(message, message.log if held else self._lanes.strays.log, now):
             if ticket is not None:
                 ticket.parts += 1
             alerts.put(Entry(records.alert(alert), (alert.alert_id, alert.state), ticket=ticket))
@@ -121,7 +123,9 @@ class Intake:
     def _take_booking(self, message: BookingMessage, delivery: Delivery, now: int) -> None:
         number = message.booking.equipment_reference
         record = records.published(delivery.payload, key=number, at_ms=message.device_ms, received_ms=now)
-        entry = Entry(record, digest(number, delivery.payload), delivery.redelivered, delivery.ticket)
+        entry = Entry(
+            record, digest(number, hashlib.sha256(delivery.payload).hexdigest()), delivery.redelivered, delivery.ticket
+        )
         if self._lanes.bookings is not None:
             self._lanes.bookings.put(entry)
 
@@ -177,7 +181,7 @@ class Intake:
     def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
         self._metrics.refused_by_reason[rejected.reason.value] += 1
         letter = dead_letter(delivery.topic, delivery.payload, rejected, now)
-        key = digest(letter.mqtt_topic, letter.payload)
+        key = digest(letter.mqtt_topic, letter.payload_sha256)
         self._lanes.letters.put(Entry(records.dead(letter, now), key, delivery.redelivered, delivery.ticket))
 
     def _done(self, delivery: Delivery) -> None:

@@ -37,7 +37,13 @@ class Sink(Protocol):
 
 
 class Memory(Protocol[K_contra]):
-    """Which entries the log already has."""
+    """Which entries the log already has.
+
+    ``only_redelivered``: equal keys alone make no repeat, the broker must also say that it sends a message again.
+    """
+
+    @property
+    def only_redelivered(self) -> bool: ...
 
     def check(self, key: K_contra, *, redelivered: bool = False) -> Verdict: ...
 
@@ -254,7 +260,7 @@ class Lane(Generic[K]):
             entry = waiting[0]
             if isinstance(entry, Control):
                 break
-            if entry.key in fresh:
+            if entry.key in fresh and (entry.redelivered or not self.memory.only_redelivered):
                 followers.append(entry)
                 waiting.popleft()
                 continue

@@ -142,6 +142,6 @@ class SiteLanes:
             self._finish(entry.ticket)
 
 
-def digest(topic: str, payload: bytes) -> bytes:
+def digest(key: str, payload_sha256: str) -> bytes:
     """What equal messages without an id of their own are recognised by."""
-    return hashlib.sha256(topic.encode() + b"\0" + payload).digest()
+    return hashlib.sha256(f"{key}\0{payload_sha256}".encode()).digest()

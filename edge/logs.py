@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fairlead.errors import ConfigurationError
 from fairlead.names import LogName
 from topologies.model import SiteKind, Topology
-
-_MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +37,21 @@ class FixedLogs:
 
 
 def fixed_logs(topology: Topology, site: str) -> FixedLogs:
-    """The fixed logs of a site. Ships have a ship's log; every other site may take bookings."""
+    """The fixed logs of a site. Ships have a ship's log; every other site may take bookings.
+
+    Raises:
+        ConfigurationError: the topology lacks a stream that a bridge cannot do without.
+    """
     spec = topology.sites[site]
     at_sea = spec.kind is SiteKind.SHIP
+    needed = {"events", "alerts", "custody", "strays", "deadletters", "ships" if at_sea else "bookings"}
+    if missing := sorted(needed - topology.streams.keys()):
+        raise ConfigurationError(
+            f"no bridge can work at {site}: topology {topology.name!r} has no stream {', '.join(missing)}",
+            hint="bridges are for topologies with ships or ports; declare the streams, or write to the logs directly",
+            site=site,
+            missing=missing,
+        )
     return FixedLogs(
         events=f"events.{site}",
         alerts=f"alerts.{site}",
@@ -58,17 +67,6 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
 def custody_logs(topology: Topology) -> tuple[str, ...]:
     """The ledgers of all sites of a topology."""
     return tuple(f"custody.{site}" for site, spec in topology.sites.items() if spec.kind is not SiteKind.CUSTOMER)
-
-
-def retention_ms(retention: dt.timedelta) -> int:
-    """Kafka's ``retention.ms``: -1 means forever."""
-    return -1 if retention == dt.timedelta.max else retention // _MILLISECOND
-
-
-def topic_configs(topology: Topology, site: str, topic: str, defaults: Mapping[str, str]) -> dict[str, str]:
-    """Settings of a topic at this site: the given defaults with the site's own retention of the topic's stream."""
-    stream, _, _ = topic.partition(".")
-    return {**defaults, "retention.ms": str(retention_ms(topology.sites[site].retention_of(stream)))}
 
 
 def container_log(topology: Topology, container_number: str) -> str | None:

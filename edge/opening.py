@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import hashlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -13,10 +14,10 @@ from typing import TypeVar
 import msgspec
 
 from edge import records
-from edge.custodian import marker_of
 from edge.detection.watch import Watch
 from edge.lanes import REMEMBERED, SiteLanes, digest
-from edge.logs import FixedLogs, topic_configs
+from edge.logs import FixedLogs
+from edge.markers import marker_of
 from edge.messages import milliseconds
 from edge.patience import patiently
 from edge.strays import Strays
@@ -36,7 +37,6 @@ from fairlead.wire.convention import is_data
 from fairlead.wire.reader import read_log
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP
-from topologies.model import Topology
 
 T = TypeVar("T")
 
@@ -51,11 +51,9 @@ async def connect(endpoint: KafkaEndpoint, client_id: str) -> Cluster:
 
 
 class TopicMaker:
-    """Creates logs at a site with the settings that the topology gives them, many at once."""
+    """Creates logs at a site, many at once."""
 
-    def __init__(self, topology: Topology, site: str, endpoint: KafkaEndpoint, cluster: Cluster) -> None:
-        self._topology = topology
-        self._site = site
+    def __init__(self, endpoint: KafkaEndpoint, cluster: Cluster) -> None:
         self._endpoint = endpoint
         self._cluster = cluster
         self._client = admin_client(endpoint)
@@ -66,11 +64,11 @@ class TopicMaker:
         async def create() -> None:
             missing = set(topics) - set(await self._cluster.topics(topics, refresh=True))
             if missing:
-                wanted = {topic: topic_configs(self._topology, self._site, topic, LOG_DEFAULTS) for topic in missing}
+                wanted = dict.fromkeys(missing, LOG_DEFAULTS)
                 await asyncio.to_thread(create_logs, self._endpoint, wanted, client=self._client)
             await self._cluster.wait_writable(topics)
 
-        await patiently(create, f"{self._site}: creating {len(topics)} logs")
+        await patiently(create, f"{self._endpoint.site}: creating {len(topics)} logs")
 
 
 async def open_fixed_logs(maker: TopicMaker, appender: Appender, logs: FixedLogs, site: str) -> None:
@@ -104,11 +102,11 @@ async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, tails: 
         if watch is not None:
             watch.restore(alert)
     async for letter in _values(tails, logs.deadletters, DeadLetter, DEEP):
-        lanes.letter_keys.add(digest(letter.mqtt_topic, letter.payload))
+        lanes.letter_keys.add(digest(letter.mqtt_topic, letter.payload_sha256))
     if logs.bookings is not None:
         for record in (await tails.read(logs.bookings, DEEP)).records:
             if record.value is not None and record.key is not None:
-                lanes.booking_keys.add(digest(record.key.decode(), record.value))
+                lanes.booking_keys.add(digest(record.key.decode(), hashlib.sha256(record.value).hexdigest()))
     if logs.location is not None and watch is not None:
         async for position in _values(tails, logs.location, Position, 1):
             watch.ship_reported(position, milliseconds(position.device.device_date_time))

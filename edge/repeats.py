@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Hashable
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from edge.messages import Identity
 
@@ -38,6 +38,8 @@ class Repeats:
     """
 
     __slots__ = ("_devices", "complete", "deep")
+
+    only_redelivered: ClassVar[bool] = False
 
     def __init__(self, *, complete: bool = False, deep: bool = False) -> None:
         self._devices: dict[str, dict[int, list[int]]] = {}
@@ -104,14 +106,14 @@ class RecentKeys(Generic[H]):
 
     def __init__(self, size: int = 20_000, *, only_redelivered: bool = False) -> None:
         self._size = size
-        self._only_redelivered = only_redelivered
+        self.only_redelivered = only_redelivered
         self._keys: dict[H, None] = {}
 
     def __contains__(self, key: H) -> bool:
         return key in self._keys
 
     def check(self, key: H, *, redelivered: bool = False) -> Verdict:
-        known = key in self._keys and (redelivered or not self._only_redelivered)
+        known = key in self._keys and (redelivered or not self.only_redelivered)
         return Verdict.REPEAT if known else Verdict.NEW
 
     def add(self, key: H) -> None:

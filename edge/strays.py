@@ -89,6 +89,8 @@ class StrayIndex:
 class _StrayMemory:
     """``StrayIndex`` as a lane's memory; offsets are added when they are known, by ``Strays``."""
 
+    only_redelivered = False
+
     def __init__(self, index: StrayIndex) -> None:
         self._index = index
 

@@ -120,6 +120,8 @@ class Tails:
                     if not error.retriable:
                         failed[tp.topic] = error
                         del positions[tp]
+                    else:
+                        await asyncio.sleep(FIRST_DELAY)
                     continue
                 tail = tails[tp.topic]
                 position = positions[tp]

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,10 @@ def spark(folder: Path, *, master: str = DEFAULT_MASTER, extra: Mapping[str, str
         if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public way to ask
             with log.open("w", encoding="utf-8") as output:
                 gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+            ctrl_c = signal.getsignal(signal.SIGINT)
             SparkContext(gateway=gateway, conf=conf)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, ctrl_c)  # Spark's own handler breaks into its calls and prints pages
         session = SparkSession.builder.getOrCreate()
     except Exception as error:
         raise UnavailableError(

@@ -15,7 +15,7 @@ from fairlead.records.reading import Device, Measurements, Reading
 from fairlead.records.ship import Position
 from simulators.messages import position_topic, readings_topic
 
-_TOO_LARGE = 300 * 1024  # bytes, more than the bridge takes (edge.messages.MAX_PAYLOAD_BYTES)
+_TOO_LARGE = 300 * 1024  # bytes, more than the bridge takes (edge.classifier.MAX_PAYLOAD_BYTES)
 
 
 class BadMessage(NamedTuple):

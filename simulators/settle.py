@@ -36,7 +36,7 @@ async def settle(topology: Topology, directory: Directory, folder: Path, *, pati
     async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
         best: int | None = None
         since = time.monotonic()
-        while behind := await _behind(topology, clusters, folder):
+        while behind := await behind_of(topology, clusters, folder):
             missing = sum(behind.values())
             now = time.monotonic()
             if best is None or missing < best:
@@ -52,7 +52,7 @@ async def settle(topology: Topology, directory: Directory, folder: Path, *, pati
             await asyncio.sleep(INTERVAL)
 
 
-async def _behind(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:
+async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:
     """Records missing per link and log."""
     ends = {site: await _ends(await clusters.at(site)) for site in topology.sites}
     closed = _closed(topology, folder)

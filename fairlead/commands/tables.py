@@ -79,11 +79,17 @@ def _list(found: list[read.TableInfo]) -> Table:
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("columns", "rows", "files", "size", "version"):
         table.add_column(heading, justify="right")
-    table.add_column("what one row is")
+    table.add_column("what")
     for info in found:
         numbers = (len(info.columns), info.rows, info.files)
         size = f"{info.bytes / 1e6:,.1f} MB"
-        table.add_row(info.name, *(f"{n:,}" for n in numbers), size, str(info.version), escape(info.description))
+        table.add_row(
+            info.name,
+            *(f"{n:,}" for n in numbers),
+            size,
+            str(info.version),
+            escape(info.description.partition(". ")[0]),
+        )
     return table
 
 

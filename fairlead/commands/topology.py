@@ -23,9 +23,12 @@ TopologyArgument = Annotated[
 ]
 
 
-@app.command(epilog="Example: fairlead topology check my-fleet.yaml")
+@app.command()
 def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = False) -> None:
-    """Check a topology with its local file and environment; list every mistake (exit code 3)."""
+    """Check a topology with its local file and environment; list every mistake (exit code 3).
+
+    Example: fairlead topology check my-fleet.yaml
+    """
     found = load(topology)
     data = {
         "topology": found.name,
@@ -38,13 +41,16 @@ def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = Fals
     emit(data, as_json=json, render=lambda: console.print(f"[green]ok[/]  {found.name}: {counts}"))
 
 
-@app.command(epilog="Example: fairlead topology show big-blue --svg big-blue.svg")
+@app.command()
 def show(
     topology: TopologyArgument = DEFAULT_TOPOLOGY,
     svg: Annotated[Path | None, typer.Option("--svg", help="Write a picture to this file.", dir_okay=False)] = None,
     json: JsonOption = False,
 ) -> None:
-    """Draw a topology in the terminal; with --svg also as a picture."""
+    """Draw a topology in the terminal; with --svg also as a picture.
+
+    Example: fairlead topology show big-blue --svg big-blue.svg
+    """
     found = load(topology)
     if svg is not None:
         from topologies.picture import svg as picture  # drawing libraries take a second to load
@@ -54,9 +60,12 @@ def show(
     emit(as_data(found), as_json=json, render=lambda: console.print(draw(found)))
 
 
-@app.command("list", epilog="Example: fairlead topology list --json")
+@app.command("list")
 def list_(json: JsonOption = False) -> None:
-    """List the topologies that come with Fairlead."""
+    """List the topologies that come with Fairlead.
+
+    Example: fairlead topology list
+    """
     # Without the environment: a variable for one topology would be a mistake in all the others.
     found = [load(name, env={}) for name in shipped()]
     data = [{"name": t.name, "title": t.title, "sites": list(t.sites), "description": t.description} for t in found]

@@ -47,7 +47,12 @@ def voyage(
         str | None, typer.Option("--interval", help="Time between two readings of a box, such as 1h.")
     ] = None,
     start: Annotated[
-        dt.datetime | None, typer.Option("--start", help="Moves the voyage to this date (UTC).", formats=["%Y-%m-%d"])
+        dt.datetime | None,
+        typer.Option(
+            "--start",
+            help="Moves the voyage to this time (UTC). Default: the scenario's.",
+            formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"],
+        ),
     ] = None,
     with_bad: Annotated[bool, typer.Option("--with-bad", help="Mix in messages that no bridge can use.")] = False,
     report: Annotated[Path, typer.Option("--report", help="Folder for report.json and report.html.")] = Path(
@@ -65,6 +70,7 @@ def voyage(
 
     Example: fairlead voyage big-blue --containers 200 --speed 3600 --seed 7
     """
+    from simulators.dates import check_clock
     from simulators.report.table import as_table
     from simulators.scenario_file import load
     from simulators.voyage import Voyage
@@ -85,6 +91,7 @@ def voyage(
         reading_interval=every,
         with_bad=with_bad,
     )
+    check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), speed)
     phases: dict[str, float] = {}
     with _phase(phases, "starting sites"):
         bring_up(context, list(context.topology.sites), quiet=as_json)

@@ -23,7 +23,10 @@ class Evidence(Base, frozen=True, kw_only=True):
 
 
 class Cause(Base, frozen=True, kw_only=True):
-    """The reading that led to the alert: its log and offset where it is stored, and its device identity."""
+    """The reading that led to the alert: its log and offset where it is stored, and its device identity.
+
+    ``offset`` is -1 when the alert left before its reading was stored; the identity names the reading for ever.
+    """
 
     log: str
     offset: int

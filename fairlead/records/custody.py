@@ -8,6 +8,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import Literal
 
+import msgspec
+
 from fairlead.records.reading import Base
 
 CustodyEvent = Literal["GTIN", "GTOT", "LOAD", "DISC", "HAND"]
@@ -29,7 +31,7 @@ class Marker(Base, frozen=True, kw_only=True):
     event_id: str
     event_date_time: dt.datetime
     nonce: str
-    drained: dict[str, int] = {}
+    drained: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class CustodyEntry(Base, frozen=True, kw_only=True):

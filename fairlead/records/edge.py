@@ -18,9 +18,10 @@ class Stray(Base, frozen=True, kw_only=True):
 class DeadLetter(Base, frozen=True, kw_only=True):
     """A message the bridge could not use, kept whole in ``deadletters.<site>`` with the reason.
 
-    ``reason`` is a stable code (``malformed-json``, ``wrong-check-digit``, ``unknown-ship``, ``device-clock``,
-    ``too-large``, ``unknown-topic``, ``invalid-fields``), ``detail`` a sentence for a person. A payload larger than
-    what a log takes is cut, ``payload_bytes`` tells its full length and ``payload_sha256`` its digest.
+    ``reason`` is a stable code (``malformed-json``, ``invalid-fields``, ``wrong-check-digit``, ``number-mismatch``,
+    ``unknown-owner``, ``unknown-ship``, ``unknown-port``, ``unknown-customer``, ``unknown-topic``, ``device-clock``,
+    ``too-large``, ``not-holder``; see ``edge.messages.Reason``), ``detail`` a sentence for a person. A payload larger
+    than what a log takes is cut, ``payload_bytes`` tells its full length and ``payload_sha256`` its digest.
     """
 
     mqtt_topic: str

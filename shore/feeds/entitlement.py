@@ -1,52 +1,100 @@
-"""Who may see which record: SQL that Spark and DuckDB both run, over tables and views of these names:
-
-``readings``, ``alerts``, ``bookings``, ``feeds`` (the tables), ``customers`` (customer: those with a feed here) and
-``touched`` (equipment_reference, log, first_offset: what to look at; a null log means all of that container's).
-"""
+"""Who may see which record, worked out on the driver: delta-rs opens the tables, DuckDB runs the SQL."""
 
 from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from shore.places import Places
+
+TOUCHED = pa.schema(
+    [
+        pa.field("equipment_reference", pa.string()),
+        pa.field("log", pa.string()),  # null: all of the container's records are to be looked at
+        pa.field("first_offset", pa.int64()),
+    ]
+)
+
+# The states of bookings that count: the newest of each, unless it is cancelled, of customers with a feed here.
+NEWEST = """
+create temp table newest as
+select customer, equipment_reference, valid_from, valid_to from (
+    select *, row_number() over (
+        partition by booking_reference, equipment_reference order by log_offset desc, log
+    ) as age
+    from bookings
+    where problem is null
+) where age = 1 and status <> 'CANCELLED' and customer in (select customer from customers)
+"""
+
+BOXES = "select distinct equipment_reference from newest semi join touched using (equipment_reference)"
 
 ENTITLED = """
 with records as (
     select log, log_offset, equipment_reference, device_date_time, received_date_time, late, payload
-    from {readings}
+    from readings
     union all
-    select log, log_offset, equipment_reference, event_date_time, cast(null as timestamp), false, payload
-    from {alerts}
-),
-candidates as (
-    select r.* from records r
-    where exists (
-        select 1 from {touched} t
-        where t.equipment_reference = r.equipment_reference
-            and (t.log is null or (t.log = r.log and r.log_offset >= t.first_offset))
-    )
-),
-newest as (
-    select * from (
-        select *, row_number() over (
-            partition by booking_reference, equipment_reference order by log_offset desc, log
-        ) as age
-        from {bookings}
-        where problem is null
-    ) where age = 1 and status <> 'CANCELLED'
+    select log, log_offset, equipment_reference, event_date_time, null, false, payload
+    from alerts
 ),
 boxes as (
-    select distinct b.customer, b.equipment_reference
-    from newest b join {customers} c on c.customer = b.customer
+    select distinct customer, equipment_reference from newest
 )
 select
     x.customer, r.log, r.log_offset, r.equipment_reference, r.device_date_time, r.received_date_time, r.late, r.payload
-from candidates r
+from records r
 join boxes x on x.equipment_reference = r.equipment_reference
 where exists (
+        select 1 from touched t
+        where t.equipment_reference = r.equipment_reference
+            and (t.log is null or (t.log = r.log and r.log_offset >= t.first_offset))
+    )
+    and exists (
         select 1 from newest b
         where b.customer = x.customer and b.equipment_reference = r.equipment_reference
             and r.device_date_time >= b.valid_from
             and (b.valid_to is null or r.device_date_time < b.valid_to)
     )
     and not exists (
-        select 1 from {feeds} f where f.customer = x.customer and f.log = r.log and f.log_offset = r.log_offset
+        select 1 from feeds f where f.customer = x.customer and f.log = r.log and f.log_offset = r.log_offset
     )
 order by x.customer, r.log, r.log_offset
+limit {limit}
 """
+
+
+def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, limit: int) -> pa.Table:
+    """Records that customers may see and do not have yet, among those touched.
+
+    Args:
+        touched: Rows of schema ``TOUCHED``.
+        limit: At most so many rows, the first by customer, log and offset.
+
+    Returns:
+        customer, log, log_offset, equipment_reference, device_date_time, received_date_time, late, payload.
+    """
+    with _connection() as connection:
+        connection.register("touched", touched)
+        connection.register("customers", pa.table({"customer": pa.array(list(customers), pa.string())}))
+        connection.register("bookings", DeltaTable(places.table("bookings")).to_pyarrow_dataset())
+        connection.execute(NEWEST)
+        boxes = pa.array([row[0] for row in connection.execute(BOXES).fetchall()], pa.string())
+        # Named containers let Arrow skip files and row groups by their statistics.
+        wanted = pc.field("equipment_reference").isin(boxes)
+        for name in ("readings", "alerts", "feeds"):
+            connection.register(name, DeltaTable(places.table(name)).to_pyarrow_dataset().filter(wanted))
+        relation = connection.sql(ENTITLED.format(limit=int(limit)))
+        found: pa.Table = relation.to_arrow_table()
+    return found
+
+
+@contextmanager
+def _connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        yield connection

@@ -6,13 +6,15 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.endpoint import KafkaEndpoint
 from shore.append import append_once, last_version
-from shore.feeds.entitlement import ENTITLED
+from shore.feeds.entitlement import TOUCHED, entitled
 from shore.feeds.records import new_record
 from shore.feeds.writer import append, create_feeds, read_back
 from shore.jobs.model import JobContext
@@ -32,50 +34,44 @@ def customers_here(topology: Topology) -> tuple[str, ...]:
 
 def query(context: JobContext) -> DataStreamWriter:
     """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
-    spark, places, endpoint = context.spark, context.places, context.endpoint
+    places, endpoint = context.places, context.endpoint
     customers = customers_here(context.topology)
     create_feeds(endpoint, customers, _retention_ms(context.topology))
     _welcome(context, customers)
 
     def changes(table: str) -> DataFrame:
-        return spark.readStream.format("delta").load(places.table(table))
+        return context.spark.readStream.format("delta").load(places.table(table))
 
     # A null log stands for all records of the container: its booking changed.
     everything = [F.col("equipment_reference"), F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")]
-    touched = (
+    changed = (
         changes("readings")
         .select("equipment_reference", "log", "log_offset")
         .unionByName(changes("alerts").select("equipment_reference", "log", "log_offset"))
         .unionByName(changes("bookings").select(*everything))
     )
-    writer: DataStreamWriter = touched.writeStream.foreachBatch(
-        lambda batch, _: deliver(batch.sparkSession, batch, places, endpoint, customers)
-    )
+
+    def update(batch: DataFrame, _: int) -> None:
+        touched = batch.groupBy("equipment_reference", "log").agg(F.min("log_offset").alias("first_offset"))
+        deliver(touched.toArrow().cast(TOUCHED), places, endpoint, customers)
+
+    writer: DataStreamWriter = changed.writeStream.foreachBatch(update)
     return writer
 
 
-def deliver(
-    spark: SparkSession, changed: DataFrame, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str]
-) -> None:
-    """Append to each feed what its customer is entitled to among what changed, and does not have yet."""
-    touched = changed.groupBy("equipment_reference", "log").agg(F.min("log_offset").alias("first_offset")).persist()
-    try:
-        ends = {customer: read_back(endpoint, places, customer) for customer in customers}
-        names = spark.createDataFrame([(customer,) for customer in customers], "customer string")
-        while True:
-            tables = {name: spark.read.format("delta").load(places.table(name)) for name in _READ}
-            entitled = spark.sql(ENTITLED, None, touched=touched, customers=names, **tables)
-            rows = entitled.limit(ROWS_PER_PASS).toArrow()
-            for customer, records in _by_customer(rows):
-                append(endpoint, customer, [new_record(r) for r in records], expected_end=ends[customer])
-                ends[customer] = read_back(endpoint, places, customer)
-            if rows.num_rows < ROWS_PER_PASS:
-                return
-    finally:
-        touched.unpersist()
+def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str]) -> None:
+    """Append to each feed what its customer is entitled to among what was touched, and does not have yet.
 
-
-_READ = ("readings", "alerts", "bookings", "feeds")
+    Runs on the driver: a feed is one log, written by one. ``ROWS_PER_PASS`` bounds what it holds at once.
+    """
+    ends = {customer: read_back(endpoint, places, customer) for customer in customers}
+    while True:
+        rows = entitled(places, customers, touched, limit=ROWS_PER_PASS)
+        for customer, records in _by_customer(rows):
+            append(endpoint, customer, [new_record(r) for r in records], expected_end=ends[customer])
+            ends[customer] = read_back(endpoint, places, customer)
+        if rows.num_rows < ROWS_PER_PASS:
+            return
 
 
 def _by_customer(rows: pa.Table) -> list[tuple[str, list[dict[str, object]]]]:
@@ -93,11 +89,10 @@ def _welcome(context: JobContext, customers: Sequence[str]) -> None:
     table = context.places.table("feeds")
     new = [customer for customer in customers if last_version(table, f"welcome:{customer}") is None]
     if new and context.places.has_checkpoint("feeds"):
-        boxes = context.spark.read.format("delta").load(context.places.table("bookings")).select("equipment_reference")
-        everything = boxes.distinct().select(
-            "equipment_reference", F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")
-        )
-        deliver(context.spark, everything, context.places, context.endpoint, new)
+        bookings = DeltaTable(context.places.table("bookings")).to_pyarrow_dataset()
+        boxes = pc.unique(bookings.to_table(columns=["equipment_reference"])["equipment_reference"])
+        everything = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
+        deliver(everything, context.places, context.endpoint, new)
     for customer in new:
         append_once(table, FEEDS.plain_schema.empty_table(), app=f"welcome:{customer}", version=0)
 

@@ -65,7 +65,8 @@ def _backlog(progress: Any) -> dict[str, Any]:
 def failure(job: str, message: str) -> JobFailedError:
     """The error of a query in one sentence: Spark wraps the cause in pages of Java and Python."""
     causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
-    cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else message.strip().splitlines()[0]
+    first, *_ = message.strip().splitlines() or ["Spark gave no reason"]
+    cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
     return JobFailedError(
         f"job {job} failed: {cause}",
         hint="what it had written is kept, and the next 'fairlead shore run' goes on from there; "

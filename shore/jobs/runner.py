@@ -99,11 +99,17 @@ def run(
         check_state(places, chosen)
         for table in TABLES.values():
             table.create(places.table(table.name))
-        with _session(folder, topology.shore.master, session, settings) as spark:
+        with (
+            interrupts(stop := stop or threading.Event()) as interrupted,
+            _session(folder, topology.shore.master, session, settings) as spark,
+        ):
             register(spark, endpoint)
             context = JobContext(topology, endpoint, places, spark, max_records)
             board = _Board(folder, chosen, on_progress)
-            return _run_stages(context, chosen, once, board, stop or threading.Event())
+            _run_stages(context, chosen, once, board, stop)
+        if once and interrupted.is_set():
+            raise KeyboardInterrupt
+        return dict(board.jobs)
 
 
 def choose(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:
@@ -210,32 +216,25 @@ class _Board:
             self._on_progress(self.jobs)
 
 
-def _run_stages(
-    context: JobContext, jobs: Sequence[Job], once: bool, board: _Board, stop: threading.Event
-) -> dict[str, JobStatus]:
+def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: _Board, stop: threading.Event) -> None:
     stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
     if not once:
         stages = [list(jobs)]
-    with interrupts(stop) as interrupted:
-        board.show()
-        for stage in stages:
-            running: list[Running] = []
-            try:
-                for job in stage:
+    board.show()
+    for stage in stages:
+        running: list[Running] = []
+        try:
+            for job in stage:
+                if not stop.is_set():
                     running.append(Running(job, _start(context, job, once)))
-                _wait(running, board, stop)
-            except BaseException as error:
-                board.fail(error)
-                raise
-            finally:
-                for one in running:
-                    one.query.stop()
-            if stop.is_set():
-                break
-        board.finish("done" if once and not stop.is_set() else "stopped")
-    if once and interrupted.is_set():
-        raise KeyboardInterrupt
-    return dict(board.jobs)
+            _wait(running, board, stop)
+        except BaseException as error:
+            board.fail(error)
+            raise
+        finally:
+            for one in running:
+                one.query.stop()
+    board.finish("stopped" if stop.is_set() else "done")
 
 
 def _start(context: JobContext, job: Job, once: bool) -> StreamingQuery:

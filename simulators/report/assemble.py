@@ -61,6 +61,7 @@ async def assemble(
         topology=topology.name,
         scenario=plan.scenario.name,
         seed=plan.seed,
+        starts=plan.starts,
         containers=len(plan.boxes),
         readings_published=truth.readings,
         readings_in_logs=counted.in_logs,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import msgspec
 
 
@@ -55,6 +57,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     topology: str
     scenario: str
     seed: int
+    starts: dt.datetime  # seed and start together give the same voyage again
     containers: int
     readings_published: int
     readings_in_logs: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jinja2
+import vl_convert
 
 from simulators.report.model import Report
 from topologies.seachart import backdrop
@@ -59,20 +60,22 @@ class PageData:
 
 
 def render(report: Report, data: PageData) -> str:
-    """The whole page."""
+    """The whole page. The drawing library stands in it once, each chart as its specification."""
     charts = []
     if data.tracks:
-        charts.append(("The voyage", _html(_map(data), "map")))
+        charts.append(("The voyage", _specification(_map(data))))
     if data.temperatures:
-        charts.append((f"Temperatures of {data.container}", _html(_temperature(data), "temperature")))
+        charts.append((f"Temperatures of {data.container}", _specification(_temperature(data))))
     template = jinja2.Environment(autoescape=True).from_string(
         importlib.resources.files("simulators.report").joinpath("page.html.j2").read_text(encoding="utf-8")
     )
-    return template.render(report=report, lines=report.lines(), charts=charts)
+    library = vl_convert.javascript_bundle() if charts else ""  # type: ignore[call-arg]  # its stub asks for too much
+    return template.render(report=report, lines=report.lines(), charts=charts, library=library)
 
 
-def _html(chart: Any, div: str) -> str:
-    return str(chart.to_html(inline=True, fullhtml=False, output_div=div))
+def _specification(chart: Any) -> str:
+    """Vega-Lite JSON that may stand inside a script element."""
+    return str(chart.to_json(indent=None)).replace("</", "<\\/")
 
 
 def _iso(when: dt.datetime) -> str:

@@ -9,7 +9,8 @@ from simulators.report.model import Report
 
 def as_table(report: Report) -> Table:
     """One row per line; a false line is marked and red."""
-    table = Table(title=f"{report.scenario} on {report.topology}, seed {report.seed}", title_justify="left")
+    title = f"{report.scenario} on {report.topology}, seed {report.seed}, start {report.starts:%Y-%m-%d}"
+    table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
     table.add_column("what")
     table.add_column("value")

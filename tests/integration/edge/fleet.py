@@ -247,7 +247,7 @@ class Copier:
             await Cluster.open(self._fleet.kafka[self._source], client_id="copy-from") as source,
             await Cluster.open(self._fleet.kafka[self._target], client_id="copy-to") as target,
         ):
-            maker = TopicMaker(self._fleet.topology, self._target, self._fleet.kafka[self._target], target)
+            maker = TopicMaker(self._fleet.kafka[self._target], target)
             await maker.create(topics)
             for topic in topics:
                 await self._copy_one(source, target, TP(topic))
@@ -255,7 +255,7 @@ class Copier:
     async def create(self, *topics: str) -> None:
         """Create logs at the target, empty."""
         async with await Cluster.open(self._fleet.kafka[self._target], client_id="create") as target:
-            maker = TopicMaker(self._fleet.topology, self._target, self._fleet.kafka[self._target], target)
+            maker = TopicMaker(self._fleet.kafka[self._target], target)
             await maker.create(topics)
 
     async def _copy_one(self, source: Cluster, target: Cluster, log: TP) -> None:

@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from edge.messages import MAX_PAYLOAD_BYTES
+from edge.classifier import MAX_PAYLOAD_BYTES
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
 from tests.unit.edge.samples import device, reading, readings_topic
 

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from edge.classifier import Classifier
 from edge.detection.geo import distance_m, known
 from edge.detection.watch import NOT_YET_STORED, Watch
-from edge.messages import Classifier, ReadingMessage
+from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from edge.lane import Control, Entry, Lane, Outcome
 from edge.messages import Identity
-from edge.repeats import Repeats
+from edge.repeats import RecentKeys, Repeats
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import Appended, TopicPartition
 
@@ -151,3 +151,18 @@ async def test_close_leaves_what_is_not_stored_unsettled() -> None:
     await bench.lane.close()
     assert bench.settled == []
     assert bench.failures == []
+
+
+@pytest.mark.parametrize(("redelivered", "expected"), [(False, 3), (True, 1)])
+async def test_equal_entries_without_an_id_are_all_stored_unless_they_are_sent_again(
+    redelivered: bool, expected: int
+) -> None:
+    log = Log()
+    memory: RecentKeys[str] = RecentKeys(only_redelivered=True)
+    lane: Lane[str] = Lane("test.log", log, memory, settle=lambda *_: None, fail=lambda _: None)
+    log.open.clear()
+    for n in range(3):
+        lane.put(Entry(NewRecord(b"x", timestamp_ms=1), "x", redelivered=redelivered and n > 0))
+    log.open.set()
+    await lane.idle()
+    assert len(log.values) == expected

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from edge.classifier import MAX_PAYLOAD_BYTES, Classifier
 from edge.messages import (
-    MAX_PAYLOAD_BYTES,
     BookingMessage,
-    Classifier,
     EventMessage,
     Identity,
     Message,

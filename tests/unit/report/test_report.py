@@ -28,6 +28,7 @@ def report(**changes: object) -> Report:
         topology="big-blue",
         scenario="duck-voyage",
         seed=7,
+        starts=dt.datetime(2026, 9, 1, tzinfo=dt.UTC),
         containers=200,
         readings_published=100,
         readings_in_logs=100,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+import tempfile
 from collections import defaultdict
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shore.jobs.conditions import merge
 from shore.tables.conditions import CONDITIONS, WINDOWS
 from shore.tables.readings import READINGS
 
@@ -131,3 +134,39 @@ def test_against_a_plain_reference(given_readings: list[tuple[int, float]]) -> N
         assert row["minutes_observed"] == pytest.approx(sum(held))
         assert row["minutes_out_of_band"] == pytest.approx(sum(out))
         assert row["readings_out_of_band"] == len(out)
+
+
+hours = st.lists(
+    st.tuples(st.sampled_from(["A", "B", "C"]), st.integers(-30, 60), st.integers(0, 9)),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda item: item[:2],
+)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(hours, min_size=1, max_size=4))
+def test_merging_replaces_what_is_there_and_adds_what_is_new(batches: list[list[tuple[str, int, int]]]) -> None:
+    expected: dict[tuple[str, int], int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        CONDITIONS.create(folder)
+        for batch in batches:
+            rows = [
+                {"equipment_reference": box, "window_start": T0 + dt.timedelta(hours=hour), "readings": value}
+                for box, hour, value in batch
+            ]
+            fresh = pa.Table.from_pylist(rows, schema=CONDITIONS.plain_schema)
+            for _ in range(2):  # a repeated batch changes nothing
+                merge(folder, fresh)
+            expected |= {(box, hour): value for box, hour, value in batch}
+        found = DeltaTable(folder).to_pyarrow_dataset()
+        content = {
+            (row["equipment_reference"], round((row["window_start"] - T0) / dt.timedelta(hours=1))): row["readings"]
+            for row in found.to_table().to_pylist()
+        }
+        assert content == expected
+        assert found.count_rows() == len(expected)
+        with duckdb.connect() as connection:  # filters on text must work: see merge()
+            connection.register("c", found)
+            answer: Any = connection.sql("select count(*) from c where equipment_reference = 'B'")
+            assert answer.fetchall() == [(sum(box == "B" for box, _ in expected),)]

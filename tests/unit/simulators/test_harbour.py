@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.messages import Classifier, Rejected
+from edge.classifier import Classifier
+from edge.messages import Rejected
 from fairlead.errors import ConfigurationError
 from simulators import routes, scenario_file
 from simulators.plan import make_plan

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.messages import Classifier, Rejected
+from edge.classifier import Classifier
+from edge.messages import Rejected
 from fairlead.errors import ConfigurationError
 from fairlead.records import decoder
 from fairlead.records.booking import Booking

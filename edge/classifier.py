@@ -1,0 +1,260 @@
+"""Saying what a message from MQTT is: its topic, its fields, its numbers and its clock are checked here. Pure.
+
+In: topic, payload and the time of receipt. Out: one typed message that names the log it belongs to, or a ``Rejected``
+with a stable reason; never an exception, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import NamedTuple
+
+import msgspec
+
+from edge.logs import FixedLogs, container_log, fixed_logs
+from edge.messages import (
+    BookingMessage,
+    EventMessage,
+    Identity,
+    Message,
+    ReadingMessage,
+    Reason,
+    Rejected,
+    ShipMessage,
+    milliseconds,
+)
+from fairlead.names import is_container_number, is_imo_number
+from fairlead.records import decoder
+from fairlead.records.booking import Booking
+from fairlead.records.event import Event
+from fairlead.records.reading import Device, Reading
+from fairlead.records.ship import Environment, Position
+from topologies.model import SiteKind, Topology
+
+# Beyond the MQTT broker's own limit (4 MiB at local sites) a message does not come here at all: the broker ends the
+# publisher's connection without acknowledging it, so the publisher knows.
+MAX_PAYLOAD_BYTES = 256 * 1024
+EARLIEST = dt.datetime(2015, 1, 1, tzinfo=dt.UTC)
+MAX_AHEAD = dt.timedelta(hours=24)
+MAX_COUNTER = (1 << 63) - 1
+_MAX_AHEAD_MS = MAX_AHEAD // dt.timedelta(milliseconds=1)
+_CACHED_TOPICS = 65536
+_NUMBER = re.compile(r"[A-Z]{3}[A-Z][0-9]{7}")
+
+
+class _ReadingTopic(NamedTuple):
+    number: str
+    log: str
+
+
+class _ShipTopic(NamedTuple):
+    imo: str
+    log: str
+    decoder: msgspec.json.Decoder[Position] | msgspec.json.Decoder[Environment]
+
+
+class _EventsTopic(NamedTuple):
+    pass
+
+
+class _BookingsTopic(NamedTuple):
+    pass
+
+
+_Route = _ReadingTopic | _ShipTopic | _EventsTopic | _BookingsTopic | Rejected
+
+
+class Classifier:
+    """Classifies the messages of one site. Remembers topics it has seen, at most 65,536 of them."""
+
+    def __init__(self, topology: Topology, site: str) -> None:
+        self._topology = topology
+        self._site = site
+        self._logs: FixedLogs = fixed_logs(topology, site)
+        self._routes: dict[str, _Route] = {}
+        self._reading = decoder(Reading)
+        self._position = decoder(Position)
+        self._environment = decoder(Environment)
+        self._event = decoder(Event)
+        self._booking = decoder(Booking)
+
+    def classify(self, topic: str, payload: bytes, received_ms: int) -> Message | Rejected:
+        """Say what a message is. ``received_ms`` is the site's own wall time, milliseconds since 1970."""
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            return Rejected(
+                Reason.TOO_LARGE, f"the payload has {len(payload):,} bytes, at most {MAX_PAYLOAD_BYTES:,} are taken"
+            )
+        route = self._routes.get(topic)
+        if route is None:
+            route = self._route(topic)
+            if len(self._routes) >= _CACHED_TOPICS:
+                self._routes.clear()
+            self._routes[topic] = route
+        try:
+            match route:
+                case _ReadingTopic():
+                    return self._classify_reading(route, payload, received_ms)
+                case _ShipTopic():
+                    return self._classify_ship(route, payload, received_ms)
+                case _EventsTopic():
+                    return self._classify_event(payload, received_ms)
+                case _BookingsTopic():
+                    return self._classify_booking(payload, received_ms)
+                case Rejected():
+                    return route
+        except msgspec.ValidationError as error:
+            return Rejected(Reason.INVALID_FIELDS, str(error))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return Rejected(Reason.MALFORMED_JSON, f"the payload is not JSON: {error}")
+
+    def _route(self, topic: str) -> _Route:
+        match topic.split("/"):
+            case ["fairlead", "v1", "containers", number, "readings"]:
+                checked = self._container(number)
+                return checked if isinstance(checked, Rejected) else _ReadingTopic(number, checked)
+            case ["fairlead", "v1", "ships", imo, ("position" | "environment") as what]:
+                return self._ship_route(imo, what)
+            case ["fairlead", "v1", "events"]:
+                return _EventsTopic()
+            case ["fairlead", "v1", "bookings"]:
+                if self._logs.bookings is None:
+                    return Rejected(
+                        Reason.NOT_HOLDER, f"{self._site} is a ship; bookings are taken at an office ashore"
+                    )
+                return _BookingsTopic()
+            case _:
+                return Rejected(Reason.UNKNOWN_TOPIC, f"no message of Fairlead is published on {topic!r}")
+
+    def _container(self, number: str) -> str | Rejected:
+        """The log of a container number, or why there is none."""
+        if not _NUMBER.fullmatch(number):
+            return Rejected(Reason.UNKNOWN_TOPIC, f"{number!r} is no ISO 6346 container number")
+        if not is_container_number(number):
+            return Rejected(Reason.WRONG_CHECK_DIGIT, f"the check digit of container {number} is wrong")
+        log = container_log(self._topology, number)
+        if log is None:
+            return Rejected(Reason.UNKNOWN_OWNER, f"nobody in this topology owns containers of {number[:4]}")
+        return log
+
+    def _ship_route(self, imo: str, what: str) -> _Route:
+        if not is_imo_number(imo):
+            return Rejected(Reason.UNKNOWN_SHIP, f"{imo!r} is no IMO ship number")
+        ship = self._topology.ship_with(imo)
+        if ship is None:
+            return Rejected(Reason.UNKNOWN_SHIP, f"no ship of this topology has IMO number {imo}")
+        if ship != self._site:
+            return Rejected(
+                Reason.NOT_HOLDER, f"the log of ship {imo} is written on board ({ship}), not at {self._site}"
+            )
+        if what == "position":
+            return _ShipTopic(imo, f"ships.{imo}.location", self._position)
+        return _ShipTopic(imo, f"ships.{imo}.environment", self._environment)
+
+    def _classify_reading(self, route: _ReadingTopic, payload: bytes, received_ms: int) -> Message | Rejected:
+        reading = self._reading.decode(payload)
+        if reading.equipment_reference != route.number:
+            return _mismatch(route.number, reading.equipment_reference)
+        device = reading.device
+        device_ms = _device_time(device, received_ms)
+        if isinstance(device_ms, Rejected):
+            return device_ms
+        identity = Identity(device.device_id, device.boot_id, device.sequence)
+        return ReadingMessage(route.log, route.number, reading, identity, device_ms)
+
+    def _classify_ship(self, route: _ShipTopic, payload: bytes, received_ms: int) -> Message | Rejected:
+        report = route.decoder.decode(payload)
+        if report.vessel_imo_number != route.imo:
+            return _mismatch(route.imo, report.vessel_imo_number)
+        device = report.device
+        device_ms = _device_time(device, received_ms)
+        if isinstance(device_ms, Rejected):
+            return device_ms
+        identity = Identity(device.device_id, device.boot_id, device.sequence)
+        return ShipMessage(route.log, route.imo, report, identity, device_ms)
+
+    def _classify_event(self, payload: bytes, received_ms: int) -> Message | Rejected:
+        event = self._event.decode(payload)
+        body = event.payload
+        device_ms = _clock(body.event_date_time, received_ms)
+        if isinstance(device_ms, Rejected):
+            return device_ms
+        if not event.metadata.event_id:
+            return Rejected(Reason.INVALID_FIELDS, "the event has an empty eventID")
+        if event.metadata.event_type == "TRANSPORT":
+            return self._transport(event, device_ms)
+        if body.equipment_event_type_code is None or body.equipment_reference is None:
+            return Rejected(
+                Reason.INVALID_FIELDS, "an EQUIPMENT event needs equipmentEventTypeCode and equipmentReference"
+            )
+        number = body.equipment_reference
+        if not _NUMBER.fullmatch(number):
+            return Rejected(Reason.INVALID_FIELDS, f"{number!r} is no ISO 6346 container number")
+        log = self._container(number)
+        if isinstance(log, Rejected):
+            return log
+        to_site = self._receiver(event)
+        if isinstance(to_site, Rejected):
+            return to_site
+        return EventMessage(event, device_ms, log, to_site)
+
+    def _transport(self, event: Event, device_ms: int) -> Message | Rejected:
+        if event.payload.transport_event_type_code is None:
+            return Rejected(Reason.INVALID_FIELDS, "a TRANSPORT event needs transportEventTypeCode")
+        imo = event.payload.vessel_imo_number
+        if imo is not None and not is_imo_number(imo):  # a port also sees ships of other lines, so any real one will do
+            return Rejected(Reason.UNKNOWN_SHIP, f"{imo!r} is no IMO ship number")
+        return EventMessage(event, device_ms)
+
+    def _receiver(self, event: Event) -> str | Rejected | None:
+        """The site that an equipment event gives the box's log to; None for a gate-out."""
+        body = event.payload
+        ashore = self._topology.sites[self._site].kind is not SiteKind.SHIP
+        match body.equipment_event_type_code:
+            case "GTIN" | "GTOT" as code:
+                if not ashore:
+                    return Rejected(Reason.NOT_HOLDER, f"{code} happens at a gate ashore, {self._site} is a ship")
+                return self._site if code == "GTIN" else None
+            case "LOAD":
+                ship = self._topology.ship_with(body.vessel_imo_number or "")
+                if ship is None:
+                    return Rejected(Reason.UNKNOWN_SHIP, f"LOAD onto {body.vessel_imo_number!r}: no such ship here")
+                return ship
+            case _:
+                port = self._topology.port_at(body.un_location_code or "")
+                if port is None:
+                    return Rejected(Reason.UNKNOWN_PORT, f"DISC at {body.un_location_code!r}: no such port here")
+                return port
+
+    def _classify_booking(self, payload: bytes, received_ms: int) -> Message | Rejected:
+        booking = self._booking.decode(payload)
+        number = booking.equipment_reference
+        if not is_container_number(number):
+            return Rejected(Reason.WRONG_CHECK_DIGIT, f"container number {number!r} of the booking is wrong")
+        if booking.customer not in self._topology.customers:
+            return Rejected(Reason.UNKNOWN_CUSTOMER, f"no customer of this topology is named {booking.customer!r}")
+        if booking.valid_from.tzinfo is None or (booking.valid_to is not None and booking.valid_to.tzinfo is None):
+            return Rejected(Reason.INVALID_FIELDS, "times of the booking have no time zone")
+        # A booking may lie in the past or the future; what orders the changes is when they arrived.
+        return BookingMessage(booking, received_ms)
+
+
+def _mismatch(topic: str, payload: str) -> Rejected:
+    return Rejected(Reason.NUMBER_MISMATCH, f"the topic says {topic}, the payload says {payload}")
+
+
+def _device_time(device: Device, received_ms: int) -> int | Rejected:
+    if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):
+        return Rejected(Reason.INVALID_FIELDS, "bootId and sequence count from 0")
+    return _clock(device.device_date_time, received_ms)
+
+
+def _clock(moment: dt.datetime, received_ms: int) -> int | Rejected:
+    if moment.tzinfo is None:
+        return Rejected(Reason.INVALID_FIELDS, "the time has no time zone; RFC 3339 in UTC is expected")
+    if moment < EARLIEST:
+        return Rejected(Reason.DEVICE_CLOCK, f"the device's clock says {moment.isoformat()}, before {EARLIEST.year}")
+    at = milliseconds(moment)
+    if at - received_ms > _MAX_AHEAD_MS:
+        return Rejected(Reason.DEVICE_CLOCK, f"the device's clock says {moment.isoformat()}, over 24 h ahead of ours")
+    return at

@@ -1,0 +1,52 @@
+"""The part of ``docs/tables.md`` that follows from the code: every table with its promises and columns.
+
+``python -m shore.tables.document docs/tables.md`` writes it anew between the file's two marks.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from shore.tables import TABLES, Table
+
+BEGIN = "<!-- written by python -m shore.tables.document -->"
+END = "<!-- end of what is written by it -->"
+
+
+def markdown() -> str:
+    """All tables, in the order of ``TABLES``."""
+    return "\n\n".join(_section(table) for table in TABLES.values())
+
+
+def renewed(text: str) -> str:
+    """A document with the part between its marks replaced."""
+    head, _, rest = text.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n\n{markdown()}\n\n{END}{tail}"
+
+
+def _section(table: Table) -> str:
+    promises = (
+        ("One row", table.grain),
+        ("Key", ", ".join(f"`{name}`" for name in table.key)),
+        ("Late data", table.late),
+        ("Layout", table.layout),
+    )
+    lines = [f"### `{table.name}`: {table.title}", "", *(f"- **{name}**: {text}" for name, text in promises), ""]
+    lines += ["| column | type | meaning | unit |", "|---|---|---|---|"]
+    for column in table.columns:
+        meaning = column.comment.replace("<", "&lt;").replace("|", "\\|")
+        lines.append(f"| `{column.name}` | {_type(str(column.type))} | {meaning} | {column.unit} |")
+    return "\n".join(lines)
+
+
+def _type(arrow: str) -> str:
+    """The type's name in SQL."""
+    names = {"string": "string", "int64": "bigint", "int32": "int", "bool": "boolean", "binary": "binary"}
+    return names.get(arrow, "timestamp" if arrow.startswith("timestamp") else arrow)
+
+
+if __name__ == "__main__":
+    document = Path(sys.argv[1])
+    document.write_text(renewed(document.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from fairlead.cli import run
+from fairlead.errors import ExitCode
+
+
+@pytest.fixture(autouse=True)
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_site_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "--topology", "minimal"]) == ExitCode.CONFIG
+    assert "--at" in capsys.readouterr().err
+
+
+def test_an_unknown_site_is_refused_with_the_nearest_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "--at", "tokio", "--topology", "minimal"]) == ExitCode.CONFIG
+    assert "did you mean 'tokyo'" in capsys.readouterr().err
+
+
+def test_a_customers_site_has_no_way_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "--at", "ducks-hq", "--topology", "big-blue"]) == ExitCode.CONFIG
+    assert "site with a way in" in capsys.readouterr().err
+
+
+def test_a_site_that_was_never_started_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "--at", "tokyo", "--topology", "minimal"]) == ExitCode.UNAVAILABLE
+    assert "fairlead up tokyo" in capsys.readouterr().err
+
+
+def test_a_second_bridge_of_a_site_is_refused(state_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = state_folder / "minimal" / "run" / "bridge.tokyo.lock"
+    path.parent.mkdir(parents=True)
+    with FileLock(path):
+        assert run(["bridge", "--at", "tokyo", "--topology", "minimal"]) == ExitCode.REFUSED
+    assert "running already" in capsys.readouterr().err

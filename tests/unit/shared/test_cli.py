@@ -1,0 +1,66 @@
+"""Every command explains itself with an example, and is in docs/cli.md; so are the exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from fairlead import cli
+from fairlead.errors import ExitCode, UnavailableError
+
+DOCS = (Path(cli.__file__).parents[1] / "docs/cli.md").read_text(encoding="utf-8")
+
+
+def commands(app: typer.Typer = cli.app, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for command in app.registered_commands:
+        name = command.name or (command.callback.__name__ if command.callback else "")
+        yield f"{prefix}{name}", command.callback
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        yield from commands(group.typer_instance, f"{prefix}{group.name} ")
+
+
+@pytest.mark.parametrize(("name", "callback"), [pytest.param(*each, id=each[0]) for each in commands()])
+def test_a_command_has_an_example_and_its_place_in_the_docs(name: str, callback: Any) -> None:
+    assert f"Example: fairlead {name}" in (callback.__doc__ or ""), f"{name} has no example in its help"
+    group, _, verb = name.partition(" ")
+    assert f"`fairlead {group}" in DOCS
+    assert not verb or f"`{verb}" in DOCS or f"{group} {verb}" in DOCS
+
+
+def test_all_commands_are_there() -> None:
+    top = {name.partition(" ")[0] for name, _ in commands()}
+    assert top == set("up down status voyage bridge replicate shore tables sql feed acl audit topology".split())
+
+
+def test_exit_codes_are_documented() -> None:
+    for name, code in vars(ExitCode).items():
+        if not name.startswith("_"):
+            assert f"| {code} |" in DOCS, name
+
+
+def test_errors_become_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(**_: Any) -> None:
+        raise UnavailableError("tokyo is away", hint="start it")
+
+    monkeypatch.setattr(cli, "app", fail)
+    assert cli.run([]) == ExitCode.UNAVAILABLE
+    assert "start it" in capsys.readouterr().err
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(**_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupt)
+    assert cli.run([]) == ExitCode.INTERRUPTED
+
+
+def test_help_and_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == ExitCode.OK
+    assert "Exit codes" in capsys.readouterr().out
+    assert cli.run(["upp"]) == ExitCode.USAGE

@@ -1,0 +1,85 @@
+"""``fairlead tables``, ``sql`` and ``shore status`` as a person or a program calls them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from fairlead.cli import run
+from shore.append import append_once
+from shore.places import Places
+from shore.status import JobStatus, write_status
+from shore.tables import TABLES
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
+    found = tmp_path / "minimal"
+    (found / "run").mkdir(parents=True)
+    return found
+
+
+@pytest.fixture
+def filled(folder: Path) -> Path:
+    for table in TABLES.values():
+        table.create(Places.of(folder).table(table.name))
+    rows = [{"log": "bookings.hq", "log_offset": i, "customer": f"c{i}", "payload": b'{"a":1}'} for i in range(3)]
+    content = pa.Table.from_pylist(rows, schema=TABLES["bookings"].plain_schema)
+    append_once(Places.of(folder).table("bookings"), content, app="test", version=0)
+    return folder
+
+
+@pytest.mark.usefixtures("filled")
+def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables", "--json"]) == 0
+    found = {info["name"]: info for info in json.loads(capsys.readouterr().out)}
+    assert (found["bookings"]["rows"], found["bookings"]["version"], found["events"]["rows"]) == (3, 1, 0)
+    assert run(["tables"]) == 0
+    assert "Changes to bookings" in capsys.readouterr().out
+    assert run(["tables", "bookings"]) == 0
+    assert "First device time the customer may see" in " ".join(capsys.readouterr().out.split())
+    assert run(["tables", "booking"]) == 3
+    assert "bookings" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("filled")
+def test_sql(capsys: pytest.CaptureFixture[str]) -> None:
+    query = "select customer, log_offset, payload, valid_from from bookings where log_offset > 1"
+    assert run(["sql", query, "--json"]) == 0
+    answer = [{"customer": "c2", "log_offset": 2, "payload": '{"a":1}', "valid_from": None}]
+    assert json.loads(capsys.readouterr().out) == answer
+    assert run(["sql", query, "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["customer,log_offset,payload,valid_from", 'c2,2,"{""a"":1}",']
+    assert run(["sql", query]) == 0
+    assert "1 row" in capsys.readouterr().out
+    assert run(["sql", "selec 1"]) == 2
+    assert "syntax error" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+def test_before_shore_ever_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables"]) == 0
+    assert "fairlead shore run" in capsys.readouterr().out
+    assert run(["sql", "select 1"]) == 4
+    assert run(["shore", "status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) is None
+
+
+def test_status(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_status(folder, {"readings": JobStatus("readings", "running", rows=1234, behind=7)})
+    assert run(["shore", "status"]) == 0
+    assert "1,234" in capsys.readouterr().out
+    assert run(["shore", "status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"]["readings"]["behind"] == 7
+
+
+@pytest.mark.usefixtures("folder")
+def test_running_before_the_site_was_started(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["shore", "run", "--once"]) in (3, 4)
+    assert "fairlead up" in capsys.readouterr().err
+    assert run(["shore", "run", "reading"]) != 0

@@ -1,0 +1,76 @@
+"""``docs/tables.md`` says what the code does, and its examples run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shore.places import Places
+from shore.tables import TABLES
+from shore.tables.document import renewed
+from shore.tables.operations import OPERATIONS
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "tables.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def test_the_document_is_up_to_date() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert renewed(text) == text, "run: python -m shore.tables.document docs/tables.md"
+
+
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if "shore.session" not in example])
+def test_examples_run(
+    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    places = Places.of(tmp_path / "big-blue")
+    for table in TABLES.values():
+        table.create(places.table(table.name))
+    exec(compile(example, str(DOCUMENT), "exec"), {})  # noqa: S102  # our own examples
+    assert capsys.readouterr().out.strip() == "[]"
+
+
+def test_there_are_examples_for_everybody() -> None:
+    assert [name for name in ("shore.read", "duckdb", "shore.session") if any(name in e for e in EXAMPLES)] == [
+        "shore.read",
+        "duckdb",
+        "shore.session",
+    ]
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_every_table_keeps_its_form(table: object) -> None:
+    from shore.tables import Table
+
+    assert isinstance(table, Table)
+    names = [column.name for column in table.columns]
+    assert len(set(names)) == len(names)
+    assert set(table.key) <= set(names)
+    assert all(column.comment for column in table.columns)
+    # Names that DuckDB or Spark would want quoted are a trap for whoever writes SQL.
+    assert not {"offset", "order", "group", "timestamp", "user", "end", "window"} & set(names)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=[o.table.name for o in OPERATIONS])
+def test_paths_of_columns_exist_in_the_payload(operation: object) -> None:
+    import msgspec
+
+    from shore.tables.operations import Operation
+
+    assert isinstance(operation, Operation)
+    for column in operation.payload_columns:
+        kind: object = operation.kind
+        for name in column.path.split("."):
+            fields = {f.encode_name: f.type for f in msgspec.structs.fields(kind)}  # type: ignore[arg-type]
+            assert name in fields, column
+            kind = _struct_in(fields[name])
+
+
+def _struct_in(kind: object) -> object:
+    import msgspec
+
+    found = [k for k in getattr(kind, "__args__", (kind,)) if isinstance(k, type) and issubclass(k, msgspec.Struct)]
+    return found[0] if found else kind

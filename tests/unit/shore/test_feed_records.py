@@ -1,0 +1,70 @@
+"""Rows into records of a feed and back."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.wire.record import NewRecord, Record
+from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, new_record, parse_origin, slices
+from shore.tables.feeds import FEEDS
+
+T = dt.datetime(2026, 3, 1, 12, 0, 0, 7000, tzinfo=dt.UTC)
+ROW: dict[str, Any] = {
+    "log": "containers.BIGU0000013",
+    "log_offset": 41,
+    "equipment_reference": "BIGU0000013",
+    "device_date_time": T,
+    "received_date_time": T + dt.timedelta(seconds=1),
+    "late": True,
+    "payload": b"{}",
+}
+
+
+def test_a_record_tells_where_it_came_from() -> None:
+    record = new_record(ROW)
+    assert (record.value, record.key, record.timestamp_ms) == (b"{}", b"BIGU0000013", 1772366400007)
+    assert record.headers == (("origin", b"containers.BIGU0000013@41"), ("received", b"1772366401007"), ("late", b"1"))
+    plain = new_record(ROW | {"received_date_time": None, "late": False})
+    assert plain.headers == (("origin", b"containers.BIGU0000013@41"),)
+
+
+def test_a_feed_read_back_gives_the_ledger() -> None:
+    record = new_record(ROW)
+    stored = Record(7, record.timestamp_ms, record.key, record.value, record.headers)
+    stranger = Record(8, 0, None, b"?", (("origin", b"nowhere"),))
+    table = delivered("ducks", [stored, stranger])
+    assert table.schema == FEEDS.plain_schema
+    assert table.to_pylist() == [
+        {
+            "customer": "ducks",
+            "feed_offset": 7,
+            "log": ROW["log"],
+            "log_offset": 41,
+            "equipment_reference": "BIGU0000013",
+            "device_date_time": T,
+        }
+    ]
+
+
+def test_origins() -> None:
+    assert parse_origin(b"a.b@c@12") == ("a.b@c", 12)
+    assert [parse_origin(text) for text in (None, b"", b"a.b", b"@1", b"a.b@", b"a.b@-1", b"a.b@x")] == [None] * 7
+
+
+@given(st.lists(st.integers(0, 300_000), max_size=40))
+def test_slices_keep_order_and_bounds(sizes: list[int]) -> None:
+    records = [NewRecord(bytes(size), timestamp_ms=index) for index, size in enumerate(sizes)]
+    parts = list(slices(records))
+    assert [r for part in parts for r in part] == records
+    assert all(parts)
+    for part in parts:
+        assert len(part) == 1 or sum(r.size_bound() for r in part) <= MAX_BYTES
+
+
+def test_many_small_records_make_several_appends() -> None:
+    parts = list(slices([NewRecord(b"", timestamp_ms=0)] * (2 * MAX_RECORDS + 1)))
+    assert [len(part) for part in parts] == [MAX_RECORDS, MAX_RECORDS, 1]

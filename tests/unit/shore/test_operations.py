@@ -1,0 +1,120 @@
+"""Raw rows into the tables of alerts, events, positions, bookings and custody."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import msgspec
+import pyarrow as pa
+
+from fairlead.records import encode
+from fairlead.records.alert import Alert, Evidence
+from fairlead.records.booking import Booking
+from fairlead.records.custody import CustodyEntry
+from fairlead.records.event import Event, EventMetadata, EventPayload
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import Position
+from shore.jobs.operations import PATTERN, rows_of
+from shore.tables.operations import OPERATIONS
+
+T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+BY_NAME = {operation.table.name: operation for operation in OPERATIONS}
+BOX = "BIGU0000013"
+
+
+def raw(*records: tuple[str, msgspec.Struct | bytes]) -> pa.Table:
+    return pa.table(
+        {
+            "topic": [topic for topic, _ in records],
+            "offset": pa.array(range(1, len(records) + 1), pa.int64()),
+            "term": pa.array([1] * len(records), pa.int32()),
+            "value": [value if isinstance(value, bytes) else encode(value) for _, value in records],
+        }
+    )
+
+
+RECORDS: tuple[tuple[str, msgspec.Struct], ...] = (
+    (
+        "alerts.tokyo",
+        Alert(
+            alert_id="a1",
+            kind="OVERBOARD",
+            severity="CRITICAL",
+            state="OPENED",
+            equipment_reference=BOX,
+            raised_at="tokyo",
+            event_date_time=T,
+            raised_date_time=T,
+            geo_location=GeoLocation(latitude=1.5, longitude=2.5),
+            evidence=(Evidence(name="immersed", weight=0.5),),
+        ),
+    ),
+    (
+        "events.tokyo",
+        Event(
+            metadata=EventMetadata(
+                event_id="e1", event_created_date_time=T, event_type="EQUIPMENT", publisher="terminal"
+            ),
+            payload=EventPayload(
+                event_date_time=T, equipment_event_type_code="LOAD", equipment_reference=BOX, un_location_code="JPTYO"
+            ),
+        ),
+    ),
+    (
+        "ships.9074729.location",
+        Position(
+            vessel_imo_number="9074729",
+            device=Device(device_id="d", boot_id=1, sequence=1, device_date_time=T),
+            heading=90,
+        ),
+    ),
+    ("bookings.hq", Booking(booking_reference="B1", customer="ducks", equipment_reference=BOX, valid_from=T)),
+    (
+        "custody.tokyo",
+        CustodyEntry(
+            log=f"containers.{BOX}",
+            term=2,
+            marker_offset=10,
+            from_site="tokyo",
+            to_site="duck-star",
+            event="LOAD",
+            event_id="e1",
+            event_date_time=T,
+            granted_date_time=T,
+            granted_by="tokyo",
+            marker_batch=b"xyz",
+        ),
+    ),
+)
+
+
+def test_each_table_takes_its_own_records() -> None:
+    batch = raw(*RECORDS, ("ships.9074729.environment", b"{}"), ("containers.x", b"{}"))
+    found = {name: rows_of(operation, batch).to_pylist() for name, operation in BY_NAME.items()}
+    assert {name: len(rows) for name, rows in found.items()} == dict.fromkeys(BY_NAME, 1)
+    for name, operation in BY_NAME.items():
+        assert rows_of(operation, batch).schema == operation.table.plain_schema
+        assert found[name][0]["problem"] is None
+    (alert,), (event,), (position,) = found["alerts"], found["events"], found["positions"]
+    assert (alert["alert_id"], alert["latitude"], alert["event_date_time"]) == ("a1", 1.5, T)
+    assert msgspec.json.decode(alert["evidence"]) == [{"name": "immersed", "weight": 0.5}]
+    assert (event["equipment_event_type_code"], event["un_location_code"], event["log_offset"]) == ("LOAD", "JPTYO", 2)
+    assert (position["heading"], position["navigation_status"], position["latitude"]) == (90, 15, None)
+    (booking,), (custody,) = found["bookings"], found["custody"]
+    assert (booking["status"], booking["valid_to"]) == ("CONFIRMED", None)  # a default that writers leave out
+    assert (custody["granted_log"], custody["granted_term"], custody["marker_offset"]) == (f"containers.{BOX}", 2, 10)
+
+
+def test_what_cannot_be_read_is_kept_with_its_problem() -> None:
+    rows = rows_of(BY_NAME["bookings"], raw(("bookings.hq", b"{"), RECORDS[3])).to_pylist()
+    assert [row["customer"] for row in rows] == [None, "ducks"]
+    assert rows[0]["problem"]
+    assert rows[0]["payload"] == b"{"
+
+
+def test_the_source_reads_what_the_tables_take() -> None:
+    import re
+
+    taken = [topic for topic, _ in RECORDS]
+    assert all(re.fullmatch(PATTERN, topic) for topic in taken)
+    assert not any(re.fullmatch(PATTERN, t) for t in ("containers.x", "ships.9074729.environment", "xalerts.tokyo"))
