@@ -67,6 +67,7 @@ class Audit:
     batches: int = 0
     records: int = 0
     behind: int = 0  # logs of which one site has less; no difference, but not everything
+    apart: list[str] = field(default_factory=list)  # logs of which the sites have no offset in common: not compared
     only_a: list[str] = field(default_factory=list)
     only_b: list[str] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
@@ -83,6 +84,7 @@ class Audit:
             "logs_compared": self.compared,
             "logs_differing": len(self.differences),
             "logs_behind": self.behind,
+            "apart": self.apart,
             "batches": self.batches,
             "records": self.records,
             "only_a": self.only_a,
@@ -101,9 +103,10 @@ class Common(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which logs to compare over which offsets, and which only one site has."""
+    """Which logs to compare over which offsets, which have none in common, and which only one site has."""
 
     common: tuple[Common, ...]
+    apart: tuple[str, ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
     behind: int
@@ -135,6 +138,7 @@ async def compare(
         async with await Cluster.open(b, client_id="fairlead-audit") as at_b:
             plan = await plan_audit(topology, at_a, at_b, streams)
             audit.only_a, audit.only_b, audit.behind = list(plan.only_a), list(plan.only_b), plan.behind
+            audit.apart = list(plan.apart)
             for start in range(0, len(plan.common), AT_ONCE):
                 some = plan.common[start : start + AT_ONCE]
                 here, there = await _batches(at_a, some), await _batches(at_b, some)
@@ -152,13 +156,17 @@ async def plan_audit(topology: Topology, a: Cluster, b: Cluster, streams: Collec
     starts_a, ends_a = await a.start_offsets(both), await a.end_offsets(both)
     starts_b, ends_b = await b.start_offsets(both), await b.end_offsets(both)
     common: list[Common] = []
+    apart: list[str] = []
     behind = 0
     for tp in both:
         start = max(_number(starts_a[tp]), _number(starts_b[tp]))
         end_a, end_b = _number(ends_a[tp]), _number(ends_b[tp])
         behind += end_a != end_b
-        common.append(Common(tp.topic, start, max(start, min(end_a, end_b))))
-    return Plan(tuple(common), tuple(sorted(at_a - at_b)), tuple(sorted(at_b - at_a)), behind)
+        if start < min(end_a, end_b) or max(end_a, end_b) == 0:
+            common.append(Common(tp.topic, start, min(end_a, end_b)))
+        else:
+            apart.append(tp.topic)
+    return Plan(tuple(common), tuple(apart), tuple(sorted(at_a - at_b)), tuple(sorted(at_b - at_a)), behind)
 
 
 async def _logs(topology: Topology, cluster: Cluster, streams: Collection[str] | None) -> set[str]:

@@ -74,7 +74,14 @@ async def _full(
     async with await Cluster.open(a, client_id="fairlead-audit") as at_a:
         async with await Cluster.open(b, client_id="fairlead-audit") as at_b:
             plan = await plan_audit(topology, at_a, at_b, streams)
-    result = Audit(a.site, b.site, behind=plan.behind, only_a=list(plan.only_a), only_b=list(plan.only_b))
+    result = Audit(
+        a.site,
+        b.site,
+        behind=plan.behind,
+        apart=list(plan.apart),
+        only_a=list(plan.only_a),
+        only_b=list(plan.only_b),
+    )
     return await asyncio.to_thread(compare_records, result, a, b, plan.common, on_progress=on_progress)
 
 
@@ -83,6 +90,7 @@ def _render(result: Audit) -> None:
     table.add_row("compared", str(result.compared))
     table.add_row("differing", f"[{'green' if result.ok else 'bold red'}]{len(result.differences)}")
     table.add_row("one site has more", str(result.behind))
+    table.add_row("no offset in common, not compared", str(len(result.apart)))
     table.add_row(f"only at {result.a}", str(len(result.only_a)))
     table.add_row(f"only at {result.b}", str(len(result.only_b)))
     console.print(table)

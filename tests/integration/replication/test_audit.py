@@ -43,12 +43,16 @@ async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
         await lab.reaches("beta", lab.log("alpha.empty"), 0)
     await lab.write("alpha", topics[0], 10, at=11)  # one site has more: no difference
     await lab.make("beta", lab.log("beta.only"))
+    apart = lab.log("alpha.apart")  # nothing in common: not compared, and said so
+    for site in ("alpha", "beta"):
+        await lab.make(site, apart)
+    await lab.write("alpha", apart, 5, at=await lab.open_term("alpha", apart, term=1, at=0))
     for result in (await quick(lab, topology), await full(lab, topology)):
         assert result.ok
         assert result.compared == 32
         assert result.records == 30 * 11 + 50
     result = await quick(lab, topology)
-    assert result.behind == 1
+    assert (result.behind, result.apart) == (2, [apart])
     assert (result.only_a, result.only_b) == ([], [lab.log("beta.only")])
     assert result.as_json()["logs_differing"] == 0
 
