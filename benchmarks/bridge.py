@@ -15,10 +15,7 @@ import argparse
 import asyncio
 import contextlib
 import datetime as dt
-import json
 import multiprocessing as mp
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,6 +31,7 @@ import uvloop
 from confluent_kafka import KafkaError, Message, Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
+from benchmarks._results import machine, write
 from edge.bridge import Bridge
 from fairlead.admin import create_logs
 from fairlead.endpoint import MqttEndpoint
@@ -257,20 +255,10 @@ def _cpu(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "cpu_count": os.cpu_count(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     options.add_argument("--boxes", type=int, default=2_000)
     options.add_argument("--readings", type=int, default=60_000)
-    options.add_argument("--output", type=Path, default=Path("build/bench/bridge.json"))
     given = options.parse_args()
     numbers = boxes(given.boxes)
     with tempfile.TemporaryDirectory() as folder:
@@ -295,8 +283,7 @@ def main() -> None:
         "target": {"readings_per_second_per_core": TARGET_PER_CORE},
         "machine": machine(),
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write("bridge", result)
     print(f"{given.boxes:,} logs, QoS 1, acks=all      bridge      plain")
     for name, unit in (
         ("readings_per_second_per_core", "readings/s per core"),

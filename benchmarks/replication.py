@@ -12,9 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
-import os
-import platform
 import secrets
 import signal
 import statistics
@@ -27,6 +24,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks._results import machine, write
 from fairlead.admin import create_logs
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.wire.cluster import Cluster
@@ -190,12 +188,7 @@ async def measure(folder: Path, topics: int) -> dict[str, Any]:
                 found["bulk"] = await bulk(world)
     finally:
         sites.down(purge=True)
-    found["machine"] = {
-        "cpus": os.cpu_count(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "load": [round(each, 2) for each in os.getloadavg()],
-    }
+    found["machine"] = machine()
     return found
 
 
@@ -214,9 +207,7 @@ def main() -> None:
         found = asyncio.run(measure(Path(folder), options.topics))
     for name, figures in found.items():
         print(f"{name:12}", "  ".join(f"{key} {value}" for key, value in figures.items()))
-    out = Path("build/bench/replication.json")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write("replication", found)
 
 
 if __name__ == "__main__":

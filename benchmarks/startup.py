@@ -10,9 +10,6 @@ Jars and archive are in the cache before the clock starts.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +19,7 @@ from unittest import mock
 
 import psutil
 
+from benchmarks._results import machine, write
 from fairlead.local import cds
 from fairlead.local.sites import LocalSites, SiteSpec
 from topologies.load import load
@@ -61,19 +59,9 @@ def measure(folder: Path) -> dict[str, Any]:
         sites.down(purge=True)
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "cpu_count": os.cpu_count(),
-        "platform": platform.platform(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    options.add_argument("--output", type=Path, default=Path("build/bench/startup.json"))
-    given = options.parse_args()
+    options.parse_args()
     here = machine()
     with tempfile.TemporaryDirectory() as folder:
         warm = LocalSites(Path(folder) / "warm")
@@ -90,8 +78,7 @@ def main() -> None:
         "target": {"fresh_seconds": TARGET_SECONDS},
         "machine": here,
     }
-    given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    write("startup", result)
     print(f"{fairlead['sites']} sites of {TOPOLOGY}       with archive    without")
     for name, unit in (
         ("fresh_seconds", "s to ready, fresh"),
@@ -103,7 +90,7 @@ def main() -> None:
         ("rss_mb", "MB RSS, sum"),
     ):
         print(f"{unit:<26}{fairlead[name]:>10}{plain[name]:>11}")
-    print(f"target: {TARGET_SECONDS:.0f} s, load before {here['load_average']:.1f}; written to {given.output}")
+    print(f"target: {TARGET_SECONDS:.0f} s, load before {here['load_average']:.1f}")
 
 
 if __name__ == "__main__":

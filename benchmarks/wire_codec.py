@@ -11,25 +11,21 @@ answer, and the encoding and decoding of one batch of one record. kafka-python c
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import time
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
+from benchmarks._results import machine, write
 from fairlead.wire import fetch_codec, produce_codec
 from fairlead.wire.convention import PRODUCER_ID, term_batch
 from fairlead.wire.record import NewRecord, decode_batch
 from fairlead.wire.types import TP
 
-REPORT = Path("build/bench/wire_codec.json")
 Work = Callable[[], object]
 
 
@@ -156,9 +152,8 @@ def main() -> None:
         mine, other = (best(work, options.rounds, options.logs) for work in (ours, theirs))
         report[name] = {"ours": mine, "kafka_python": other, "ratio": other / mine}
         print(f"{name:<18}{mine:>8.2f}{other:>14.2f}{other / mine:>8.1f}")
-    report["machine"] = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
-    REPORT.parent.mkdir(parents=True, exist_ok=True)
-    REPORT.write_text(json.dumps(report, indent=2))
+    report["machine"] = machine()
+    write("wire_codec", report)
 
 
 if __name__ == "__main__":
