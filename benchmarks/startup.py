@@ -9,7 +9,6 @@ Jars and archive are in the cache before the clock starts.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -60,8 +59,6 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    options.parse_args()
     here = machine()
     with tempfile.TemporaryDirectory() as folder:
         warm = LocalSites(Path(folder) / "warm")

@@ -26,7 +26,7 @@ _CLIENT = "fairlead-feeds"
 _ROWS_PER_COMMIT = 50_000
 
 
-def create_feeds(endpoint: KafkaEndpoint, customers: Sequence[str], retention_ms: int) -> None:
+def create_feeds(endpoint: KafkaEndpoint, customers: Sequence[str]) -> None:
     """Make the feeds' logs that are not there yet, and open each with its marker."""
 
     async def make() -> None:
@@ -34,8 +34,7 @@ def create_feeds(endpoint: KafkaEndpoint, customers: Sequence[str], retention_ms
             topics = [feed_topic(customer) for customer in customers]
             missing = set(topics) - set(await cluster.topics(topics, refresh=True))
             if missing:
-                configs = LOG_DEFAULTS | {"retention.ms": str(retention_ms)}
-                await asyncio.to_thread(create_logs, endpoint, {topic: configs for topic in sorted(missing)})
+                await asyncio.to_thread(create_logs, endpoint, dict.fromkeys(sorted(missing), LOG_DEFAULTS))
                 await cluster.wait_writable(sorted(missing))
             appender = Appender(cluster)
             try:

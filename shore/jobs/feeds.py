@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -36,7 +35,7 @@ def query(context: JobContext) -> DataStreamWriter:
     """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
     places, endpoint = context.places, context.endpoint
     customers = customers_here(context.topology)
-    create_feeds(endpoint, customers, _retention_ms(context.topology))
+    create_feeds(endpoint, customers)
     _welcome(context, customers)
 
     def changes(table: str) -> DataFrame:
@@ -95,11 +94,3 @@ def _welcome(context: JobContext, customers: Sequence[str]) -> None:
         deliver(everything, context.places, context.endpoint, new)
     for customer in new:
         append_once(table, FEEDS.plain_schema.empty_table(), app=f"welcome:{customer}", version=0)
-
-
-def _retention_ms(topology: Topology) -> int:
-    """Of the feeds at the shore's site; -1 is Kafka's word for ever."""
-    if topology.shore is None:
-        return -1
-    kept = topology.sites[topology.shore.at].retention_of("feeds")
-    return -1 if kept == dt.timedelta.max else int(kept.total_seconds() * 1000)
