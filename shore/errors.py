@@ -9,6 +9,12 @@ class JobFailedError(FairleadError):
     """A streaming query ended with an error; what it had committed is kept, and the next run goes on from there."""
 
 
+class SlowWorkerError(JobFailedError):
+    """A Python worker did not start within ten seconds: Spark's own limit, which cannot be set; the machine is busy."""
+
+    retriable = True
+
+
 class SplitStateError(RefusedError):
     """A job's checkpoint and its tables do not belong together: going on would repeat or lose rows."""
 

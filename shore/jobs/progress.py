@@ -9,10 +9,11 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from shore.errors import JobFailedError
+from shore.errors import JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.status import JobStatus
 
+_SLOW_WORKER = "Python worker failed to connect back"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
 
@@ -22,6 +23,7 @@ class Running:
 
     job: Job
     query: StreamingQuery
+    starts: int = 1
     batches: dict[int, int] = field(default_factory=dict)
 
     def status(self) -> JobStatus:
@@ -66,6 +68,12 @@ def failure(job: str, message: str) -> JobFailedError:
     """The error of a query in one sentence: Spark wraps the cause in pages of Java and Python."""
     causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
     first, *_ = message.strip().splitlines() or ["Spark gave no reason"]
+    if _SLOW_WORKER in message:
+        return SlowWorkerError(
+            f"job {job} failed: a Python worker of Spark did not start within Spark's ten seconds",
+            hint="the machine is too busy; run the same command again, it goes on where this one stopped",
+            job=job,
+        )
     cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
     return JobFailedError(
         f"job {job} failed: {cause}",

@@ -13,6 +13,8 @@ from typing import Literal
 import msgspec
 from deltalake import DeltaTable
 from filelock import FileLock, Timeout
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -50,6 +52,7 @@ JOBS: dict[str, Job] = {
     )
 }
 MAX_RECORDS = 500_000
+MAX_STARTS = 4  # of one query in one run
 _POLL_SECONDS = 0.2
 _STATUS_SECONDS = 1.0
 
@@ -220,14 +223,18 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: _Bo
     stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
     if not once:
         stages = [list(jobs)]
+
+    def start(job: Job) -> StreamingQuery:
+        return _start(context, job, once)
+
     board.show()
     for stage in stages:
         running: list[Running] = []
         try:
             for job in stage:
                 if not stop.is_set():
-                    running.append(Running(job, _start(context, job, once)))
-            _wait(running, board, stop)
+                    running.append(Running(job, start(job)))
+            wait(running, board, stop, start)
         except BaseException as error:
             board.fail(error)
             raise
@@ -238,21 +245,38 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: _Bo
 
 
 def _start(context: JobContext, job: Job, once: bool) -> StreamingQuery:
-    writer = job.query(context).queryName(job.name)
-    writer = writer.option("checkpointLocation", context.places.checkpoint(job.name))
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)
-    return writer.start()
+    """Start a job's query; tried again while Spark's workers are too slow to start."""
+    for attempt in range(1, MAX_STARTS + 1):
+        try:
+            writer = job.query(context).queryName(job.name)
+            writer = writer.option("checkpointLocation", context.places.checkpoint(job.name))
+            writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)
+            return writer.start()
+        except (PySparkException, Py4JError) as error:
+            failed = failure(job.name, str(error))
+            if not failed.retriable or attempt == MAX_STARTS:
+                raise failed from error
+    raise AssertionError("the loop above returns or raises")
 
 
-def _wait(running: Sequence[Running], board: _Board, stop: threading.Event) -> None:
-    """Until all have ended, one has failed, or ``stop`` is set."""
+def wait(
+    running: Sequence[Running], board: _Board, stop: threading.Event, start: Callable[[Job], StreamingQuery]
+) -> None:
+    """Until all have ended, one has failed, or ``stop`` is set.
+
+    A query that failed only because the machine was busy is started again from its checkpoint, a few times.
+    """
     while not stop.is_set():
-        active = [one for one in running if one.query.isActive]
-        board.look(running, now=not active)
         for one in running:
-            if one not in active and (error := one.query.exception()) is not None:
-                raise failure(one.job.name, str(error)) from None
-        if not active:
+            if one.query.isActive or (error := one.query.exception()) is None:
+                continue
+            failed = failure(one.job.name, str(error))
+            if not failed.retriable or one.starts == MAX_STARTS:
+                raise failed from None
+            one.query, one.starts = start(one.job), one.starts + 1
+        active = any(one.query.isActive for one in running)
+        board.look(running, now=not active)
+        if not active and all(one.query.exception() is None for one in running):
             return
         stop.wait(_POLL_SECONDS)
     board.look(running, now=True)

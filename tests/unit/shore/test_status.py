@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from shore.errors import SplitStateError
+from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
 from shore.jobs.interrupts import interrupts
-from shore.jobs.progress import failure
-from shore.jobs.runner import JOBS, check_state, choose
+from shore.jobs.progress import Running, failure
+from shore.jobs.runner import JOBS, MAX_STARTS, check_state, choose, wait
 from shore.places import Places
 from shore.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.tables import TABLES
@@ -105,3 +107,47 @@ def test_places() -> None:
     assert Places.of(Path("/state")).table("readings") == "/state/delta/readings"
     far = Places.of(Path("/state"), "s3://bucket/x/")
     assert (far.table("a"), far.checkpoint("b")) == ("s3://bucket/x/delta/a", "s3://bucket/x/checkpoints/b")
+
+
+class Query:
+    """What ``wait`` looks at of a streaming query that has ended."""
+
+    isActive = False  # Spark's name
+    recentProgress = ()
+
+    def __init__(self, error: str | None) -> None:
+        self._error = error
+
+    def exception(self) -> str | None:
+        return self._error
+
+
+class Board:
+    def look(self, running: object, *, now: bool = False) -> None: ...
+
+
+BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+@pytest.mark.parametrize(
+    ("errors", "starts", "raised"),
+    [
+        ([None], 1, None),
+        ([BUSY, BUSY, None], 3, None),
+        ([BUSY] * 9, MAX_STARTS, SlowWorkerError),
+        ([BUSY, SPARKS_WORDS, None], 2, JobFailedError),
+        ([SPARKS_WORDS, None], 1, JobFailedError),
+    ],
+)
+def test_only_a_busy_machine_is_a_reason_to_start_again(
+    errors: list[str | None], starts: int, raised: type[JobFailedError] | None
+) -> None:
+    queries = iter([Query(error) for error in errors])
+    one = Running(JOBS["readings"], cast(Any, next(queries)))
+    expected = pytest.raises(raised) if raised else contextlib.nullcontext()
+    with expected as error:
+        wait([one], cast(Any, Board()), threading.Event(), lambda _: cast(Any, next(queries)))
+    assert one.starts == starts
+    if raised:
+        assert error is not None
+        assert type(error.value) is raised
