@@ -1,7 +1,7 @@
 """Where each site of a topology is, for whom: addresses from the topology, else the local cluster's.
 
-Passwords of sites with an address come from the environment only, ``FAIRLEAD_SECRET_<SITE>_<USER>``: upper case,
-every character that is no letter or digit written as ``_``.
+Passwords of sites with an address come from the environment, ``FAIRLEAD_SECRET_<SITE>_<USER>`` (upper case, every
+character that is no letter or digit written as ``_``), else from the local override file (``topologies.secrets``).
 """
 
 from __future__ import annotations
@@ -74,10 +74,14 @@ class Directory:
     def _password(self, site: str, user: str) -> SecretStr:
         variable = secret_variable(site, user)
         value = self._env.get(variable)
+        written = self._topology.secret(site, user)
+        if not value and written is not None:
+            return written
         if not value:
             raise ConfigurationError(
                 f"{site} is outside this machine and the password of its user {user!r} is not known",
-                hint=f"set the environment variable {variable}",
+                hint=f"set the environment variable {variable}, or secrets: {{{site}: {{{user}: ...}}}} in "
+                f"{self._topology.name}.local.yaml",
                 site=site,
                 user=user,
                 variable=variable,

@@ -19,6 +19,7 @@ from topologies.loose import part, text
 from topologies.mistakes import Mistake, TopologyErrors
 from topologies.model import DEFAULT_STREAMS, SiteKind, Topology
 from topologies.overrides import from_environment, lay_over
+from topologies.secrets import Secrets, take_secrets
 from topologies.source import Source, read_yaml
 
 __all__ = ["TopologyErrors", "load", "read", "shipped"]
@@ -64,8 +65,10 @@ def read(
     """
     source = read_yaml(content, file)
     order = [file]
+    secrets: Secrets = {}
     for override in overrides:
         order.append(override.file)
+        secrets |= take_secrets(override, list(part(source.data, "sites")))
         lay_over(source, override)
     for override in from_environment(env or {}, source.data):
         lay_over(source, override)
@@ -77,7 +80,7 @@ def read(
         mistakes = mistakes + wrong + _between(source)
     if mistakes or topology is None:
         raise TopologyErrors(file, _in_order(mistakes, order))
-    return topology
+    return topology.with_secrets(secrets)
 
 
 def locate(path_or_name: str | Path) -> Path:

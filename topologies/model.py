@@ -10,10 +10,11 @@ from __future__ import annotations
 import datetime as dt
 import fnmatch
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
 from topologies.values import Bootstrap, BytesPerSecond, Duration
@@ -235,6 +236,18 @@ class Topology(Model):
     customers: dict[SiteName, Customer] = Field(default_factory=dict)
     users: dict[str, User] = Field(default_factory=dict)
     shore: Shore | None = None
+
+    _secrets: dict[tuple[str, str], SecretStr] = PrivateAttr(default_factory=dict)  # no part of the model's data
+
+    def with_secrets(self, secrets: Mapping[tuple[str, str], SecretStr]) -> Topology:
+        """The same topology that also knows passwords by (site, user), as a local override file gave them."""
+        copy = self.model_copy()
+        copy._secrets = dict(secrets)
+        return copy
+
+    def secret(self, site: str, user: str) -> SecretStr | None:
+        """The password that a local override file gave for a user at a site."""
+        return self._secrets.get((site, user))
 
     def directed_links(self) -> tuple[Link, ...]:
         """Every link in one direction: those with ``both`` appear twice."""

@@ -13,7 +13,10 @@ from topologies.mistakes import Mistake, Path, has_user_info, is_secret_key, quo
 from topologies.model import Topology
 from topologies.source import Origins
 
-_NOT_HERE = "no secrets here: a password comes from the environment variable FAIRLEAD_SECRET_<SITE>_<USER>"
+_NOT_HERE = (
+    "no secrets here: a password comes from the environment variable FAIRLEAD_SECRET_<SITE>_<USER>, "
+    "or from the section secrets of <name>.local.yaml"
+)
 
 
 def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:

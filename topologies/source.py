@@ -97,7 +97,9 @@ def read_yaml(text: str, file: str) -> Source:
 
 def _compose(text: str, source: Source, lines: list[str]) -> Node | None:
     loader: yaml.SafeLoader | None = None
-    covered = [without_secrets(line) for line in lines]
+    # What cannot be parsed cannot be covered value by value: where passwords are to be expected, no line is shown.
+    hidden = any(line.startswith("secrets") for line in lines)
+    covered = ["" if hidden else without_secrets(line) for line in lines]
     try:
         loader = yaml.SafeLoader(text)
         return loader.get_single_node()
@@ -151,8 +153,8 @@ def _cover_secrets(root: Node, lines: list[str]) -> list[str]:
             todo.extend(node.value)
         elif isinstance(node, MappingNode):
             for key, value in node.value:
-                if isinstance(key, ScalarNode) and is_secret_key(key.value) and isinstance(value, ScalarNode):
-                    _cover(covered, value)
+                if isinstance(key, ScalarNode) and is_secret_key(key.value):
+                    _cover(covered, value)  # all of it: under "secrets" stand users with their passwords
                 todo.extend((key, value))
     return [without_secrets(line) for line in covered]
 
