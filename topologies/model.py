@@ -242,7 +242,7 @@ class Topology(Model):
     def with_secrets(self, secrets: Mapping[tuple[str, str], SecretStr]) -> Topology:
         """The same topology that also knows passwords by (site, user), as a local override file gave them."""
         copy = self.model_copy()
-        copy._secrets = dict(secrets)
+        copy._secrets = dict(secrets)  # noqa: SLF001 - of our own copy
         return copy
 
     def secret(self, site: str, user: str) -> SecretStr | None:
