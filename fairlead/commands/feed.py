@@ -17,11 +17,13 @@ from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOpti
 from fairlead.console import console, errors
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.records import decoder
+from fairlead.records.alert import Alert
 from fairlead.records.headers import ORIGIN
 from fairlead.records.reading import Reading
 from topologies.model import Topology
 
 _readings = decoder(Reading)
+_alerts = decoder(Alert)
 _HEADING = (
     f"{'offset':>8}  {'device time (UTC)':<19}  {'container':<11}  {'supply':>7}  {'set':>6}  {'power':<5}  position"
 )
@@ -117,7 +119,7 @@ def _print(record: Received, *, as_json: bool) -> None:
         sys.stdout.write(json.dumps(_as_json(record)) + "\n")
         sys.stdout.flush()
     else:
-        console.print(escape(_as_line(record)), soft_wrap=True)
+        console.print(escape(as_line(record)), soft_wrap=True)
 
 
 def _as_json(record: Received) -> dict[str, Any]:
@@ -140,13 +142,13 @@ def _as_json(record: Received) -> dict[str, Any]:
     }
 
 
-def _as_line(record: Received) -> str:
+def as_line(record: Received) -> str:
+    """A record on one line for a person: a reading in columns, an alert in words, anything else as it is."""
     try:
         reading = _readings.decode(record.value or b"")
-    except (msgspec.DecodeError, msgspec.ValidationError):
-        text = (record.value or b"").decode(errors="replace")
+    except msgspec.DecodeError:
         key = (record.key or b"").decode(errors="replace")
-        return f"{record.offset:>8}  {_time(record.timestamp_ms):%Y-%m-%d %H:%M:%S}  {key:<11}  {text}"
+        return f"{record.offset:>8}  {_time(record.timestamp_ms):%Y-%m-%d %H:%M:%S}  {key:<11}  {_words(record)}"
     supply, wanted = reading.measurements.supply_temperature, reading.setpoints.temperature
     place = reading.geo_location
     return "  ".join(
@@ -160,6 +162,15 @@ def _as_line(record: Received) -> str:
             f"{place.latitude:.3f} {place.longitude:.3f}" if place else "-",
         )
     )
+
+
+def _words(record: Received) -> str:
+    try:
+        alert = _alerts.decode(record.value or b"")
+    except msgspec.DecodeError:
+        return (record.value or b"").decode(errors="replace")
+    evidence = ", ".join(f"{one.name} ({one.detail})" if one.detail else one.name for one in alert.evidence)
+    return f"{alert.severity} {alert.kind} {alert.state.lower()} by {alert.raised_at}: {evidence}"
 
 
 def _time(milliseconds: int) -> dt.datetime:
