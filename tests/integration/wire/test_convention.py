@@ -116,6 +116,7 @@ async def test_two_writers_race_in_one_term(
     await one.open_term(log, 1, marker())
     async with await Cluster.open(kafka("alpha"), client_id="rival") as other:
         two = Appender(other, linger=0.0)
+        await two.position(log)  # both know the same end now: of their first appends one must fail
         got: dict[int, bytes] = {}
         conflicts = 0
 
