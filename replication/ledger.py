@@ -20,7 +20,7 @@ from fairlead.records.custody import CustodyEntry
 from fairlead.records.event import Event
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_filler, is_marker
+from fairlead.wire.convention import is_data
 from fairlead.wire.record import Record, decode_batch
 from fairlead.wire.types import TopicPartition
 from replication.berth import Berths, needs_berths
@@ -117,7 +117,7 @@ class Ledger:
         for record in self._records(tp, records):
             moved = True
             self._positions[tp] = record.offset + 1
-            if record.value is None or is_marker(record) or is_filler(record):
+            if record.value is None or not is_data(record):
                 continue
             try:
                 if tp.topic == self._events_log:

@@ -10,7 +10,7 @@ from fairlead.errors import FairleadError
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.wire.batch import split
-from fairlead.wire.convention import is_filler, is_marker
+from fairlead.wire.convention import is_data
 from fairlead.wire.fetch_session import FetchSession
 from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TopicPartition
@@ -72,7 +72,7 @@ class AlertWatch:
             for view in split(part.records):
                 session.set(tp, view.header.base_offset + view.header.last_offset_delta + 1)
                 for record in decode_batch(part.records[view.start : view.stop]):
-                    if is_marker(record) or is_filler(record):
+                    if not is_data(record):
                         continue
                     alert = self._alert.decode(record.value or b"")
                     if alert.kind == "OVERBOARD":

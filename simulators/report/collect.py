@@ -17,7 +17,7 @@ from fairlead.records import decoder
 from fairlead.records.reading import Reading
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_filler, is_marker
+from fairlead.wire.convention import is_data
 from fairlead.wire.record import Record, decode_batch
 from fairlead.wire.types import TopicPartition
 from simulators.steps import ReadingId
@@ -75,7 +75,7 @@ async def records_of(cluster: Cluster, logs: Iterable[str]) -> dict[str, list[Re
                     if record.offset < position[tp] or record.offset >= stop[tp]:
                         continue
                     position[tp] = record.offset + 1
-                    if not (is_marker(record) or is_filler(record)):
+                    if is_data(record):
                         out[tp.topic].append(record)
             if position[tp] >= stop[tp]:
                 del position[tp]
