@@ -79,6 +79,8 @@ def _streams(streams: dict[str, Any]) -> Iterator[Finding]:
         path: Path = ("streams", name)
         if name == "default":
             yield Finding(path, "'default' means every stream in a site's retention", "another name", at_key=True)
+        if name == "fairlead":
+            yield Finding(path, "topics that begin with fairlead. are Fairlead's own", "another name", at_key=True)
         moves = text(stream, "insert_point") == InsertPoint.MOVES
         owners = items(stream, "owners")
         if moves and not owners:
@@ -106,6 +108,9 @@ def _links(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
             yield Finding((*path, "streams"), "a link that takes nothing", "at least one stream", at_key=True)
         for stream, selection in part(link, "streams").items():
             yield from _selection(data, streams, (*path, "streams", stream), stream, selection)
+        for stream in part(link, "priority"):
+            taken = dict.fromkeys(part(link, "streams"))
+            yield from _known((*path, "priority", stream), stream, "stream on this link", taken, at_key=True)
         if source is None or target is None:
             continue
         if source == target:

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
-from topologies.values import Bootstrap, BytesPerSecond, Duration
+from topologies.values import Bootstrap, BytesPerSecond, Duration, Start
 
 
 class Model(BaseModel):
@@ -157,6 +157,10 @@ class Link(Model):
 
     ``streams`` maps a stream to ``all``, ``aboard`` (logs whose custody is, or is being given to, the target) or a
     list of key patterns (shell style). ``when: berthed`` holds while the ship at either end is at the other end's port.
+    ``priority`` gives a stream another class on this link than it has elsewhere. ``start`` counts for logs that the
+    target does not have yet: ``earliest`` (all that the source has), ``latest`` (its newest record and what follows),
+    ``end`` (only what follows) or a time (the first record at or after it); offsets stay what they are.
+    ``groups`` are patterns of consumer groups whose committed offsets follow over the link.
     """
 
     from_: SiteName = Field(alias="from")
@@ -164,11 +168,18 @@ class Link(Model):
     streams: dict[StreamName, Selection]
     when: Literal["always", "berthed"] = "always"
     rate: BytesPerSecond | None = None
+    priority: dict[StreamName, Priority] = Field(default_factory=dict)
+    start: Start = "earliest"
+    groups: tuple[str, ...] = ()
     both: bool = False  # the same link the other way round as well
 
     @property
     def name(self) -> str:
         return f"{self.from_}->{self.to}" + (":berthed" if self.when == "berthed" else "")
+
+    def priority_of(self, stream: str, usual: Priority) -> Priority:
+        """The class in which a stream travels on this link."""
+        return self.priority.get(stream, usual)
 
     def takes(self, log: LogName) -> bool:
         """Whether the link carries a log, ``aboard`` counted as yes (custody decides that at run time)."""

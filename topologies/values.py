@@ -83,6 +83,33 @@ def _check_bootstrap(value: str) -> str:
     return value
 
 
+START_WORDS = ("earliest", "latest", "end")
+
+
+def parse_start(value: Any) -> str:
+    """Where a link begins in a log that the target does not have yet: ``earliest``, ``latest``, ``end`` or a time.
+
+    A time is returned in ISO 8601 with its offset from UTC, as YAML's own timestamps or as text.
+    """
+    if isinstance(value, str) and value in START_WORDS:
+        return value
+    found = value
+    if isinstance(value, str):
+        try:
+            found = dt.datetime.fromisoformat(value)
+        except ValueError:
+            found = None
+    if not isinstance(found, dt.datetime) or found.tzinfo is None:
+        raise ValueError("expected earliest, latest, end, or a time with its zone such as 2026-09-01T00:00:00Z")
+    return found.isoformat()
+
+
+def start_time_ms(start: str) -> int | None:
+    """Milliseconds since 1970 of a start that is a time; None for the words."""
+    return None if start in START_WORDS else int(dt.datetime.fromisoformat(start).timestamp() * 1000)
+
+
+Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
 Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]
