@@ -13,7 +13,15 @@ from itertools import islice
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
 
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
@@ -45,13 +53,15 @@ def create_logs(
     endpoint: KafkaEndpoint,
     topics: Mapping[str, Mapping[str, str]],
     *,
+    partitions: Mapping[str, int] | None = None,
     replication_factor: int = -1,
     client: AdminClient | None = None,
 ) -> set[str]:
-    """Create topics of one partition; those that exist already are left as they are.
+    """Create topics; those that exist already are left as they are.
 
     Args:
         topics: Name to settings, which win over ``LOG_DEFAULTS``.
+        partitions: How many partitions a topic gets; 1 for those that are not named.
         replication_factor: -1 for the cluster's default.
         client: A client to use again, instead of a new one for ``endpoint``.
 
@@ -66,12 +76,55 @@ def create_logs(
     created: set[str] = set()
     names = iter(topics)
     while batch := list(islice(names, BATCH)):
-        new = [_new_topic(name, topics[name], replication_factor) for name in batch]
+        new = [
+            NewTopic(
+                name,
+                num_partitions=(partitions or {}).get(name, 1),
+                replication_factor=replication_factor,
+                config={**LOG_DEFAULTS, **topics[name]},
+            )
+            for name in batch
+        ]
         futures: dict[str, Future[None]] = client.create_topics(
             new, operation_timeout=_TIMEOUT, request_timeout=_TIMEOUT
         )
         created |= {name for name, future in futures.items() if _created(endpoint, name, future)}
     return created
+
+
+def grow_topics(endpoint: KafkaEndpoint, partitions: Mapping[str, int]) -> None:
+    """Give topics that many partitions; those that have them already are no error. Raises as ``create_logs``."""
+    client = require_answer(endpoint)
+    new = [NewPartitions(name, count) for name, count in partitions.items()]
+    for name, future in client.create_partitions(new, request_timeout=_TIMEOUT).items() if new else ():
+        try:
+            future.result()
+        except KafkaException as error:
+            if kafka_error(error).name() != "INVALID_PARTITIONS":
+                raise explain(error, endpoint, f"give {name} more partitions") from error
+
+
+def alter_topics(endpoint: KafkaEndpoint, settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Set these settings of these topics and leave all others as they are. Raises as ``create_logs``."""
+    client = require_answer(endpoint)
+    names = iter(settings)
+    while batch := list(islice(names, BATCH)):
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                name,
+                incremental_configs=[
+                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                    for key, value in settings[name].items()
+                ],
+            )
+            for name in batch
+        ]
+        for resource, future in client.incremental_alter_configs(resources, request_timeout=_TIMEOUT).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                raise explain(error, endpoint, f"change settings of {resource.name}") from error
 
 
 def delete_logs(endpoint: KafkaEndpoint, topics: Sequence[str]) -> set[str]:
@@ -136,10 +189,6 @@ def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> Fairl
         hint = f"is it running at {endpoint.bootstrap_servers}? fairlead status"
         return UnavailableError(away, hint=hint, **fields)
     return FairleadError(what, hint=cause.str()[:300], **fields)
-
-
-def _new_topic(name: str, settings: Mapping[str, str], replication_factor: int) -> NewTopic:
-    return NewTopic(name, num_partitions=1, replication_factor=replication_factor, config={**LOG_DEFAULTS, **settings})
 
 
 def _created(endpoint: KafkaEndpoint, name: str, future: Future[None]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,10 +16,12 @@ from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
 from fairlead.wire.types import FetchedPartition, TopicPartition
-from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Step, Unfit, canonical_crc, is_plain, steps
+from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Unfit, canonical_crc, is_plain, steps
 from replication.plan import EVERY_SOURCE
 from replication.rate import LinkBudget
 from replication.replica import Replica, Tail
+from replication.skip import MaySkip, hole_of_item, hole_of_unfit, never
+from replication.start import beginnings
 from replication.states import LogState
 from replication.writer import Writer
 from topologies.model import Priority
@@ -49,7 +51,7 @@ class Counters:
         self.bytes += len(item.data)
 
 
-LogTrouble = Callable[[str, LogState, str], None]
+LogTrouble = Callable[[TopicPartition, LogState, str], None]
 
 
 class Lane:
@@ -64,13 +66,15 @@ class Lane:
         writer: Writer,
         budget: LinkBudget,
         counters: Counters,
-        ends: dict[str, int],
+        ends: dict[TopicPartition, int],
         on_trouble: LogTrouble,
         on_change: Callable[[], None],
         is_origin: Callable[[str], bool],
+        start: str = "earliest",
+        may_skip: MaySkip = never,
     ) -> None:
         """``ends`` is shared by the lanes of a link: each log's end at the source, as last heard. ``is_origin`` tells
-        whether the source is the site where a log's records first enter, for ever."""
+        whether the source is the site where a topic's records first enter, for ever. ``start`` is ``Link.start``."""
         self.name = name
         self.priority = priority
         self._cluster = cluster
@@ -81,49 +85,55 @@ class Lane:
         self._on_trouble = on_trouble
         self._on_change = on_change
         self._is_origin = is_origin
+        self._start = start
+        self._may_skip = may_skip
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
         self._replicas: dict[TopicPartition, Replica] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._gaps: dict[TopicPartition, int] = {}  # empty replicas whose source starts later: where fillers begin
         self._unproven: dict[TopicPartition, int] = {}  # end at which the source's last batch must be the target's
+        self._doubted: dict[TopicPartition, str] = {}  # the source's last batch is another one than the target's
+        self._beginning: set[TopicPartition] = set()  # empty replicas whose first offset is not decided yet
         self._wanted = asyncio.Event()
 
     # ---- told by the plan and the writer
 
     @property
-    def topics(self) -> Collection[str]:
-        return [tp.topic for tp in self._replicas]
+    def logs(self) -> Collection[TopicPartition]:
+        return tuple(self._replicas)
 
     def follow(self, replica: Replica) -> None:
         """Fetch a log from the target's end on; first its last batch once more, to see that it is the same."""
         if replica.tp not in self._replicas:
             self._replicas[replica.tp] = replica
-            self._move(replica.tp, max(replica.end - 1, 0))
+            if replica.end <= 0 and self._start != "earliest":
+                self._beginning.add(replica.tp)
+            else:
+                self._move(replica.tp, max(replica.end - 1, 0))
             if replica.end > 0:
                 self._unproven[replica.tp] = replica.end
             self._wanted.set()
 
-    def unfollow(self, topic: str) -> None:
-        tp = TopicPartition(topic)
+    def unfollow(self, tp: TopicPartition) -> None:
         replica = self._replicas.pop(tp, None)
         if replica is not None:
             replica.feeds.discard(self)
             self._positions.pop(tp, None)
             self._gaps.pop(tp, None)
             self._unproven.pop(tp, None)
+            self._beginning.discard(tp)
             self._session.forget(tp)
 
-    def rewind(self, topic: str, end: int) -> None:
-        tp = TopicPartition(topic)
+    def rewind(self, tp: TopicPartition, end: int) -> None:
         if tp in self._replicas:
             self._move(tp, end)
 
-    def appended(self, topic: str, item: Item) -> None:
+    def appended(self, tp: TopicPartition, item: Item) -> None:
         self._counters.add(item)
 
     def lag(self) -> int:
         """Records that the source has and the target does not, of the logs followed here."""
-        return sum(max(0, self._ends.get(tp.topic, 0) - each.end) for tp, each in self._replicas.items())
+        return sum(max(0, self._ends.get(tp, 0) - each.end) for tp, each in self._replicas.items())
 
     # ---- fetching
 
@@ -144,12 +154,32 @@ class Lane:
                     continue
                 if self.priority not in EVERY_SOURCE:
                     await self._writer.room()
+                if self._beginning:
+                    await self._begin()
                 await self._poll()
         finally:
             for replica in self._replicas.values():
                 replica.feeds.discard(self)
             self._replicas.clear()
             await self._session.close()
+
+    async def _begin(self) -> None:
+        """Decide where to begin in empty replicas; with everything skipped, fill at once, which keeps the decision."""
+        logs = tuple(self._beginning)
+        for tp, (position, fill) in (await beginnings(self._cluster, logs, self._start)).items():
+            replica = self._replicas.get(tp)
+            self._beginning.discard(tp)
+            if replica is None:
+                continue
+            self._move(tp, position)
+            if fill is not None:
+                replica.positioning = fill.stop
+                self._writer.submit(replica, [fill], self)
+            elif position > 0:
+                self._gaps[tp] = 0
+        for tp in self._beginning.intersection(logs):
+            self._beginning.discard(tp)
+            self._on_trouble(tp, LogState.UNAVAILABLE, f"{self.name}: the source does not tell where the log begins")
 
     async def _poll(self) -> None:
         allowed = self._budget.allowance(self.priority, time.monotonic(), ANSWER_BYTES)
@@ -165,6 +195,8 @@ class Lane:
         lost = [tp for tp, part in answer.items() if not self._take(tp, part)]
         if lost:
             await self._find(lost)
+        if self._doubted:
+            await self._judge()
         if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:
             pace = min(max(len(self._replicas) * PACE_PER_LOG, PACE[0]), PACE[1])
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
@@ -176,7 +208,7 @@ class Lane:
             return True
         if part.error_code:
             return self._refused(tp, part.error_code)
-        self._ends[tp.topic] = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+        self._ends[tp] = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
         if not part.records:
             return True
         gap = self._gaps.pop(tp, None)
@@ -187,19 +219,19 @@ class Lane:
             if proven is not None:
                 difference = _other_than(replica.tail, proven, part.records)
                 if difference:
-                    self._writer.stop(replica, LogState.DIVERGED, f"{self.name}: {difference}")
+                    self._doubted[tp] = difference
                     return True
                 position = proven
-            made, unfit = _until_unfit(steps(part.records, position, part.aborted, gap_key=key))
+            made, unfit = self._made(tp, part, position, key)
         except CorruptBatch as error:
-            self._on_trouble(tp.topic, LogState.QUARANTINED, error.what)
+            self._on_trouble(tp, LogState.QUARANTINED, error.what)
             return True
         if made:
             if gap is not None and isinstance(made[0], Hole):
                 replica.positioning = made[0].stop
             self._writer.submit(replica, made, self)
             reached = made[-1].stop
-            jumped = reached < replica.end <= self._ends[tp.topic]
+            jumped = reached < replica.end <= self._ends[tp]
             self._move(tp, replica.end if jumped else reached)
         elif unfit is None:
             self._move(tp, max(position, self._positions[tp]))
@@ -212,8 +244,38 @@ class Lane:
         if code == OFFSET_OUT_OF_RANGE:
             return False
         state = LogState.SOURCE_RECREATED if code == UNKNOWN_TOPIC_ID else LogState.UNAVAILABLE
-        self._on_trouble(tp.topic, state, broker_error(code, tp).what)
+        self._on_trouble(tp, state, broker_error(code, tp).what)
         return True
+
+    def _made(
+        self, tp: TopicPartition, part: FetchedPartition, position: int, key: bytes
+    ) -> tuple[list[Item | Hole], Unfit | None]:
+        """What may be appended up to the first batch that is unfit; what operators let go becomes a hole."""
+        made: list[Item | Hole] = []
+        for step in steps(part.records, position, part.aborted, gap_key=key):
+            if isinstance(step, Item) and self._may_skip(str(tp), step.base, step.stop):
+                made.append(hole_of_item(step))
+            elif isinstance(step, Unfit):
+                hole = None if step.diverged else hole_of_unfit(step, part.records)
+                if hole is None or not self._may_skip(str(tp), hole.base, hole.stop):
+                    return made, step
+                made.append(hole)
+            else:
+                made.append(step)
+        return made, None
+
+    async def _judge(self) -> None:
+        """Look at replicas that end in another batch than the source: fillers that only position are no history."""
+        doubted, self._doubted = self._doubted, {}
+        for tp, difference in doubted.items():
+            replica = self._replicas.get(tp)
+            if replica is None:
+                continue
+            if await self._writer.only_positioned(replica):
+                replica.positioning = replica.end
+                self._move(tp, replica.end)
+            else:
+                self._writer.stop(replica, LogState.DIVERGED, f"{self.name}: {difference}")
 
     async def _find(self, lost: list[TopicPartition]) -> None:
         """The source's log does not have the position asked for: it begins later, or ends earlier."""
@@ -226,9 +288,9 @@ class Lane:
                 continue
             if not isinstance(start, int) or not isinstance(end, int):
                 error = start if not isinstance(start, int) else end
-                self._on_trouble(tp.topic, LogState.UNAVAILABLE, str(getattr(error, "what", error)))
+                self._on_trouble(tp, LogState.UNAVAILABLE, str(getattr(error, "what", error)))
                 continue
-            self._ends[tp.topic] = end
+            self._ends[tp] = end
             position = self._positions[tp]
             if position > end:
                 self._source_is_behind(tp, replica, end)
@@ -241,7 +303,7 @@ class Lane:
         """Another source had more. Wait at this source's end: what comes there first is here already."""
         if self._is_origin(tp.topic):
             cause = f"{self.name}: the site that writes this log ends at {end}, this site has it up to {replica.end}"
-            self._on_trouble(tp.topic, LogState.SOURCE_TRUNCATED, cause)
+            self._on_trouble(tp, LogState.SOURCE_TRUNCATED, cause)
             return
         self._move(tp, end)
         self._on_change()
@@ -252,9 +314,12 @@ class Lane:
         elif await self._writer.only_positioned(replica):
             self._move(tp, start)
             self._gaps[tp] = max(replica.end, 0)
+        elif self._may_skip(str(tp), replica.end, start):
+            self._move(tp, start)
+            self._positions[tp] = replica.end  # what is between becomes a hole
         else:
             cause = f"{self.name}: the source begins at {start}, this site ends at {replica.end}"
-            self._on_trouble(tp.topic, LogState.BEHIND_RETENTION, cause)
+            self._on_trouble(tp, LogState.BEHIND_RETENTION, cause)
 
     def _move(self, tp: TopicPartition, offset: int) -> None:
         self._positions[tp] = offset
@@ -276,12 +341,3 @@ def _other_than(tail: Tail | None, end: int, records: memoryview) -> str:
     return f"offsets {tail.base}..{end - 1} have CRC {crc:08x} (term {first.header.producer_epoch}) at the source, " + (
         f"{tail.crc:08x} (term {tail.term}) here"
     )
-
-
-def _until_unfit(found: Iterable[Step]) -> tuple[list[Item | Hole], Unfit | None]:
-    made: list[Item | Hole] = []
-    for step in found:
-        if isinstance(step, Unfit):
-            return made, step
-        made.append(step)
-    return made, None

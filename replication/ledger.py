@@ -1,6 +1,7 @@
 """What a replicator knows from its own site's logs: who holds which container log, and which ship is at which berth.
 
-Follows ``custody.*`` (the ledgers of all sites, as replicated here) and ``events.<site>`` from their beginning. Nothing
+Follows ``custody.*`` (the ledgers of all sites, as replicated here), ``events.<site>`` and its operators' orders from
+their beginning. Nothing
 has to be asked over a link for it, and a restart rebuilds it.
 """
 
@@ -24,6 +25,7 @@ from fairlead.wire.convention import is_data
 from fairlead.wire.record import Record, decode_batch
 from fairlead.wire.types import TopicPartition
 from replication.berth import Berths, needs_berths
+from replication.orders import ORDERS_TOPIC, Orders, decode
 from topologies.model import InsertPoint, Topology
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,7 @@ class Ledger:
     def __init__(self, topology: Topology, site: str, *, on_change: Callable[[], None]) -> None:
         self.custody = CustodyView()
         self.berths = Berths(topology)
+        self.orders = Orders()
         self.splits: dict[str, str] = {}  # logs granted twice, with what the ledger says about it
         self.ready = asyncio.Event()
         self._needs_custody = any(each.insert_point is InsertPoint.MOVES for each in topology.streams.values())
@@ -53,7 +56,7 @@ class Ledger:
         """Tell which topics exist at the site; those that matter are followed from now on."""
         for topic in topics:
             log_name = parse_log(topic)
-            matters = topic == self._events_log or (
+            matters = topic in (self._events_log, ORDERS_TOPIC) or (
                 self._needs_custody and log_name is not None and log_name.stream == CUSTODY
             )
             if matters and TopicPartition(topic) not in self._positions:
@@ -120,7 +123,9 @@ class Ledger:
             if record.value is None or not is_data(record):
                 continue
             try:
-                if tp.topic == self._events_log:
+                if tp.topic == ORDERS_TOPIC:
+                    changed |= self.orders.apply(decode(record.value))
+                elif tp.topic == self._events_log:
                     changed |= self.berths.apply(_events.decode(record.value))
                 else:
                     changed |= self.custody.apply(_entries.decode(record.value))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from fairlead.names import parse_log
+from fairlead.wire.types import TopicPartition
 from replication.rate import CLASSES
 from topologies.model import InsertPoint, Link, Priority, Topology
 
@@ -74,9 +75,14 @@ class Catalog:
         return log is not None and self.facts(topic) is not None and link.takes(log)
 
     def priority(self, topic: str) -> Priority:
-        """The class in which a log travels."""
+        """The class in which a log is appended here, and travels where its link says nothing else."""
         facts = self.facts(topic)
         return facts.priority if facts else Priority.NORMAL
+
+    def priority_on(self, link: Link, topic: str) -> Priority:
+        """The class in which a log travels over a link."""
+        facts = self.facts(topic)
+        return link.priority_of(facts.stream, facts.priority) if facts else Priority.NORMAL
 
     def holder(self, custody: Custody, topic: str) -> str | None:
         """The site that appends to a log: fixed by its name, or by custody; None when nobody knows."""
@@ -106,9 +112,9 @@ class Catalog:
             return True
         return not facts.moves or custody.holder(topic) == link.to
 
-    def in_order(self, topics: Iterable[str]) -> list[str]:
+    def in_order(self, logs: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Logs by priority class, then by name: the order in which new ones are made and read."""
-        return sorted(topics, key=lambda topic: (CLASSES.index(self.priority(topic)), topic))
+        return sorted(logs, key=lambda tp: (CLASSES.index(self.priority(tp.topic)), tp))
 
 
 def choose(
@@ -152,10 +158,10 @@ def choose(
 
 
 def to_survey(
-    followed: Mapping[str, Collection[str]],
-    carried: Mapping[str, Mapping[str, str]],
-    holder: Callable[[str], str | None],
-) -> dict[str, list[str]]:
+    followed: Mapping[TopicPartition, Collection[str]],
+    carried: Mapping[str, Mapping[TopicPartition, str]],
+    holder: Callable[[TopicPartition], str | None],
+) -> dict[str, list[TopicPartition]]:
     """Per link, the logs whose end at that source has to be asked for, because they are followed elsewhere.
 
     A log that is followed at its holder needs no survey: nobody has more.
@@ -164,14 +170,14 @@ def to_survey(
         followed: Links over which each log is followed now.
         carried: Per link, the logs it carries and the source's site.
     """
-    asked: dict[str, list[str]] = {}
+    asked: dict[str, list[TopicPartition]] = {}
     for link, logs in carried.items():
-        for topic in logs:
-            over = followed.get(topic, ())
+        for tp in logs:
+            over = followed.get(tp, ())
             if link in over:
                 continue
-            at = holder(topic)
-            if at is not None and any(carried.get(other, {}).get(topic) == at for other in over):
+            at = holder(tp)
+            if at is not None and any(carried.get(other, {}).get(tp) == at for other in over):
                 continue
-            asked.setdefault(link, []).append(topic)
+            asked.setdefault(link, []).append(tp)
     return asked

@@ -17,10 +17,12 @@ from typing import Any, Final
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
+from fairlead.wire.types import TopicPartition
 from replication.lane import Counters, Lane
 from replication.plan import Catalog
 from replication.rate import LinkBudget
 from replication.replica import Replica
+from replication.skip import MaySkip
 from replication.states import LinkState, LogState, Trouble, now
 from replication.writer import Writer
 from topologies.model import Link, Priority
@@ -45,14 +47,15 @@ class Pull:
         *,
         endpoint: Callable[[], KafkaEndpoint],
         on_change: Callable[[], None],
+        may_skip: MaySkip,
     ) -> None:
         """``endpoint`` is asked at every attempt: addresses and passwords may change while a link is down."""
         self.link = link
         self.name = link.name
         self.counters = Counters()
-        self.ends: dict[str, int] = {}
-        self.logs: frozenset[str] = frozenset()  # what the source has of this link's streams
-        self.troubles: dict[str, Trouble] = {}  # logs that cannot be had from this source
+        self.ends: dict[TopicPartition, int] = {}
+        self.topics: dict[str, int] = {}  # what the source has of this link's streams: how many partitions each
+        self.troubles: dict[TopicPartition, Trouble] = {}  # logs that cannot be had from this source
         self.state = LinkState.CONNECTING
         self.since: dt.datetime = now()
         self.cause = ""
@@ -61,50 +64,54 @@ class Pull:
         self._endpoint = endpoint
         self._writer: Writer | None = None
         self._on_change = on_change
+        self._may_skip = may_skip
         self._expected: set[str] = set()
         self._look = asyncio.Event()
         self._budget = LinkBudget(link.rate, now=time.monotonic())
         self._ids: dict[str, uuid.UUID] = {}  # of every topic seen at the source
-        self._taken: set[str] = set()  # those of them that the link takes
         self._lanes: dict[Priority, Lane] = {}
         self._group: asyncio.TaskGroup | None = None
         self._allowed = asyncio.Event()
         self._forbidden = asyncio.Event()
         self._forbidden.set()
+        self._closed: tuple[LinkState, str] = (LinkState.CLOSED, "")
         self.cluster: Cluster | None = None
 
     @property
     def is_up(self) -> bool:
         return self.state is LinkState.MIRRORING
 
-    def allow(self, allowed: bool) -> None:
-        """Whether the link's policy lets it be used now."""
-        if allowed:
-            self._forbidden.clear()
-            self._allowed.set()
-        else:
-            self._allowed.clear()
-            self._forbidden.set()
+    def allow(self) -> None:
+        """The link may be used."""
+        self._forbidden.clear()
+        self._allowed.set()
 
-    def follow(self, replicas: Mapping[str, Replica]) -> None:
+    def forbid(self, state: LinkState, cause: str) -> None:
+        """The link must not be used now: its policy says so (``CLOSED``), or an operator (``PAUSED``)."""
+        self._closed = state, cause
+        self._allowed.clear()
+        self._forbidden.set()
+        if self.state in (LinkState.CLOSED, LinkState.PAUSED):
+            self._enter(state, cause)
+
+    def follow(self, replicas: Mapping[TopicPartition, Replica]) -> None:
         """Fetch exactly these logs here."""
         for lane in self._lanes.values():
-            for topic in lane.topics:
-                if topic not in replicas:
-                    lane.unfollow(topic)
+            for tp in lane.logs:
+                if tp not in replicas:
+                    lane.unfollow(tp)
         for replica in replicas.values():
-            lane_of = self._lanes.get(replica.priority)
-            if lane_of is None:
-                lane_of = self._open_lane(replica.priority)
+            priority = self._catalog.priority_on(self.link, replica.tp.topic)
+            lane_of = self._lanes.get(priority) or self._open_lane(priority)
             if lane_of is not None:
                 lane_of.follow(replica)
 
-    def trouble(self, topic: str, state: LogState, cause: str) -> None:
+    def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
         """This log cannot be had from here; the plan looks for another source."""
-        known = self.troubles.get(topic)
+        known = self.troubles.get(tp)
         if known is None or known.state is not state:
-            log.error("%s %s: %s", topic, state, cause)
-            self.troubles[topic] = Trouble(state, cause, now(), self.name)
+            log.error("%s %s: %s", tp, state, cause)
+            self.troubles[tp] = Trouble(state, cause, now(), self.name)
             self._on_change()
 
     def expect(self, topics: Collection[str]) -> None:
@@ -116,8 +123,8 @@ class Pull:
 
     def forgive(self) -> None:
         """Try again what was only unavailable."""
-        for topic in [topic for topic, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]:
-            del self.troubles[topic]
+        for tp in [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]:
+            del self.troubles[tp]
 
     # ---- running
 
@@ -127,8 +134,7 @@ class Pull:
         failures = 0
         while True:
             if not self._allowed.is_set():
-                if self.link.when == "berthed":
-                    self._enter(LinkState.CLOSED, "the ship is not at this berth")
+                self._enter(*self._closed)
                 failures = 0
                 await self._allowed.wait()
                 self._enter(LinkState.CONNECTING)
@@ -182,20 +188,17 @@ class Pull:
             found = await cluster.topics(refresh=True)
             for topic, info in found.items():
                 known = self._ids.get(topic)
-                if known == info.topic_id:
-                    continue
                 self._ids[topic] = info.topic_id
-                if not self._catalog.takes(self.link, topic):
-                    continue
-                self._taken.add(topic)
-                if known is not None:
-                    self.trouble(topic, LogState.SOURCE_RECREATED, f"{self.name}: the source's topic was made anew")
-                elif len(info.partitions) != 1:
-                    self.trouble(topic, LogState.QUARANTINED, f"a log has one partition, not {len(info.partitions)}")
-            logs = frozenset(self._taken & found.keys())
-            if logs != self.logs or not self.is_up:
+                if known not in (None, info.topic_id) and self._catalog.takes(self.link, topic):
+                    for number in info.partitions:
+                        cause = f"{self.name}: the source's topic was deleted and made anew"
+                        self.trouble(TopicPartition(topic, number), LogState.SOURCE_RECREATED, cause)
+            topics = {
+                topic: len(info.partitions) for topic, info in found.items() if self._catalog.takes(self.link, topic)
+            }
+            if topics != self.topics or not self.is_up:
                 news = time.monotonic()
-                self.logs = logs
+                self.topics = topics
                 self._enter(LinkState.MIRRORING)
                 self._on_change()
             await asyncio.sleep(LOOK_AGAIN)
@@ -217,6 +220,8 @@ class Pull:
             on_trouble=self.trouble,
             on_change=self._on_change,
             is_origin=self._is_origin,
+            start=self.link.start,
+            may_skip=self._may_skip,
         )
         self._group.create_task(lane.run())
         return lane
@@ -238,7 +243,7 @@ class Pull:
 
     @property
     def followed(self) -> int:
-        return sum(len(lane.topics) for lane in self._lanes.values())
+        return sum(len(lane.logs) for lane in self._lanes.values())
 
     def snapshot(self) -> dict[str, Any]:
         """This link as JSON-ready values."""
@@ -250,7 +255,7 @@ class Pull:
             "state": str(self.state),
             "since": self.since.isoformat(timespec="milliseconds"),
             "cause": self.cause,
-            "logs": len(self.logs),
+            "logs": sum(self.topics.values()),
             "followed": self.followed,
             "records": self.counters.records,
             "batches": self.counters.batches,

@@ -22,10 +22,10 @@ class Feed(Protocol):
     @property
     def name(self) -> str: ...
 
-    def rewind(self, topic: str, end: int) -> None:
+    def rewind(self, tp: TopicPartition, end: int) -> None:
         """Fetch this log again from ``end`` on: what came in between could not be appended."""
 
-    def appended(self, topic: str, item: Item) -> None:
+    def appended(self, tp: TopicPartition, item: Item) -> None:
         """The item is in the target's log, and this feed brought it."""
 
 
@@ -65,15 +65,13 @@ class Replica:
         "queue",
         "sent",
         "tail",
-        "topic",
         "tp",
         "tries",
         "trouble",
     )
 
-    def __init__(self, topic: str, priority: Priority) -> None:
-        self.topic = topic
-        self.tp = TopicPartition(topic, 0)
+    def __init__(self, tp: TopicPartition, priority: Priority) -> None:
+        self.tp = tp
         self.priority = priority
         self.end = -1  # not known
         self.sent = -1
@@ -87,6 +85,12 @@ class Replica:
         self.trouble: Trouble | None = None
         self.queue: deque[Waiting] = deque()
         self.feeds: set[Feed] = set()
+
+    def forget(self) -> None:
+        """Everything known about the log is old: it is to be learned anew, as if seen for the first time."""
+        self.end = self.sent = self.generation = -1
+        self.tail = self.positioning = self.trouble = None
+        self.primed, self.tries = False, 0
 
     @property
     def is_complete(self) -> bool:

@@ -29,7 +29,7 @@ from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
-MEMORY: Final = 64 << 20
+MEMORY: Final = 256_000_000
 STATUS_SECONDS: Final = 1.0
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEDGER_RETRY: Final = 1.0
@@ -68,7 +68,13 @@ class Replicator:
         self._ledger = Ledger(topology, site, on_change=self._changed)
         catalog = Catalog(topology)
         self._pulls = tuple(
-            Pull(link, catalog, endpoint=_bind(upstream, link.from_), on_change=self._changed)
+            Pull(
+                link,
+                catalog,
+                endpoint=_bind(upstream, link.from_),
+                on_change=self._changed,
+                may_skip=self._ledger.orders.may_skip,
+            )
             for link in topology.links_to(site)
         )
         self._planner = Planner(
@@ -104,6 +110,7 @@ class Replicator:
             group.create_task(self._planner.run(cluster, writer))
             group.create_task(self._planner.survey(writer))
             group.create_task(self._planner.keep_retention(cluster))
+            group.create_task(self._planner.keep_settings(cluster))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
             self._changed()
@@ -151,9 +158,10 @@ class Replicator:
         error = self._target_error or (writer.trouble if writer else None)
         logs: dict[str, Any] = {}
         for pull in self._pulls:
-            logs |= {topic: trouble.as_json() for topic, trouble in pull.troubles.items()}
+            logs |= {str(tp): trouble.as_json() for tp, trouble in pull.troubles.items()}
         if writer is not None:
-            logs |= {topic: trouble.as_json() for topic, trouble in writer.troubles()}
+            logs |= {str(tp): trouble.as_json() for tp, trouble in writer.troubles()}
+        logs |= {str(tp): trouble.as_json() for tp, trouble in self._planner.ordered()}
         return {
             "site": self.site,
             "pid": os.getpid(),
@@ -166,6 +174,8 @@ class Replicator:
             },
             "links": [pull.snapshot() for pull in self._pulls],
             "logs": logs,
+            "released": self._planner.releases(),
+            "memory": {"queued": writer.queued if writer else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
         }
 

@@ -23,6 +23,7 @@ class LogState(StrEnum):
     MISPLACED = "misplaced"  # an append landed at another offset than it has at the source
     QUARANTINED = "quarantined"  # content that cannot be appended here
     UNAVAILABLE = "unavailable"  # the broker refuses this log for now; tried again
+    PAUSED = "paused"  # an operator wants it so
 
 
 class LinkState(StrEnum):
@@ -31,6 +32,7 @@ class LinkState(StrEnum):
     CONNECTING = "connecting"
     MIRRORING = "mirroring"
     CLOSED = "closed"  # its policy does not allow it now: the ship is not at this berth
+    PAUSED = "paused"  # an operator wants it so
     UNAVAILABLE = "unavailable"  # the source cannot be reached; tried again with backoff
 
 
@@ -46,6 +48,7 @@ REMEDY: dict[LogState, str] = {
     "delete it and let it be made again",
     LogState.QUARANTINED: "see the cause; the log goes on when the replicator is started again without it",
     LogState.UNAVAILABLE: "nothing: it is tried again by itself; check the replicator's ACLs when it lasts",
+    LogState.PAUSED: "fairlead link resume",
 }
 
 

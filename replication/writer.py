@@ -36,6 +36,7 @@ from replication.guard import read_ends, read_tails, stored_at
 from replication.rate import CLASSES
 from replication.replica import Feed, Replica, Tail, Waiting
 from replication.states import LogState, Trouble, now
+from replication.trim import Trimmer
 from topologies.model import Priority
 
 log = logging.getLogger(__name__)
@@ -66,25 +67,25 @@ class Writer:
         self._room = asyncio.Event()
         self._room.set()
         self._ready: dict[Priority, deque[Replica]] = {each: deque() for each in CLASSES}
-        self._listed: set[str] = set()  # topics in some queue of _ready
+        self._listed: set[TopicPartition] = set()  # logs in some queue of _ready
         self._work = asyncio.Event()
-        self._doubts: dict[str, dict[int, Item]] = {}  # topic -> items by base whose outcome is not known
+        self._doubts: dict[TopicPartition, dict[int, Item]] = {}  # items by base whose outcome is not known
         self._doubted = asyncio.Event()
         self._pause = False  # before the doubts are examined: the broker asked for patience
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
-        self._deleting: set[asyncio.Future[None]] = set()
+        self._trimmer = Trimmer(cluster)
         self._generation = 0
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
-        self.replicas: dict[str, Replica] = {}
+        self.replicas: dict[TopicPartition, Replica] = {}
         self.trouble: str | None = None  # why the target cannot be written to at the moment
 
     # ---- for links and the plan
 
-    def replica(self, topic: str, priority: Priority) -> Replica:
+    def replica(self, tp: TopicPartition, priority: Priority) -> Replica:
         """The one record of a log, made at first use."""
-        found = self.replicas.get(topic)
+        found = self.replicas.get(tp)
         if found is None:
-            found = self.replicas[topic] = Replica(topic, priority)
+            found = self.replicas[tp] = Replica(tp, priority)
         return found
 
     async def learn(self, replicas: Collection[Replica]) -> None:
@@ -121,7 +122,7 @@ class Writer:
 
     def submit(self, replica: Replica, steps: list[Item | Hole], feed: Feed) -> None:
         """Queue what a feed has fetched. Never blocks; nothing is kept of a log that is stopped or being examined."""
-        if replica.trouble is not None or replica.topic in self._doubts or not steps:
+        if replica.trouble is not None or replica.tp in self._doubts or not steps:
             return
         replica.feeds.add(feed)
         self._account(replica.put(steps, feed))
@@ -130,7 +131,7 @@ class Writer:
     def stop(self, replica: Replica, state: LogState, cause: str) -> None:
         """Stop one log in a named state; all others go on."""
         if replica.trouble is None or replica.trouble.state is not state:
-            log.error("%s %s: %s", replica.topic, state, cause)
+            log.error("%s %s: %s", replica.tp, state, cause)
             replica.trouble = Trouble(state, cause, now())
         self._account(-replica.clear())
         self._on_change()
@@ -141,6 +142,7 @@ class Writer:
         """Send and examine until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._examine_doubts())
+            group.create_task(self._trimmer.run())
             while True:
                 await self._work.wait()
                 self._work.clear()
@@ -162,7 +164,7 @@ class Writer:
                 if size >= MAX_REQUEST_BYTES or len(out) >= MAX_REQUEST_LOGS:
                     return out
                 replica = ready.popleft()
-                self._listed.discard(replica.topic)
+                self._listed.discard(replica.tp)
                 waiting = self._next_of(replica)
                 if waiting is None:
                     continue
@@ -187,7 +189,7 @@ class Writer:
 
     def _next_of(self, replica: Replica) -> Waiting | None:
         """The batch of a log that may be sent now; starts what is needed when there is none."""
-        if replica.trouble is not None or replica.topic in self._doubts or replica.flying >= MAX_FLYING:
+        if replica.trouble is not None or replica.tp in self._doubts or replica.flying >= MAX_FLYING:
             return None
         if replica.generation != self._generation:
             self._doubt(replica)
@@ -228,7 +230,7 @@ class Writer:
                 replica.flying -= 1
                 self._account(-waiting.size)
                 self._conclude(replica, item, waiting.feed, results.get(tp))
-                if replica.topic in self._doubts:
+                if replica.tp in self._doubts:
                     self._doubted.set()
 
     def _conclude(self, replica: Replica, item: Item, feed: Feed, result: ProduceResult | None) -> None:
@@ -245,7 +247,7 @@ class Writer:
         elif result.error_code == 0 and result.log_append_time_ms == -1:
             replica.end = max(replica.end, item.stop)
             replica.primed, replica.tries = True, 0
-            feed.appended(replica.topic, item)
+            feed.appended(replica.tp, item)
             self._after(replica, item)
             self._list(replica)
         elif result.error_code in UNACCEPTABLE:
@@ -267,28 +269,20 @@ class Writer:
                 self.stop(replica, LogState.UNAVAILABLE, error.what)
 
     def _after(self, replica: Replica, item: Item) -> None:
-        if replica.positioning is not None and item.base >= replica.positioning:
-            before, replica.positioning = replica.positioning, None
-            task = asyncio.ensure_future(self._delete_before(replica, before))
-            self._deleting.add(task)
-            task.add_done_callback(self._deleting.discard)
+        if replica.positioning is not None and item.stop >= replica.positioning:
+            if item.base >= replica.positioning:
+                self._trimmer.before(replica.tp, replica.positioning)
+                replica.positioning = None
+            else:
+                self._trimmer.before(replica.tp, replica.positioning - 1)  # the last filler stays until data is in
         if replica.is_complete:
             self._on_change()
-
-    async def _delete_before(self, replica: Replica, before: int) -> None:
-        """Remove the fillers that positioned a log; what the source's log begins with stays, so never all of it."""
-        try:
-            result = (await self._cluster.delete_records({replica.tp: before}))[replica.tp]
-            if isinstance(result, BrokerError):
-                raise result
-        except WireError as error:
-            log.warning("%s: fillers below %d stay: %s", replica.topic, before, error.what)
 
     # ---- doubts
 
     def _doubt(self, replica: Replica, item: Item | None = None) -> None:
         """Nothing more is sent to this log until its end has been read again."""
-        items = self._doubts.setdefault(replica.topic, {})
+        items = self._doubts.setdefault(replica.tp, {})
         if item is not None:
             items[item.base] = item
         self._account(-replica.clear())
@@ -299,7 +293,7 @@ class Writer:
         while True:
             await self._doubted.wait()
             self._doubted.clear()
-            landed = [self.replicas[topic] for topic in self._doubts if self.replicas[topic].flying == 0]
+            landed = [self.replicas[tp] for tp in self._doubts if self.replicas[tp].flying == 0]
             if not landed:
                 continue
             try:
@@ -322,7 +316,7 @@ class Writer:
             (replica.tp, base): item
             for replica in replicas
             if replica.trouble is None
-            for base, item in self._doubts[replica.topic].items()
+            for base, item in self._doubts[replica.tp].items()
             if base < replica.end
         }
         # Oldest first: where one differs, all later ones do.
@@ -331,7 +325,7 @@ class Writer:
             first.setdefault(tp, item)
         stored = await stored_at(self._cluster, {tp: item.base for tp, item in first.items()})
         for replica in replicas:
-            doubts = self._doubts.pop(replica.topic)
+            doubts = self._doubts.pop(replica.tp)
             if replica.trouble is not None:
                 continue
             sent, there = first.get(replica.tp), stored.get(replica.tp)
@@ -347,15 +341,15 @@ class Writer:
                 )
             else:
                 for feed in tuple(replica.feeds):
-                    feed.rewind(replica.topic, replica.end)
+                    feed.rewind(replica.tp, replica.end)
                 if replica.is_complete:
                     self._on_change()
 
     # ---- bookkeeping
 
     def _list(self, replica: Replica) -> None:
-        if replica.queue and replica.topic not in self._listed:
-            self._listed.add(replica.topic)
+        if replica.queue and replica.tp not in self._listed:
+            self._listed.add(replica.tp)
             self._ready[replica.priority].append(replica)
             self._work.set()
 
@@ -366,9 +360,9 @@ class Writer:
         else:
             self._room.clear()
 
-    def troubles(self) -> Iterable[tuple[str, Trouble]]:
+    def troubles(self) -> Iterable[tuple[TopicPartition, Trouble]]:
         """Logs that are stopped, with why."""
-        return ((topic, each.trouble) for topic, each in self.replicas.items() if each.trouble is not None)
+        return ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
 
 
 def _item(waiting: Waiting) -> Item:

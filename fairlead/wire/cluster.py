@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire import fetch_codec, offsets, produce_codec
+from fairlead.wire import fetch_codec, offsets, produce_codec, settings
 from fairlead.wire import metadata as md
 from fairlead.wire.batch import Buffer
 from fairlead.wire.connection import body_at
@@ -23,7 +23,7 @@ from fairlead.wire.errors import (
     broker_error,
     is_retriable,
 )
-from fairlead.wire.routing import Coded, Router
+from fairlead.wire.routing import CONTROL, Coded, Router
 from fairlead.wire.types import TP, FetchedPartition, ProduceResult, ProducerState
 
 if TYPE_CHECKING:
@@ -120,6 +120,16 @@ class Cluster(Router):
 
         return await self.per_leader(logs, ask)
 
+    async def topic_settings(self, topics: Collection[str], names: Collection[str]) -> dict[str, dict[str, str]]:
+        """These settings of these topics, as they are in effect (DescribeConfigs; needs DESCRIBE_CONFIGS on each).
+        Topics that are unknown or not permitted are left out.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no broker answers.
+        """
+        connection = await self.pool.any(CONTROL)
+        return settings.answered(await connection.call(*settings.request(topics, names)))
+
     async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
         """Delete everything before an offset; the answer is each log's new start."""
 
@@ -130,14 +140,14 @@ class Cluster(Router):
 
         return await self.per_leader(list(before), ask)
 
-    async def wait_writable(self, topics: Collection[str], timeout: float = 60) -> None:  # noqa: ASYNC109
-        """Wait until the brokers serve topics that were just created (partition 0 of each).
+    async def wait_writable(self, topics: Collection[str | TP], timeout: float = 60) -> None:  # noqa: ASYNC109
+        """Wait until the brokers serve topics (partition 0 of each) or logs that were just created.
 
         Raises:
             RequestTimeout: some are still not served; their names are in ``fields['logs']``.
             BrokerError: the first one that fails for good.
         """
-        logs = [TP(name) for name in topics]
+        logs = [TP(each) if isinstance(each, str) else each for each in topics]
         answers = await self._list_offsets(dict.fromkeys(logs, offsets.LATEST), seconds=timeout, patient=True)
         late: list[str] = []
         for log, answer in answers.items():

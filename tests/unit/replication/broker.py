@@ -71,8 +71,8 @@ class Broker:
         self.rivals: list[Any] = []  # called before each request: others append meanwhile
         self.requests = 0
 
-    def log(self, topic: str) -> Log:
-        return self.logs.setdefault(TopicPartition(topic), Log())
+    def log(self, topic: str, partition: int = 0) -> Log:
+        return self.logs.setdefault(TopicPartition(topic, partition), Log())
 
     async def produce(self, batches: Mapping[TopicPartition, Any], **_: Any) -> dict[TopicPartition, ProduceResult]:
         self.requests += 1
@@ -83,23 +83,23 @@ class Broker:
             self.connections += 1
             if self.luck.random() < 0.5:  # carried out, but the answer is lost
                 for tp, batch in sent.items():
-                    self.log(tp.topic).append(batch)
+                    self.log(*tp).append(batch)
             return dict.fromkeys(sent, ProduceResult(LOST))
         answer = {}
         for tp, batch in sent.items():
             bad = self.luck.random() < self.trouble
-            answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(tp.topic).append(batch)
+            answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(*tp).append(batch)
         return answer
 
     async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         for rival in self.rivals:
             rival()
-        return {tp: self.log(tp.topic).end for tp in logs}
+        return {tp: self.log(*tp).end for tp in logs}
 
     async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
         return {
             tp: FetchedPartition(
-                0, self.log(tp.topic).end, -1, 0, (), memoryview(bytearray(self.log(tp.topic).at(offset)))
+                0, self.log(*tp).end, -1, 0, (), memoryview(bytearray(self.log(*tp).at(offset)))
             )
             for tp, offset in positions.items()
         }

@@ -99,7 +99,7 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
         on_change=lambda: None,
         is_origin=lambda _: False,
     )
-    replica = Replica(LOG.topic, Priority.CONTROL)
+    replica = Replica(LOG, Priority.CONTROL)
     replica.learned(5, Tail(header.producer_id, 1, 0, 1, header.crc), 0)
     lane.follow(replica)
     running = asyncio.create_task(lane.run())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.wire.types import TopicPartition
 from replication.plan import Catalog, Source, choose, to_survey
 from topologies.load import load
 from topologies.model import Link, Priority
@@ -70,7 +71,7 @@ def test_topics_that_are_no_logs_are_never_taken() -> None:
 
 def test_urgent_logs_come_first() -> None:
     logs = [BOX, "strays.tokyo", "alerts.tokyo", "custody.tokyo", "events.tokyo"]
-    ordered = CATALOG.in_order(logs)
+    ordered = [tp.topic for tp in CATALOG.in_order(map(TopicPartition, logs))]
     assert ordered[:2] == ["custody.tokyo", "alerts.tokyo"]
     assert ordered[-1] == "strays.tokyo"
     assert CATALOG.priority("alerts.tokyo") is Priority.URGENT
@@ -126,8 +127,9 @@ def test_the_choice(sources: tuple[Source, ...], every: bool, holder: str | None
 
 
 def test_only_unfollowed_sources_are_asked_and_never_behind_the_holder() -> None:
-    carried = {"a->t": {"x": "a", "y": "a"}, "b->t": {"x": "b", "y": "b"}}
-    followed = {"x": {"a->t"}, "y": {"a->t"}}
-    holders = {"x": "a", "y": "z"}
-    assert to_survey(followed, carried, holders.get) == {"b->t": ["y"]}
-    assert to_survey({}, carried, holders.get) == {"a->t": ["x", "y"], "b->t": ["x", "y"]}
+    x, y = TopicPartition("x"), TopicPartition("y", 3)
+    carried = {"a->t": {x: "a", y: "a"}, "b->t": {x: "b", y: "b"}}
+    followed = {x: {"a->t"}, y: {"a->t"}}
+    holders = {x: "a", y: "z"}
+    assert to_survey(followed, carried, holders.get) == {"b->t": [y]}
+    assert to_survey({}, carried, holders.get) == {"a->t": [x, y], "b->t": [x, y]}

@@ -18,7 +18,7 @@ from fairlead.wire.batch import parse_header
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import term_batch
 from fairlead.wire.record import NewRecord
-from fairlead.wire.types import ProduceResult
+from fairlead.wire.types import ProduceResult, TopicPartition
 from replication import writer as under_test
 from replication.content import Item, Unfit, steps
 from replication.replica import Replica
@@ -67,11 +67,11 @@ class Source:
             self.writer.submit(self.replica, fit, self)
             self.position = fit[-1].stop
 
-    def rewind(self, topic: str, end: int) -> None:
+    def rewind(self, tp: TopicPartition, end: int) -> None:
         self.position = end
         self.rewinds += 1
 
-    def appended(self, topic: str, item: Item) -> None:
+    def appended(self, tp: TopicPartition, item: Item) -> None:
         self.moved += item.records
 
 
@@ -90,12 +90,12 @@ async def running(broker: Broker) -> AsyncIterator[Writer]:
 async def until_there(broker: Broker, sources: list[Source]) -> None:
     """Let the feeds submit until the target has everything or a log is stopped."""
     for _ in range(20_000):
-        if all(broker.log(each.replica.topic).end >= each.end or each.replica.trouble for each in sources):
+        if all(broker.log(*each.replica.tp).end >= each.end or each.replica.trouble for each in sources):
             return
         for each in sources:
             each.submit()
         await asyncio.sleep(0)
-    raise AssertionError([(each.replica.topic, broker.log(each.replica.topic).end, each.end) for each in sources])
+    raise AssertionError([(each.replica.tp, broker.log(*each.replica.tp).end, each.end) for each in sources])
 
 
 @pytest.fixture(autouse=True)
@@ -132,7 +132,7 @@ def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, t
             broker.rivals.append(rival)
         async with running(broker) as writer:
             sources = [
-                Source(writer, writer.replica(topic, Priority.NORMAL), batches) for topic, batches in stored.items()
+                Source(writer, writer.replica(TopicPartition(topic), Priority.NORMAL), batches) for topic, batches in stored.items()
             ]
             await writer.learn([each.replica for each in sources])
             await until_there(broker, sources)
@@ -144,7 +144,7 @@ def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, t
 
 
 async def start(broker: Broker, batches: list[bytes], writer: Writer) -> Source:
-    source = Source(writer, writer.replica(TOPIC, Priority.NORMAL), batches)
+    source = Source(writer, writer.replica(TopicPartition(TOPIC), Priority.NORMAL), batches)
     await writer.learn([source.replica])
     return source
 
@@ -164,7 +164,7 @@ async def test_many_logs_share_a_request() -> None:
         sources = []
         for n in range(300):
             topic = f"containers.{n}"
-            sources.append(Source(writer, writer.replica(topic, Priority.NORMAL), history([[2]], topic)))
+            sources.append(Source(writer, writer.replica(TopicPartition(topic), Priority.NORMAL), history([[2]], topic)))
         await writer.learn([each.replica for each in sources])
         await until_there(broker, sources)
     assert broker.requests <= 6
@@ -228,7 +228,7 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
     monkeypatch.setattr(broker, "produce", picky)
     async with running(broker) as writer:
         bad = await start(broker, history([[2]]), writer)
-        good = Source(writer, writer.replica("containers.good", Priority.NORMAL), history([[2]], "good"))
+        good = Source(writer, writer.replica(TopicPartition("containers.good"), Priority.NORMAL), history([[2]], "good"))
         await writer.learn([good.replica])
         await until_there(broker, [bad, good])
         assert bad.replica.trouble is not None
