@@ -11,14 +11,16 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.wire.batch import HEADER_BYTES, parse_header
+from fairlead.wire.batch import HEADER_BYTES, Header, parse_header
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import marker_offset
 from fairlead.wire.errors import BrokerError, broker_error
 from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TopicPartition
 from replication.content import POSITION_KEY, Item
+from replication.foreign_id import is_ordinary
 from replication.replica import Tail
+from replication.stamp import canonical_crc
 
 ANSWER_BYTES: Final = 8 << 20
 BATCH_BYTES: Final = 2 << 20
@@ -89,7 +91,7 @@ async def stored_at(
             out[tp] = Stored(
                 header.base_offset,
                 header.next_offset,
-                header.crc,
+                _crc(part.records, header),
                 header.producer_id,
                 header.producer_epoch,
                 marker_offset(header),
@@ -100,6 +102,13 @@ async def stored_at(
         for tp in answered or some:
             left.pop(tp, None)
     return out
+
+
+def _crc(records: memoryview, header: Header) -> int:
+    """The batch's own, or for one that an ordinary client wrote here the one that its replicas have."""
+    if not is_ordinary(header.producer_id) or len(records) < header.size:
+        return header.crc
+    return canonical_crc(memoryview(bytearray(records[: header.size])), header)
 
 
 def _positions(batch: memoryview) -> bool:

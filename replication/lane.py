@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
 from fairlead.wire.types import FetchedPartition, TopicPartition
+from replication.answer import AnswerSize
 from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Unfit, canonical_crc, is_plain, steps
 from replication.plan import EVERY_SOURCE
 from replication.rate import LinkBudget
@@ -27,10 +28,12 @@ from replication.writer import Writer
 from topologies.model import Priority
 
 READ_COMMITTED: Final = 1  # tells aborted transactions; costs nothing where there are none
-POLL_MS: Final = {Priority.CONTROL: 2000, Priority.URGENT: 2000, Priority.NORMAL: 1000, Priority.BULK: 1000}
-ANSWER_BYTES: Final = 4 << 20
+POLL_MS: Final = 10_000  # data ends a poll at once; an empty one costs the source 12 microseconds for each log
+THIN_POLL_MS: Final = 1000  # over a link with a rate, where a poll cannot be cut short
+THIN_POLL_PER_LOG: Final = 10
+HURRY: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and between two of those
 LOG_BYTES: Final = 1 << 20
-LEAST_ANSWER: Final = 4096  # smaller requests than this cost more than they spare
+LEAST_ANSWER: Final = 4096  # what a link with a rate is asked for at least
 BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
 PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
 PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
@@ -71,6 +74,7 @@ class Lane:
         on_change: Callable[[], None],
         is_origin: Callable[[str], bool],
         start: str = "earliest",
+        round_trip: float = 0.0,
         may_skip: MaySkip = never,
     ) -> None:
         """``ends`` is shared by the lanes of a link: each log's end at the source, as last heard. ``is_origin`` tells
@@ -87,6 +91,10 @@ class Lane:
         self._is_origin = is_origin
         self._start = start
         self._may_skip = may_skip
+        self._answer = AnswerSize(round_trip)
+        self._hurrying: asyncio.TimerHandle | None = None
+        self._hurried = 0.0
+        self._lag = -1  # 0 stays until something is fetched; anything else is counted again
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
         self._replicas: dict[TopicPartition, Replica] = {}
         self._positions: dict[TopicPartition, int] = {}
@@ -98,9 +106,9 @@ class Lane:
 
     # ---- told by the plan and the writer
 
-    @property
-    def logs(self) -> Collection[TopicPartition]:
-        return tuple(self._replicas)
+    def __len__(self) -> int:
+        """How many logs are followed."""
+        return len(self._replicas)
 
     def follow(self, replica: Replica) -> None:
         """Fetch a log from the target's end on; first its last batch once more, to see that it is the same."""
@@ -113,6 +121,7 @@ class Lane:
             if replica.end > 0:
                 self._unproven[replica.tp] = replica.end
             self._wanted.set()
+            self._hurry()
 
     def unfollow(self, tp: TopicPartition) -> None:
         replica = self._replicas.pop(tp, None)
@@ -123,17 +132,21 @@ class Lane:
             self._unproven.pop(tp, None)
             self._beginning.discard(tp)
             self._session.forget(tp)
+            self._hurry()
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
         if tp in self._replicas:
             self._move(tp, end)
+            self._hurry()
 
     def appended(self, tp: TopicPartition, item: Item) -> None:
         self._counters.add(item)
 
     def lag(self) -> int:
         """Records that the source has and the target does not, of the logs followed here."""
-        return sum(max(0, self._ends.get(tp, 0) - each.end) for tp, each in self._replicas.items())
+        if self._lag != 0:
+            self._lag = sum(max(0, self._ends.get(tp, 0) - each.end) for tp, each in self._replicas.items())
+        return self._lag
 
     # ---- fetching
 
@@ -143,6 +156,7 @@ class Lane:
         Raises:
             WireError: the source cannot be reached.
         """
+        self._writer.lanes += 1
         try:
             while True:
                 if not self._replicas:
@@ -158,10 +172,30 @@ class Lane:
                     await self._begin()
                 await self._poll()
         finally:
+            self._writer.lanes -= 1
+            if self._hurrying is not None:
+                self._hurrying.cancel()
             for replica in self._replicas.values():
                 replica.feeds.discard(self)
             self._replicas.clear()
             await self._session.close()
+
+    def _patience(self) -> int:
+        """Milliseconds that the source may keep an empty poll."""
+        if self._budget.rate is None:
+            return POLL_MS
+        return min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self), POLL_MS)
+
+    def _hurry(self) -> None:
+        """Somebody else has changed what is fetched: do not let it wait for the poll that is under way."""
+        if self._budget.rate is None and self._hurrying is None:
+            loop = asyncio.get_running_loop()
+            at = max(loop.time() + HURRY[0], self._hurried + HURRY[1])
+            self._hurrying = loop.call_at(at, self._cut_short)
+
+    def _cut_short(self) -> None:
+        self._hurrying, self._hurried = None, asyncio.get_running_loop().time()
+        self._session.hurry()
 
     async def _begin(self) -> None:
         """Decide where to begin in empty replicas; with everything skipped, fill at once, which keeps the decision."""
@@ -182,16 +216,20 @@ class Lane:
             self._on_trouble(tp, LogState.UNAVAILABLE, f"{self.name}: the source does not tell where the log begins")
 
     async def _poll(self) -> None:
-        allowed = self._budget.allowance(self.priority, time.monotonic(), ANSWER_BYTES)
+        most = min(self._answer.size, self._writer.share())
+        asked = max(self._budget.allowance(self.priority, time.monotonic(), most), LEAST_ANSWER)
         began = time.monotonic()
         answer = await self._session.poll(
-            max_wait_ms=POLL_MS[self.priority],
-            max_bytes=max(allowed, LEAST_ANSWER),
-            partition_max_bytes=min(LOG_BYTES, max(allowed, LEAST_ANSWER)),
+            max_wait_ms=self._patience(),
+            max_bytes=asked,
+            partition_max_bytes=min(asked, max(LOG_BYTES, asked // max(len(self), 1))),
         )
         got = sum(len(part.records) for part in answer.values())
+        self._answer.took(asked, got, time.monotonic() - began)
         self._counters.fetched_bytes += got
         self._budget.charge(self.priority, got, time.monotonic())
+        if answer:
+            self._lag = -1
         lost = [tp for tp, part in answer.items() if not self._take(tp, part)]
         if lost:
             await self._find(lost)

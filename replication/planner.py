@@ -100,8 +100,8 @@ class Planner:
         news = time.monotonic()
         while True:
             try:
-                found = await cluster.topics(refresh=True)
-                here = {topic: len(info.partitions) for topic, info in found.items()}
+                found = await cluster.all_topics()
+                here = self._here if found is None else {name: len(info.partitions) for name, info in found.items()}
                 if here != self._here:
                     news = time.monotonic()
                 new, gone = here.keys() - self._here.keys(), self._here.keys() - here.keys()
@@ -113,7 +113,7 @@ class Planner:
             except FairleadError as error:
                 say(error.what)
             with contextlib.suppress(TimeoutError):
-                pause = refresh_pause(len(self._here), time.monotonic() - news)
+                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news)
                 await asyncio.wait_for(self._look.wait(), pause)
             self._look.clear()
 
@@ -122,8 +122,10 @@ class Planner:
         forgiven = time.monotonic()
         while True:
             pulls = {pull.name: pull for pull in self._pulls if pull.is_up}
-            carried = {name: dict.fromkeys(self._carried(pull), pull.link.from_) for name, pull in pulls.items()}
-            asked = to_survey(self._followed, carried, self._holder)
+            asked: dict[str, list[TopicPartition]] = {}
+            if len(pulls) > 1:
+                carried = {name: dict.fromkeys(self._carried(pull), pull.link.from_) for name, pull in pulls.items()}
+                asked = to_survey(self._followed, carried, self._holder)
             for name, logs in asked.items():
                 await self._ask(pulls[name], logs)
             if any(

@@ -17,7 +17,7 @@ from typing import Any, Final
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TopicPartition
+from fairlead.wire.types import TopicInfo, TopicPartition
 from replication.lane import Counters, Lane
 from replication.plan import Catalog
 from replication.rate import LinkBudget
@@ -31,10 +31,11 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT: Final = 10.0
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-REFRESH: Final = (1.0, 30.0)  # seconds between two looks for new logs
+REFRESH: Final = (1.0, 300.0)  # seconds between two looks for new logs
 QUIET: Final = (10.0, 3.0)  # after this many seconds without a new one: this many seconds at least
 LOOK_AGAIN: Final = 0.25
-REFRESH_PER_TOPIC: Final = 0.002  # seconds for each topic there: looking stays below 1 % of a core
+REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second that looking may cost, while there is news and when not
+LANE_LOGS: Final = 500  # a broker reads every log of a session at every answer: 12 microseconds each
 
 
 class Pull:
@@ -69,13 +70,15 @@ class Pull:
         self._look = asyncio.Event()
         self._budget = LinkBudget(link.rate, now=time.monotonic())
         self._ids: dict[str, uuid.UUID] = {}  # of every topic seen at the source
-        self._lanes: dict[Priority, Lane] = {}
+        self._lanes: dict[Priority, list[Lane]] = {}
+        self._lane_of: dict[TopicPartition, Lane] = {}
         self._group: asyncio.TaskGroup | None = None
         self._allowed = asyncio.Event()
         self._forbidden = asyncio.Event()
         self._forbidden.set()
         self._closed: tuple[LinkState, str] = (LinkState.CLOSED, "")
         self.cluster: Cluster | None = None
+        self._round_trip = 0.0
 
     @property
     def is_up(self) -> bool:
@@ -96,15 +99,15 @@ class Pull:
 
     def follow(self, replicas: Mapping[TopicPartition, Replica]) -> None:
         """Fetch exactly these logs here."""
-        for lane in self._lanes.values():
-            for tp in lane.logs:
-                if tp not in replicas:
-                    lane.unfollow(tp)
-        for replica in replicas.values():
-            priority = self._catalog.priority_on(self.link, replica.tp.topic)
-            lane_of = self._lanes.get(priority) or self._open_lane(priority)
-            if lane_of is not None:
-                lane_of.follow(replica)
+        for tp in [tp for tp in self._lane_of if tp not in replicas]:
+            self._lane_of.pop(tp).unfollow(tp)
+        for tp, replica in replicas.items():
+            if tp not in self._lane_of:
+                lane = self._lane_for(self._catalog.priority_on(self.link, tp.topic))
+                if lane is None:
+                    return  # the link is not up
+                self._lane_of[tp] = lane
+                lane.follow(replica)
 
     def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
         """This log cannot be had from here; the plan looks for another source."""
@@ -173,43 +176,58 @@ class Pull:
                 self._endpoint(), client_id=client, request_timeout=REQUEST_TIMEOUT
             ) as cluster:
                 self.cluster = cluster
+                self._round_trip = await _round_trip(cluster)
                 async with asyncio.TaskGroup() as group:
                     self._group = group
                     group.create_task(self._discover(cluster))
         finally:
             self.cluster = self._group = None
             self._lanes.clear()
+            self._lane_of.clear()
             self._on_change()
 
     async def _discover(self, cluster: Cluster) -> None:
         """Look for new logs at the source, about every second, less often where there are very many."""
         news = time.monotonic()
         while True:
-            found = await cluster.topics(refresh=True)
-            for topic, info in found.items():
-                known = self._ids.get(topic)
-                self._ids[topic] = info.topic_id
-                if known not in (None, info.topic_id) and self._catalog.takes(self.link, topic):
-                    for number in info.partitions:
-                        cause = f"{self.name}: the source's topic was deleted and made anew"
-                        self.trouble(TopicPartition(topic, number), LogState.SOURCE_RECREATED, cause)
-            topics = {
-                topic: len(info.partitions) for topic, info in found.items() if self._catalog.takes(self.link, topic)
-            }
-            if topics != self.topics or not self.is_up:
-                news = time.monotonic()
-                self.topics = topics
-                self._enter(LinkState.MIRRORING)
-                self._on_change()
+            found = await cluster.all_topics()
+            if found is not None or not self.is_up:
+                changed = found is not None and self._saw(found)
+                if changed or not self.is_up:
+                    news = time.monotonic()
+                    self._enter(LinkState.MIRRORING)
+                    self._on_change()
             await asyncio.sleep(LOOK_AGAIN)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), refresh_pause(len(found), time.monotonic() - news))
+                await asyncio.wait_for(self._look.wait(), refresh_pause(cluster.whole_bytes, time.monotonic() - news))
             self._look.clear()
 
-    def _open_lane(self, priority: Priority) -> Lane | None:
+    def _saw(self, found: Mapping[str, TopicInfo]) -> bool:
+        """Take in what the source has; True when this link's topics are others than before."""
+        topics = {}
+        for topic, info in found.items():
+            if not self._catalog.takes(self.link, topic):
+                continue
+            topics[topic] = len(info.partitions)
+            known = self._ids.get(topic)
+            self._ids[topic] = info.topic_id
+            if known not in (None, info.topic_id):
+                for number in info.partitions:
+                    cause = f"{self.name}: the source's topic was deleted and made anew"
+                    self.trouble(TopicPartition(topic, number), LogState.SOURCE_RECREATED, cause)
+        changed = topics != self.topics
+        self.topics = topics
+        return changed
+
+    def _lane_for(self, priority: Priority) -> Lane | None:
+        """A lane of this class with room for one more log, opened if need be; None while the link is not up."""
+        lanes = self._lanes.setdefault(priority, [])
+        for lane in lanes:
+            if len(lane) < LANE_LOGS:
+                return lane
         if self._group is None or self.cluster is None or self._writer is None:
             return None
-        lane = self._lanes[priority] = Lane(
+        lane = Lane(
             self.name,
             priority,
             cluster=self.cluster,
@@ -221,8 +239,10 @@ class Pull:
             on_change=self._on_change,
             is_origin=self._is_origin,
             start=self.link.start,
+            round_trip=self._round_trip,
             may_skip=self._may_skip,
         )
+        lanes.append(lane)
         self._group.create_task(lane.run())
         return lane
 
@@ -243,7 +263,7 @@ class Pull:
 
     @property
     def followed(self) -> int:
-        return sum(len(lane.logs) for lane in self._lanes.values())
+        return len(self._lane_of)
 
     def snapshot(self) -> dict[str, Any]:
         """This link as JSON-ready values."""
@@ -261,15 +281,24 @@ class Pull:
             "batches": self.counters.batches,
             "bytes": self.counters.bytes,
             "fetched_bytes": self.counters.fetched_bytes,
-            "lag": sum(lane.lag() for lane in self._lanes.values()) if self.is_up else None,
+            "lag": sum(each.lag() for lanes in self._lanes.values() for each in lanes) if self.is_up else None,
             "last_error": self.last_error,
         }
 
 
-def refresh_pause(topics: int, quiet: float) -> float:
-    """Seconds to wait before a cluster with this many topics, ``quiet`` seconds without news, is asked again."""
-    least = QUIET[1] if quiet > QUIET[0] else REFRESH[0]
-    return min(max(topics * REFRESH_PER_TOPIC, least), REFRESH[1])
+def refresh_pause(size: int, quiet: float) -> float:
+    """Seconds to wait before a cluster whose topics take ``size`` bytes to list is asked again, after ``quiet`` seconds
+    without news."""
+    calm = quiet > QUIET[0]
+    least = QUIET[1] if calm else REFRESH[0]
+    return min(max(size / REFRESH_BYTES[calm], least), REFRESH[1])
+
+
+async def _round_trip(cluster: Cluster) -> float:
+    """Seconds for the smallest question to the cluster and its answer."""
+    began = time.monotonic()
+    await cluster.ask_metadata(())
+    return time.monotonic() - began
 
 
 def _first(group: BaseExceptionGroup[FairleadError]) -> FairleadError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from fairlead.wire.convention import PRODUCER_ID
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.wire.types import TopicPartition
 from replication.content import BEFORE_FIRST_TERM, Hole, Item, fillers
 from replication.states import Trouble
@@ -57,6 +57,7 @@ class Replica:
         "end",
         "feeds",
         "flying",
+        "foreign_id",
         "generation",
         "limit",
         "positioning",
@@ -78,6 +79,7 @@ class Replica:
         self.tail: Tail | None = None
         self.generation = -1  # of the writer's connection on which end and tail were read
         self.flying = 0
+        self.foreign_id = FOREIGN_PRODUCER_ID  # what is appended for ordinary clients has this producer id
         self.primed = False  # an append has been taken since the end was read: the broker knows the producer
         self.tries = 0  # refusals at the very end of the log, without any progress in between
         self.limit: int | None = None  # exclusive; what the target holds itself begins there
@@ -159,7 +161,10 @@ class Replica:
         tail = self.tail
         if tail is None or self.sent == 0:
             return None
-        if tail.producer_id != item.producer_id:
+        ours = tail.producer_id == PRODUCER_ID
+        if not ours and item.producer_id != PRODUCER_ID:
+            return None  # ordinary clients have no terms; whether it is the same history, the tail has shown
+        if not ours or item.producer_id != PRODUCER_ID:
             return (
                 f"the target's records below {self.sent} were written by producer {tail.producer_id}, "
                 f"the source's from {item.base} on by {item.producer_id}"

@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 MEMORY: Final = 256_000_000
 STATUS_SECONDS: Final = 1.0
+STATUS_AT_LEAST: Final = 4.0  # seconds; a reader takes a file older than 10 s for one that nobody writes
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEDGER_RETRY: Final = 1.0
 
@@ -62,6 +64,8 @@ class Replicator:
         self._memory = memory
         self._status_file = status_file
         self._started = now()
+        self._shown: dict[str, Any] = {}
+        self._written = 0.0
         self._target_error: str | None = "not connected yet"
         self._target_since = now()
         self._writer: Writer | None = None
@@ -158,10 +162,9 @@ class Replicator:
         error = self._target_error or (writer.trouble if writer else None)
         logs: dict[str, Any] = {}
         for pull in self._pulls:
-            logs |= {str(tp): trouble.as_json() for tp, trouble in pull.troubles.items()}
-        if writer is not None:
-            logs |= {str(tp): trouble.as_json() for tp, trouble in writer.troubles()}
-        logs |= {str(tp): trouble.as_json() for tp, trouble in self._planner.ordered()}
+            logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in pull.troubles.items()}
+        stopped = itertools.chain(writer.troubles() if writer else (), self._planner.ordered())
+        logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped}
         return {
             "site": self.site,
             "pid": os.getpid(),
@@ -181,14 +184,20 @@ class Replicator:
 
     async def _report(self) -> None:
         while True:
-            self._write_status()
+            self._write_status(at_least=STATUS_AT_LEAST)
             await asyncio.sleep(STATUS_SECONDS)
 
-    def _write_status(self) -> None:
+    def _write_status(self, *, at_least: float = 0.0) -> None:
+        """Write what is new, or that there is nothing new when the file is ``at_least`` seconds old."""
         if self._status_file is None:
             return
+        shown = self.snapshot()
+        same = {**shown, "at": ""} == self._shown
+        if same and time.monotonic() - self._written < at_least:
+            return
+        self._shown, self._written = {**shown, "at": ""}, time.monotonic()
         try:
-            _replace(self._status_file, json.dumps(self.snapshot(), indent=1))
+            _replace(self._status_file, json.dumps(shown, indent=1))
         except OSError as error:
             log.warning("the status file %s cannot be written: %s", self._status_file, error)
 

@@ -36,20 +36,33 @@ class LinkState(StrEnum):
     UNAVAILABLE = "unavailable"  # the source cannot be reached; tried again with backoff
 
 
+_RESOLVE = "'fairlead link resolve LOG --at SITE"
+_KEEPS = "which keeps this version under another name and has the log made again"
+
 REMEDY: dict[LogState, str] = {
     LogState.MIRRORING: "",
-    LogState.BEHIND_RETENTION: "copy the missing offsets from a site that still has them, or keep this replica under "
-    "another name and let it be made again",
-    LogState.SOURCE_TRUNCATED: "find out why the holder lost records; this site still has them: keep both versions",
-    LogState.SOURCE_RECREATED: "keep this replica under another name, then delete it and let it be made again",
-    LogState.DIVERGED: "compare both sites with 'fairlead audit'; keep both versions, then delete the wrong replica "
-    "and let it be made again",
-    LogState.MISPLACED: "another client writes to this replica: check its ACLs, keep it under another name, then "
-    "delete it and let it be made again",
-    LogState.QUARANTINED: "see the cause; the log goes on when the replicator is started again without it",
-    LogState.UNAVAILABLE: "nothing: it is tried again by itself; check the replicator's ACLs when it lasts",
-    LogState.PAUSED: "fairlead link resume",
+    LogState.BEHIND_RETENTION: f"{_RESOLVE} --skip' marks the lost offsets and goes on; or --refill, {_KEEPS}; or let "
+    "a site that still has them be a source, then --retry",
+    LogState.SOURCE_TRUNCATED: "find out why the holder lost records: this site still has them; then "
+    f"{_RESOLVE} --refill', {_KEEPS}; or --retry when the holder has them again",
+    LogState.SOURCE_RECREATED: f"{_RESOLVE} --refill', {_KEEPS}; or --retry to see whether the new topic begins as the "
+    "old one did",
+    LogState.DIVERGED: "see where with 'fairlead audit' of both sites; where the source is right: "
+    f"{_RESOLVE} --refill', {_KEEPS}; or --retry when the source has been put right",
+    LogState.MISPLACED: "another client writes to this replica: look for it with 'fairlead acl drift'; then "
+    f"{_RESOLVE} --refill', {_KEEPS}",
+    LogState.QUARANTINED: f"remove the cause, then {_RESOLVE} --retry'; or --skip, which keeps the batch's bytes and "
+    "marks its offsets",
+    LogState.UNAVAILABLE: "it is tried again by itself; when it lasts, see the replicator's rights with 'fairlead acl "
+    f"drift', then {_RESOLVE} --retry'",
+    LogState.PAUSED: f"{_RESOLVE}', or 'fairlead link resume' where the whole link or stream is paused",
 }
+"""What a person can do about each state; ``remedy`` puts in the names."""
+
+
+def remedy(state: LogState, log: str = "LOG", site: str = "SITE") -> str:
+    """What to do about a log in this state, with the commands as they are to be typed."""
+    return REMEDY[state].replace("LOG --at SITE", f"{log} --at {site}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +74,14 @@ class Trouble:
     since: dt.datetime
     link: str | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self, log: str = "LOG", site: str = "SITE") -> dict[str, Any]:
+        """For programs; the names go into ``what_to_do``."""
         return {
             "state": str(self.state),
             "cause": self.cause,
             "since": self.since.isoformat(timespec="milliseconds"),
             "link": self.link,
-            "what_to_do": REMEDY[self.state],
+            "what_to_do": remedy(self.state, log, site),
         }
 
 

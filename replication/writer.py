@@ -29,12 +29,16 @@ from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import PRODUCE, Cluster
+from fairlead.wire.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.wire.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerError, WireError, broker_error
 from fairlead.wire.types import ProduceResult, TopicPartition
 from replication.content import Hole, Item
+from replication.foreign_id import id_after, is_foreign
 from replication.guard import read_ends, read_tails, stored_at
+from replication.item import SEQUENCES
 from replication.rate import CLASSES
 from replication.replica import Feed, Replica, Tail, Waiting
+from replication.stamp import restamp
 from replication.states import LogState, Trouble, now
 from replication.trim import Trimmer
 from topologies.model import Priority
@@ -46,6 +50,7 @@ MAX_REQUESTS: Final = 5
 MAX_REQUEST_BYTES: Final = 8 << 20
 MAX_REQUEST_LOGS: Final = 2000
 MAX_TRIES: Final = 3
+LEAST_SHARE: Final = 64 << 10
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 OUT_OF_ORDER: Final = 45
@@ -64,6 +69,7 @@ class Writer:
         self._memory = memory
         self._on_change = on_change
         self.queued = 0
+        self.lanes = 0  # how many fetch at the same time
         self._room = asyncio.Event()
         self._room.set()
         self._ready: dict[Priority, deque[Replica]] = {each: deque() for each in CLASSES}
@@ -104,9 +110,17 @@ class Writer:
                     raise end
                 self.stop(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
                 continue
-            each.learned(end, tails.get(each.tp), generation)
+            tail = tails.get(each.tp)
+            if tail is not None and tail.producer_id != PRODUCER_ID and tail.producer_id != each.foreign_id:
+                each.foreign_id = await self._foreign_id(each.tp, end, tail)
+            each.learned(end, tail, generation)
             if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
                 each.trouble = None
+
+    async def _foreign_id(self, tp: TopicPartition, end: int, tail: Tail) -> int:
+        if is_foreign(tail.producer_id):
+            return tail.producer_id
+        return id_after(end, (await self._cluster.producer_states([tp]))[tp])
 
     async def only_positioned(self, replica: Replica) -> bool:
         """Whether the log has nothing but the fillers of an interrupted positioning, or nothing at all."""
@@ -115,6 +129,11 @@ class Writer:
         stored = await stored_at(self._cluster, {replica.tp: replica.end - 1}, decode=True)
         last = stored.get(replica.tp)
         return last is not None and last.positions
+
+    def share(self) -> int:
+        """Bytes that one lane may ask for at a time: half of the memory is for what is under way, half for what waits
+        here."""
+        return max(self._memory // (2 * max(self.lanes, 1)), LEAST_SHARE)
 
     async def room(self) -> None:
         """Wait until less is queued than the memory allows."""
@@ -173,6 +192,8 @@ class Writer:
                 replica.queue.popleft()
                 replica.flying += 1
                 replica.sent = item.stop
+                if item.producer_id == FOREIGN_PRODUCER_ID != replica.foreign_id:
+                    restamp(item.data, replica.foreign_id, FOREIGN_EPOCH, item.base % SEQUENCES)
                 replica.tail = Tail(item.producer_id, item.term, item.marker, item.base, item.crc)
                 out[replica.tp] = (replica, waiting)
                 size += len(item.data)
@@ -355,7 +376,7 @@ class Writer:
 
     def _account(self, count: int) -> None:
         self.queued += count
-        if self.queued < self._memory:
+        if self.queued < self._memory // 2:
             self._room.set()
         else:
             self._room.clear()

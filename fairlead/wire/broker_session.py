@@ -42,6 +42,11 @@ class BrokerSession:
         if key in self.sent:
             self._forgotten[key] = None
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the broker would be told something new by the next request."""
+        return bool(self._pending or self._forgotten)
+
     def next_request(self, offsets: dict[TP, int]) -> tuple[list[Wanted], list[Partition]]:
         """What to send now; counts as sent."""
         if self.epoch == EPOCH_OPEN:

@@ -101,6 +101,12 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request of ``kafka.protocol`` (with its version set) and decode the answer."""
         return await self._call(request, response, seconds, held=True)
 
+    async def ask(self, request: Any) -> bytearray:
+        """Send a request of ``kafka.protocol`` and give the answer's frame as it came; its body begins at
+        ``body_at``. Only for versions whose answers have a flexible header."""
+        version = request.API_VERSION
+        return await self._send(request.API_KEY, version, [request.encode(version=version)], None, True, held=True)
+
     def close(self) -> None:
         """Close; what is waiting fails with ``ConnectionLost``."""
         self._fail(ConnectionLost(f"the connection to {self.address} was closed here", address=self.address))

@@ -18,7 +18,7 @@ from fairlead.records import headers as names
 from fairlead.wire.batch import Header
 from fairlead.wire.codecs import Codec, compress
 from fairlead.wire.record import NewRecord, Record, build_batch, encode_batch
-from fairlead.wire.varint import encode_signed
+from fairlead.wire.varint import encode_signed, encode_unsigned
 
 PRODUCER_ID: Final = 1 << 62
 FOREIGN_PRODUCER_ID: Final = (1 << 62) + (1 << 32)  # replicas of logs that ordinary clients write
@@ -28,7 +28,15 @@ LAST_TERM: Final = 32767
 SEQUENCE_MASK: Final = 0x7FFFFFFF
 FILLERS_PER_BATCH: Final = 100_000  # cheapest bytes per offset, and spares the broker (one object per record)
 
-_FILLER_HEADERS: Final = ((names.KIND, names.FILLER),)
+FILLER_HEADERS: Final = b"".join(  # as they are stored: one header
+    (
+        encode_signed(1),
+        encode_signed(len(names.KIND)),
+        names.KIND.encode(),
+        encode_signed(len(names.FILLER)),
+        names.FILLER,
+    )
+)
 _MARKER_HEADERS: Final = ((names.KIND, names.MARKER),)
 
 
@@ -112,25 +120,35 @@ def filler_batch(
     )
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def _filler_payload(count: int, key: bytes | None) -> bytes:
     """Compressed records of a filler batch: they depend on neither offset nor time, so they are built once."""
-    name = names.KIND.encode()
-    tail = b"".join(
-        (
-            b"\1" if key is None else encode_signed(len(key)) + key,
-            b"\1",  # no value
-            encode_signed(len(_FILLER_HEADERS)),
-            encode_signed(len(name)) + name,
-            encode_signed(len(names.FILLER)) + names.FILLER,
-        )
-    )
-    parts: list[bytes] = []
-    for delta in range(count):
-        body = b"\0\0" + encode_signed(delta) + tail
-        parts.append(encode_signed(len(body)))
-        parts.append(body)
-    return compress(Codec.ZSTD, b"".join(parts))
+    return compress(Codec.ZSTD, _filler_records(count, key))
+
+
+def _filler_records(count: int, key: bytes | None) -> bytes:
+    """``count`` filler records. Only the lowest seven bits of the offset delta change within 64 of them, so they are
+    put together 64 at a time: 100,000 in milliseconds, because nothing else runs meanwhile."""
+    tail = filler_body(key)
+    blocks: list[bytes] = []
+    heads: list[bytes] = []
+    size = 0
+    for block in range((count + 63) // 64):
+        middle = encode_unsigned(block) if block else b""
+        if size != len(middle) or not heads:
+            size = len(middle)
+            start = encode_signed(3 + size + len(tail)) + b"\0\0"
+            more = 0x80 if block else 0
+            heads = [start + bytes((more | 2 * n,)) for n in range(64)]
+        end = middle + tail
+        blocks.append(end.join(heads[: count - 64 * block]))
+        blocks.append(end)
+    return b"".join(blocks)
+
+
+def filler_body(key: bytes | None) -> bytes:
+    """The bytes of a filler record from its key on: key, no value, the header that says what it is."""
+    return b"".join((b"\1" if key is None else encode_signed(len(key)) + key, b"\1", FILLER_HEADERS))
 
 
 def _kind(record: Record | NewRecord) -> bytes | None:

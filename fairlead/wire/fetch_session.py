@@ -108,6 +108,21 @@ class FetchSession:
             if results or self._loop.time() >= deadline:
                 return results
 
+    def hurry(self) -> None:
+        """Let what was set or forgotten since count now, not after the long poll that is under way.
+
+        A request cannot be called back, so its connection is given up and the session begun anew with its whole list:
+        some 30 bytes a log and a login. Do it rarely, and not over a thin link.
+        """
+        for node, request in list(self._requests.items()):
+            session = self._sessions[node]
+            if session.has_changes and not request.done():
+                request.cancel()
+                del self._requests[node]
+                self._cluster.pool.drop(self._role, node)
+                session.reset(session.session_id)
+                self._woken.set()
+
     async def close(self) -> None:
         """End the sessions and close their connections."""
         for node, session in self._sessions.items():

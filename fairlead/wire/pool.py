@@ -112,6 +112,12 @@ class Pool:
         yield from self._brokers
         yield from self._bootstrap
 
+    def drop(self, role: str, node: int) -> None:
+        """Close one connection; the next ``get`` opens another."""
+        connection = self._open.pop((role, node), None)
+        if connection is not None:
+            connection.close()
+
     def close_role(self, role: str) -> None:
         """Close the connections of one role."""
         for key in [key for key in self._open if key[0] == role]:

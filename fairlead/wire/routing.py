@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -10,6 +11,7 @@ from kafka.protocol.metadata import MetadataResponse
 
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire import metadata as md
+from fairlead.wire.connection import METADATA_VERSION, body_at
 from fairlead.wire.errors import (
     NETWORK_EXCEPTION,
     REQUEST_TIMED_OUT,
@@ -44,6 +46,8 @@ class Router:
         self._refreshing = asyncio.Lock()
         self._wanted: set[str] = set()
         self._asked_at: dict[str, float] = {}
+        self._seen = b""  # digest of the last answer with all topics
+        self.whole_bytes = 0
 
     async def topics(self, names: Collection[str] | None = None, *, refresh: bool = False) -> dict[str, TopicInfo]:
         """Topics by name; unknown and unauthorised ones are left out.
@@ -74,6 +78,33 @@ class Router:
             asked_at = self._loop.time()
             await self.ask_metadata(wanted)
             self._asked_at.update(dict.fromkeys(wanted, asked_at))
+
+    async def all_topics(self) -> Mapping[str, TopicInfo] | None:
+        """All visible topics, or None when nothing is different from the last call.
+
+        For watching clusters of very many topics: an answer that is the same bytes as the last one is not decoded,
+        which is nearly all of the cost. ``whole_bytes`` then tells the size of such an answer.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no broker answered in time.
+        """
+        known: Mapping[str, TopicInfo] | None = None
+
+        async def ask() -> None:
+            nonlocal known
+            connection = await self.pool.any(CONTROL)
+            frame = await connection.ask(md.request(None))
+            body = memoryview(frame)[body_at(frame) :]
+            self.whole_bytes = len(body)
+            seen = hashlib.blake2b(body, digest_size=16).digest()
+            if seen != self._seen:
+                self.metadata.apply(MetadataResponse.decode(body, version=METADATA_VERSION), None)
+                self.pool.set_brokers(self.metadata.brokers)
+                self._seen = seen
+                known = self.metadata.topics()
+
+        await self._retry(ask)
+        return known
 
     async def ask_metadata(self, names: Collection[str] | None) -> None:
         """One Metadata request to any broker, taken over; None asks for all visible topics."""

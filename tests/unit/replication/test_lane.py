@@ -62,6 +62,11 @@ class Sink:
         self.steps: list[Item | Hole] = []
         self.stopped: list[tuple[LogState, str]] = []
 
+    lanes = 0
+
+    def share(self) -> int:
+        return 1 << 20
+
     def submit(self, replica: Replica, steps: list[Item | Hole], feed: Lane) -> None:
         self.steps += steps
 
