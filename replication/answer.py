@@ -28,9 +28,9 @@ class AnswerSize:
         self.size = LEAST * 2
 
     def took(self, asked: int, got: int, seconds: float) -> None:
-        """An answer to a request for ``asked`` bytes has brought ``got`` after ``seconds``."""
+        """An answer to a request for ``asked`` bytes brought ``got``, ``seconds`` from its first byte to its last."""
         if got < asked * FULL:
             return
-        speed = got / max(seconds - self._round_trip, seconds / 10, 1e-4)
+        speed = got / max(seconds, 1e-4)
         best = max(min(USUAL, speed * ANSWER_SECONDS), min(MOST, speed * self._round_trip * ROUND_TRIPS))
         self.size = int(max(LEAST, self.size / STEP, min(best, self.size * STEP)))

@@ -95,7 +95,7 @@ async def stored_at(
                 header.producer_id,
                 header.producer_epoch,
                 marker_offset(header),
-                decode and _positions(part.records[: header.size]),
+                decode and positions(part.records[: header.size]),
             )
         # A broker answers at least one log per request, the others as far as its answer has room. Nothing at all
         # means that none of them has such an offset.
@@ -111,6 +111,7 @@ def _crc(records: memoryview, header: Header) -> int:
     return canonical_crc(memoryview(bytearray(records[: header.size])), header)
 
 
-def _positions(batch: memoryview) -> bool:
+def positions(batch: memoryview) -> bool:
+    """Whether a batch ends in a filler that only positions an empty log."""
     records = decode_batch(batch)
     return bool(records) and records[-1].key == POSITION_KEY

@@ -12,16 +12,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
 from fairlead.wire.types import FetchedPartition, TopicPartition
+from replication.agreement import conflict
 from replication.answer import AnswerSize
-from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Unfit, canonical_crc, is_plain, steps
+from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Unfit, steps
+from replication.guard import positions
 from replication.plan import EVERY_SOURCE
+from replication.proof import Doubt, doubt
 from replication.rate import LinkBudget
-from replication.replica import Replica, Tail
-from replication.skip import MaySkip, hole_of_item, hole_of_unfit, never
+from replication.replica import Replica
+from replication.skip import MaySkip, hole_of_item, never
 from replication.start import beginnings
 from replication.states import LogState
 from replication.writer import Writer
@@ -100,7 +102,8 @@ class Lane:
         self._positions: dict[TopicPartition, int] = {}
         self._gaps: dict[TopicPartition, int] = {}  # empty replicas whose source starts later: where fillers begin
         self._unproven: dict[TopicPartition, int] = {}  # end at which the source's last batch must be the target's
-        self._doubted: dict[TopicPartition, str] = {}  # the source's last batch is another one than the target's
+        self._doubted: dict[TopicPartition, Doubt] = {}  # the source's last batch is not simply the target's
+        self._agreed: set[TopicPartition] = set()  # its records agree: the target may end inside a batch
         self._beginning: set[TopicPartition] = set()  # empty replicas whose first offset is not decided yet
         self._wanted = asyncio.Event()
 
@@ -225,7 +228,7 @@ class Lane:
             partition_max_bytes=min(asked, max(LOG_BYTES, asked // max(len(self), 1))),
         )
         got = sum(len(part.records) for part in answer.values())
-        self._answer.took(asked, got, time.monotonic() - began)
+        self._answer.took(asked, got, self._session.seconds)
         self._counters.fetched_bytes += got
         self._budget.charge(self.priority, got, time.monotonic())
         if answer:
@@ -255,9 +258,9 @@ class Lane:
         try:
             proven = self._unproven.pop(tp, None)
             if proven is not None:
-                difference = _other_than(replica.tail, proven, part.records)
-                if difference:
-                    self._doubted[tp] = difference
+                found = doubt(replica.tail, proven, part.records)
+                if found is not None:
+                    self._doubted[tp] = found
                     return True
                 position = proven
             made, unfit = self._made(tp, part, position, key)
@@ -290,11 +293,13 @@ class Lane:
     ) -> tuple[list[Item | Hole], Unfit | None]:
         """What may be appended up to the first batch that is unfit; what operators let go becomes a hole."""
         made: list[Item | Hole] = []
-        for step in steps(part.records, position, part.aborted, gap_key=key):
+        inside = tp in self._agreed
+        self._agreed.discard(tp)
+        for step in steps(part.records, position, part.aborted, gap_key=key, inside=inside):
             if isinstance(step, Item) and self._may_skip(str(tp), step.base, step.stop):
                 made.append(hole_of_item(step))
             elif isinstance(step, Unfit):
-                hole = None if step.diverged else hole_of_unfit(step, part.records)
+                hole = step.hole
                 if hole is None or not self._may_skip(str(tp), hole.base, hole.stop):
                     return made, step
                 made.append(hole)
@@ -303,17 +308,24 @@ class Lane:
         return made, None
 
     async def _judge(self) -> None:
-        """Look at replicas that end in another batch than the source: fillers that only position are no history."""
+        """Look closely at replicas that end in another batch than the source. Fillers that only position are no
+        history; else the records decide."""
         doubted, self._doubted = self._doubted, {}
-        for tp, difference in doubted.items():
+        for tp, found in doubted.items():
             replica = self._replicas.get(tp)
             if replica is None:
                 continue
-            if await self._writer.only_positioned(replica):
+            stored = await self._writer.batch_at(tp, found.end - 1)
+            if stored is None:
+                self._move(tp, max(replica.end, 0))
+            elif positions(stored):
                 replica.positioning = replica.end
                 self._move(tp, replica.end)
+            elif problem := conflict(found.batch, stored):
+                self._writer.stop(replica, LogState.DIVERGED, f"{self.name}: {found.what}: {problem}")
             else:
-                self._writer.stop(replica, LogState.DIVERGED, f"{self.name}: {difference}")
+                self._move(tp, found.end)
+                self._agreed.add(tp)
 
     async def _find(self, lost: list[TopicPartition]) -> None:
         """The source's log does not have the position asked for: it begins later, or ends earlier."""
@@ -363,19 +375,5 @@ class Lane:
         self._positions[tp] = offset
         self._gaps.pop(tp, None)
         self._unproven.pop(tp, None)
+        self._agreed.discard(tp)
         self._session.set(tp, offset)
-
-
-def _other_than(tail: Tail | None, end: int, records: memoryview) -> str:
-    """What is wrong when the source's batch below ``end`` is another one than the target's; empty when nothing is."""
-    first = next(split(records), None)
-    if tail is None or first is None or not is_plain(first.header):
-        return ""
-    if (first.header.base_offset, first.header.next_offset) != (tail.base, end):
-        return ""  # the target's was rebuilt, or more has been appended since: nothing to compare
-    crc = canonical_crc(memoryview(bytearray(records[first.start : first.stop])), first.header)
-    if crc == tail.crc:
-        return ""
-    return f"offsets {tail.base}..{end - 1} have CRC {crc:08x} (term {first.header.producer_epoch}) at the source, " + (
-        f"{tail.crc:08x} (term {tail.term}) here"
-    )

@@ -158,6 +158,18 @@ class Planner:
                 except FairleadError as error:
                     log.warning("%s: settings do not follow: %s", pull.name, error.what)
 
+    async def limit_of(self, cluster: Cluster, tp: TopicPartition) -> int:
+        """``max.message.bytes`` of a log at the target, after letting it follow the source's where that is allowed."""
+        over = self._followed.get(tp, frozenset())
+        for pull in self._pulls:
+            if pull.name in over and pull.cluster is not None:
+                try:
+                    await settings.bring_over(pull.cluster, cluster, self._endpoint, [tp.topic])
+                except FairleadError as error:
+                    log.warning("%s: max.message.bytes does not follow: %s", tp.topic, error.what)
+        there = await cluster.topic_settings([tp.topic], ["max.message.bytes"])
+        return int(there.get(tp.topic, {}).get("max.message.bytes", "0"))
+
     # ---- the plan
 
     async def _plan(self, cluster: Cluster, writer: Writer) -> None:

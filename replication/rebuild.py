@@ -16,7 +16,7 @@ from fairlead.wire.convention import FILLER_HEADERS, filler_body
 from fairlead.wire.errors import CorruptBatch
 from fairlead.wire.record import build_batch
 from fairlead.wire.varint import decode_signed, encode_signed
-from replication.item import HOLE_KEY, SEQUENCES, Item, Unfit
+from replication.item import HOLE_KEY, SEQUENCES, Hole, Item, Unfit
 
 FEW_FILLERS: Final = 100  # an uncompressed batch that needs more of them than this is compressed
 _HOLE: Final = filler_body(HOLE_KEY)
@@ -116,6 +116,17 @@ def rebuilt(
         if missing > FEW_FILLERS and codec is Codec.NONE:
             codec = Codec.ZSTD
     return _item(kept, codec, producer_id=producer_id, term=term, marker=marker)
+
+
+def split_steps(steps: Sequence[Item | Hole], max_bytes: int) -> tuple[list[Item | Hole], Unfit | None]:
+    """Steps none of which is above ``max_bytes``, up to the first record that alone is above it."""
+    out: list[Item | Hole] = []
+    for step in steps:
+        made = split_item(step, max_bytes) if isinstance(step, Item) else [step]
+        if isinstance(made, Unfit):
+            return out, made
+        out += made
+    return out, None
 
 
 def split_item(item: Item, max_bytes: int) -> list[Item] | Unfit:

@@ -60,6 +60,7 @@ class Replica:
         "foreign_id",
         "generation",
         "limit",
+        "max_bytes",
         "positioning",
         "primed",
         "priority",
@@ -83,6 +84,7 @@ class Replica:
         self.primed = False  # an append has been taken since the end was read: the broker knows the producer
         self.tries = 0  # refusals at the very end of the log, without any progress in between
         self.limit: int | None = None  # exclusive; what the target holds itself begins there
+        self.max_bytes: int | None = None  # larger batches are split: the target refuses them
         self.positioning: int | None = None  # DeleteRecords before this offset once a real batch is in
         self.trouble: Trouble | None = None
         self.queue: deque[Waiting] = deque()

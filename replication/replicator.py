@@ -7,6 +7,7 @@ twice, or moved, without harm.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import json
 import logging
@@ -20,6 +21,7 @@ from typing import Any, Final
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
+from replication.group_sync import GroupSync
 from replication.ledger import Ledger
 from replication.plan import Catalog
 from replication.planner import Planner
@@ -85,6 +87,12 @@ class Replicator:
             topology, site, catalog=catalog, endpoint=target, ledger=self._ledger, pulls=self._pulls
         )
 
+        self._group_syncs = tuple(
+            GroupSync(link, _bind(upstream, link.from_), target, carries=functools.partial(catalog.takes, link))
+            for link in topology.links_to(site)
+            if link.groups
+        )
+
     async def run(self, stop: asyncio.Event) -> None:
         """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done."""
         work = asyncio.ensure_future(self._forever())
@@ -107,7 +115,12 @@ class Replicator:
 
     async def _with_target(self) -> None:
         async with await self._open_target() as cluster, asyncio.TaskGroup() as group:
-            writer = self._writer = Writer(cluster, memory=self._memory, on_change=self._changed)
+            writer = self._writer = Writer(
+                cluster,
+                memory=self._memory,
+                on_change=self._changed,
+                limit_of=lambda tp: self._planner.limit_of(cluster, tp),
+            )
             group.create_task(writer.run())
             group.create_task(self._follow_ledger(cluster))
             group.create_task(self._planner.watch_target(cluster, self._say))
@@ -117,6 +130,8 @@ class Replicator:
             group.create_task(self._planner.keep_settings(cluster))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
+            for sync in self._group_syncs:
+                group.create_task(sync.run())
             self._changed()
 
     async def _open_target(self) -> Cluster:
@@ -178,6 +193,7 @@ class Replicator:
             "links": [pull.snapshot() for pull in self._pulls],
             "logs": logs,
             "released": self._planner.releases(),
+            "groups": [each.snapshot() for each in self._group_syncs],
             "memory": {"queued": writer.queued if writer else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
         }

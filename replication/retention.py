@@ -3,8 +3,8 @@
 Kafka's own time retention would empty a log whose records are all old, and an emptied log forgets its producer state at
 the next restart (docs/append-convention.md). So logs have ``retention.ms=-1``, and the replicator deletes what the
 site's retention in the topology no longer covers. Age is counted back from the log's newest record, not from the wall
-clock: a log that has been waiting for its ship keeps what it has. What the site itself holds is not touched, since no
-other site may have it yet.
+clock: a log that has been waiting for its ship keeps what it has. A record from the future counts as one of now. What
+the site itself holds is not touched, since no other site may have it yet.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
@@ -50,7 +51,7 @@ def limited(
 def newest(states: Iterable[ProducerState]) -> int | None:
     """Time of the newest batch that was appended under the convention; None when the broker knows of none."""
     ours = [s.last_timestamp for s in states if s.producer_id in (PRODUCER_ID, FOREIGN_PRODUCER_ID)]
-    return max((time for time in ours if time >= 0), default=None)
+    return max((moment for moment in ours if moment >= 0), default=None)
 
 
 async def sweep(cluster: Cluster, kept_ms: Mapping[str, int]) -> dict[str, int]:
@@ -64,8 +65,10 @@ async def sweep(cluster: Cluster, kept_ms: Mapping[str, int]) -> dict[str, int]:
     for first in range(0, len(topics), AT_ONCE):
         logs = [TopicPartition(topic) for topic in topics[first : first + AT_ONCE]]
         states = await cluster.producer_states(logs)
-        times = {tp: newest(states[tp]) for tp in logs}
-        wanted = {tp: time - kept_ms[tp.topic] for tp, time in times.items() if time and time > kept_ms[tp.topic]}
+        # A writer whose clock is ahead must not make everything before its record old, nor must this machine's clock.
+        present = int(time.time() * 1000)
+        times = {tp: min(found, present) for tp in logs if (found := newest(states[tp])) is not None}
+        wanted = {tp: moment - kept_ms[tp.topic] for tp, moment in times.items() if moment > kept_ms[tp.topic]}
         if not wanted:
             continue
         offsets = await cluster.offsets_at_times(wanted)

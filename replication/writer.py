@@ -9,8 +9,9 @@ append time)`` decides:
 (0, n, a time)        something was at n already: read it, its CRC tells whether it is the same
 45, 47                the log is not where it was thought to be: read its end and the batch at n
 (0, m != n)           appended at another offset: ``misplaced``, the log stops
-2, 10, 18, 32, 53,    not acceptable as it is: ``quarantined``, the log stops
-87, -1
+10                    above the target's size limit: let the limit follow the source's, else split the batch
+2, 18, 32, 53, 87,    not acceptable as it is: ``quarantined``, the log stops
+-1
 retriable errors      outcome unknown: read the log's end, fetch again from there
 other errors          ``unavailable``, the log is tried again later
 ====================  ==========================================================================================
@@ -24,19 +25,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from fairlead.errors import FairleadError
+from fairlead.wire.batch import split
 from fairlead.wire.cluster import PRODUCE, Cluster
 from fairlead.wire.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.wire.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerError, WireError, broker_error
 from fairlead.wire.types import ProduceResult, TopicPartition
+from replication.agreement import item_conflict
 from replication.content import Hole, Item
 from replication.foreign_id import id_after, is_foreign
 from replication.guard import read_ends, read_tails, stored_at
 from replication.item import SEQUENCES
 from replication.rate import CLASSES
+from replication.rebuild import split_steps
 from replication.replica import Feed, Replica, Tail, Waiting
 from replication.stamp import restamp
 from replication.states import LogState, Trouble, now
@@ -56,18 +60,24 @@ BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 OUT_OF_ORDER: Final = 45
 LATER_TERM: Final = 47
 LOST: Final = (7, 13)  # no answer: the batch may be there or not
-UNACCEPTABLE: Final = frozenset({-1, 2, 10, 18, 32, 53, 87})
+TOO_LARGE: Final = 10
+UNACCEPTABLE: Final = frozenset({-1, 2, 18, 32, 53, 87})
+
+LimitOf = Callable[[TopicPartition], Awaitable[int]]
+"""Bytes that a batch of a log may have at the target, after an attempt to let that follow the source."""
 
 
 class Writer:
     """The one place that appends to a target, whoever brings the records."""
 
-    def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None]) -> None:
-        """``memory``: bytes of fetched batches that may wait here; ``on_change`` is called when a log stops or
-        reaches its limit, so that the plan can be made again."""
+    def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None], limit_of: LimitOf) -> None:
+        """``memory``: bytes of fetched batches that may be under way or wait here; ``on_change`` is called when a log
+        stops or reaches its limit, so that the plan can be made again."""
         self._cluster = cluster
         self._memory = memory
         self._on_change = on_change
+        self._limit_of = limit_of
+        self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
         self.queued = 0
         self.lanes = 0  # how many fetch at the same time
         self._room = asyncio.Event()
@@ -130,6 +140,12 @@ class Writer:
         last = stored.get(replica.tp)
         return last is not None and last.positions
 
+    async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
+        """The target's batch that contains an offset, as stored; None when it has none."""
+        part = (await self._cluster.fetch({tp: offset}, max_wait_ms=0))[tp]
+        first = None if part.error_code else next(split(part.records), None)
+        return None if first is None else part.records[first.start : first.stop]
+
     def share(self) -> int:
         """Bytes that one lane may ask for at a time: half of the memory is for what is under way, half for what waits
         here."""
@@ -143,9 +159,14 @@ class Writer:
         """Queue what a feed has fetched. Never blocks; nothing is kept of a log that is stopped or being examined."""
         if replica.trouble is not None or replica.tp in self._doubts or not steps:
             return
+        unfit = None
+        if replica.max_bytes is not None:
+            steps, unfit = split_steps(steps, replica.max_bytes)
         replica.feeds.add(feed)
         self._account(replica.put(steps, feed))
         self._list(replica)
+        if unfit is not None and not steps:
+            self.stop(replica, LogState.QUARANTINED, unfit.cause)
 
     def stop(self, replica: Replica, state: LogState, cause: str) -> None:
         """Stop one log in a named state; all others go on."""
@@ -271,7 +292,11 @@ class Writer:
             feed.appended(replica.tp, item)
             self._after(replica, item)
             self._list(replica)
-        elif result.error_code in UNACCEPTABLE:
+        elif result.error_code == TOO_LARGE and replica.tries < MAX_TRIES:
+            replica.tries += 1
+            self._too_large[replica.tp] = len(item.data)
+            self._doubt(replica)
+        elif result.error_code in UNACCEPTABLE or result.error_code == TOO_LARGE:
             self.stop(
                 replica,
                 LogState.QUARANTINED,
@@ -333,6 +358,10 @@ class Writer:
     async def _examine(self, replicas: Collection[Replica]) -> None:
         """Find out what became of doubtful appends, then let the feeds start again from the log's end."""
         await self.learn(replicas)
+        for replica in replicas:
+            size = self._too_large.pop(replica.tp, 0)
+            if size and (limit := await self._limit_of(replica.tp)) < size:
+                replica.max_bytes = limit or size // 2  # not to be learned: by trying
         present = {
             (replica.tp, base): item
             for replica in replicas
@@ -350,7 +379,12 @@ class Writer:
             if replica.trouble is not None:
                 continue
             sent, there = first.get(replica.tp), stored.get(replica.tp)
-            if sent is not None and there is not None and there.differs(sent):
+            if (
+                sent is not None
+                and there is not None
+                and there.differs(sent)
+                and await self._contradicts(sent, replica)
+            ):
                 self.stop(replica, LogState.DIVERGED, there.beside(sent))
             elif replica.tries >= MAX_TRIES and doubts:
                 refused = min(doubts)
@@ -365,6 +399,11 @@ class Writer:
                     feed.rewind(replica.tp, replica.end)
                 if replica.is_complete:
                     self._on_change()
+
+    async def _contradicts(self, sent: Item, replica: Replica) -> bool:
+        """Whether what is stored where ``sent`` belongs is another record, not the same batch split or filled."""
+        stored = await self.batch_at(replica.tp, sent.base)
+        return stored is not None and bool(item_conflict(sent, stored))
 
     # ---- bookkeeping
 

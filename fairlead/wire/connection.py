@@ -11,7 +11,8 @@ import ssl
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
@@ -53,10 +54,11 @@ _REAUTHENTICATE_AT: Final = 0.8  # of the session's life
 _REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; a broker refuses it within the first second
 
 
-class _Waiting(NamedTuple):
+@dataclass(slots=True)
+class _Waiting:
     correlation: int
     future: asyncio.Future[bytearray]
-    timer: asyncio.TimerHandle
+    timer: asyncio.TimerHandle = field(init=False)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -75,6 +77,8 @@ class Connection(asyncio.BufferedProtocol):
         self._prefix = bytearray(4)
         self._frame: bytearray | None = None
         self._filled = 0
+        self._heard = self._began = self._loop.time()
+        self.seconds = 0.0  # that the last answer took from its first byte to its last
         self._reason: WireError | None = None
         self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back while the login is renewed
         self._renewal: asyncio.TimerHandle | None = None
@@ -138,8 +142,9 @@ class Connection(asyncio.BufferedProtocol):
         if flexible:
             head += b"\0"
         size = len(head) + sum(map(len, body))
-        timer = self._loop.call_later(seconds or self._timeout, self._too_late, api_key, seconds or self._timeout)
-        waiting = _Waiting(correlation, future, timer)
+        patience = seconds or self._timeout
+        waiting = _Waiting(correlation, future)
+        waiting.timer = self._loop.call_later(patience, self._too_late, waiting, api_key, patience)
         buffers = [_I32.pack(size) + head, *body]
         if held and self._held is not None:
             self._held.append((waiting, b"".join(buffers)))
@@ -151,7 +156,11 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(cast("list[bytes]", buffers))
         return future
 
-    def _too_late(self, api_key: int, seconds: float) -> None:
+    def _too_late(self, waiting: _Waiting, api_key: int, seconds: float) -> None:
+        quiet = self._loop.time() - self._heard
+        if quiet < seconds:  # an answer is on its way, over a thin line: it takes what it takes
+            waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, api_key, seconds)
+            return
         name = NEEDED.get(api_key, (f"API {api_key}", 0))[0]
         self._fail(
             RequestTimeout(
@@ -173,6 +182,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
+        self._heard = self._loop.time()
         if self._frame is None:
             if self._filled == 4:
                 (size,) = _I32.unpack(self._prefix)
@@ -180,9 +190,11 @@ class Connection(asyncio.BufferedProtocol):
                     self._fail(self._garbage(f"a frame of {size} bytes"))
                     return
                 self._frame = bytearray(size)
+                self._began = self._heard
                 self._filled = 0
         elif self._filled == len(self._frame):
             frame, self._frame, self._filled = self._frame, None, 0
+            self.seconds = self._heard - self._began
             self._answered(frame)
 
     def _answered(self, frame: bytearray) -> None:

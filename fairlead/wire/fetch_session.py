@@ -55,6 +55,7 @@ class FetchSession:
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
         self._woken = asyncio.Event()
+        self.seconds = 0.0  # that the last answer took from its first byte to its last
 
     def __len__(self) -> int:
         """How many logs are followed."""
@@ -224,6 +225,7 @@ class FetchSession:
         body = self._body(wanted, forgotten, session.session_id, session.epoch, wait_ms, max_bytes, partition_max_bytes)
         seconds = self._cluster.request_timeout + wait_ms / 1000
         frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=seconds)
+        self.seconds = connection.seconds
         return fetch_codec.decode_response(frame, body_at(frame))
 
     def _body(

@@ -25,6 +25,7 @@ def nothing_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (["audit", "tokyo", "tokyo"], ExitCode.CONFIG, "two different sites"),
         (["audit", "tokyo", "singapur"], ExitCode.CONFIG, "singapore"),
         (["audit", "tokyo", "sydney", "--stream", "container"], ExitCode.CONFIG, "containers"),
+        (["audit", "tokyo", "sydney", "--rate", "8MB"], ExitCode.CONFIG, "8MB/s"),
         (["audit", "tokyo", "sydney"], ExitCode.UNAVAILABLE, "fairlead up"),
     ],
 )

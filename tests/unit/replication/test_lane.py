@@ -26,6 +26,8 @@ NOTHING = memoryview(bytearray())
 class Source:
     """A cluster and its fetch session in one: answers by script, then waits for ever."""
 
+    seconds = 0.0
+
     def __init__(self, *answers: FetchedPartition, end: int) -> None:
         self.answers = list(answers)
         self.end = end
@@ -108,7 +110,9 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
     replica.learned(5, Tail(header.producer_id, 1, 0, 1, header.crc), 0)
     lane.follow(replica)
     running = asyncio.create_task(lane.run())
-    await source.exhausted.wait()
+    exhausted = asyncio.create_task(source.exhausted.wait())
+    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
     running.cancel()
     assert (sink.stopped, troubles) == ([], [])
     assert [(step.base, step.stop) for step in sink.steps] == [(5, 6)]

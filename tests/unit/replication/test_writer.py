@@ -75,9 +75,13 @@ class Source:
         self.moved += item.records
 
 
+async def unlimited(_tp: TopicPartition) -> int:
+    return 1 << 30
+
+
 @contextlib.asynccontextmanager
 async def running(broker: Broker) -> AsyncIterator[Writer]:
-    made = Writer(cast(Cluster, broker), memory=1 << 20, on_change=lambda: None)
+    made = Writer(cast(Cluster, broker), memory=1 << 20, on_change=lambda: None, limit_of=unlimited)
     task = asyncio.ensure_future(made.run())
     try:
         yield made

@@ -1,0 +1,24 @@
+"""Are two sites' logs equal? Quick proof by what is stored, full proof by what a consumer sees.
+
+In: two endpoints, a topology's streams. Out: an ``Audit``. Only the offsets that both sites have are compared, because
+retention is each site's own. ``compare_records`` (full) reads every record of both sites through confluent-kafka, so it
+cannot share a bug with the replicator; ``compare`` (quick) compares offsets and CRCs of the stored batches, and reads
+only those offsets record by record where the batches are not the same.
+
+    run ── ranges      which logs, over which offsets (confluent-kafka)
+        ├─ stored ── batches            quick: (offset, CRC) of many logs per Fetch
+        └─ records ─┬ reader            full: what a consumer sees
+                    ├ chunks            digests of a log, chunk by chunk
+                    └ sidebyside        what compaction explains
+
+Everything streams: memory depends on how many logs are compared at a time, never on how long they are. ``marks`` is
+what an interrupted audit goes on from, ``pace`` keeps it to a rate.
+"""
+
+from __future__ import annotations
+
+from replication.audit.marks import Marks, mark_file
+from replication.audit.result import Audit, Difference, OnProgress
+from replication.audit.run import compare, compare_records
+
+__all__ = ["Audit", "Difference", "Marks", "OnProgress", "compare", "compare_records", "mark_file"]

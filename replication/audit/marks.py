@@ -1,0 +1,118 @@
+"""What an audit of two sites has found equal so far, in a file, so that it can be interrupted and go on.
+
+Kept per log: up to which offset, and the topic's ids at both sites, because a topic that was made anew is another log.
+A log that differs keeps its mark below the difference, so the next audit finds it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairlead.errors import ConfigurationError
+from replication.audit.ranges import Common
+
+FORMAT: Final = 1
+EVERY: Final = 2.0  # seconds between two writes
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """``ids`` of the topic in the order of ``File.sites``; all below ``to`` is the same."""
+
+    to: int
+    ids: tuple[str, str]
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    """What is written. ``sites`` are in alphabetical order, so the order of the arguments does not matter."""
+
+    format: int
+    mode: str
+    sites: tuple[str, str]
+    logs: dict[str, Mark]
+
+
+class Marks:
+    """Marks of one pair of sites in one mode.
+
+    Args:
+        path: Where they are kept; None keeps nothing.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._logs: dict[str, Mark] = {}
+        self._mode = ""
+        self._sites = ("", "")
+        self._swap = False
+        self._saved = clock()
+
+    def begin(self, mode: str, a: str, b: str, *, resume: bool) -> None:
+        """Start with what the file has, or with nothing.
+
+        Raises:
+            ConfigurationError: the file is no such file, or of other sites or another mode.
+        """
+        self._mode, self._sites, self._swap = mode, (min(a, b), max(a, b)), a > b
+        self._logs = self._read() if resume and self._path and self._path.exists() else {}
+
+    def resumed(self, log: Common) -> Common:
+        """The part of a log that is not compared yet; empty when all of it is."""
+        mark = self._logs.get(str(log.tp))
+        if mark is None or mark.ids != self._ids(log) or not log.start < mark.to <= log.stop:
+            return log
+        return log._replace(start=mark.to)
+
+    def note(self, log: Common, to: int) -> None:
+        """All of this log that both sites have is the same below ``to``; written from time to time."""
+        self._logs[str(log.tp)] = Mark(to, self._ids(log))
+        if self._clock() - self._saved >= EVERY:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file: whole, or not at all."""
+        self._saved = self._clock()
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        whole = msgspec.json.encode(File(FORMAT, self._mode, self._sites, self._logs))
+        beside = self._path.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            beside.write_bytes(whole)
+            beside.replace(self._path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                beside.unlink()
+
+    def _ids(self, log: Common) -> tuple[str, str]:
+        return (log.ids[1], log.ids[0]) if self._swap else log.ids
+
+    def _read(self) -> dict[str, Mark]:
+        assert self._path is not None  # noqa: S101 - asked before
+        try:
+            file = msgspec.json.decode(self._path.read_bytes(), type=File)
+        except (OSError, msgspec.DecodeError) as error:
+            raise self._unfit(str(error)) from error
+        if (file.format, file.mode, file.sites) != (FORMAT, self._mode, self._sites):
+            raise self._unfit(f"it is of a {file.mode} audit of {' and '.join(file.sites)}, format {file.format}")
+        return file.logs
+
+    def _unfit(self, why: str) -> ConfigurationError:
+        return ConfigurationError(
+            f"the audit cannot go on from {self._path}: {why}",
+            hint="leave --resume out to begin anew",
+            path=str(self._path),
+        )
+
+
+def mark_file(folder: Path, mode: str, a: str, b: str) -> Path:
+    """Where the marks of two sites are, below a topology's folder."""
+    return folder / "run" / f"audit.{mode}.{min(a, b)}.{max(a, b)}.json"

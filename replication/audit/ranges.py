@@ -1,0 +1,183 @@
+"""Which logs two sites have, and which offsets of them they have in common. Asked through confluent-kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, NamedTuple, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as Asked
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from fairlead.admin import explain, kafka_error, require_answer
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import FairleadError
+from fairlead.names import parse_log
+from fairlead.wire.types import TopicPartition
+from topologies.model import Topology
+
+T = TypeVar("T")
+SECONDS: Final = 60.0  # for a request
+AT_ONCE: Final = 2_000  # logs in a request
+_GONE: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+
+
+class Extent(NamedTuple):
+    """Offsets ``start`` to ``end - 1`` that one site has of a log, without what an open transaction holds back."""
+
+    start: int
+    end: int
+    topic_id: str = ""
+
+
+class Common(NamedTuple):
+    """Offsets ``start`` to ``stop - 1`` of one log, to be compared; ``ids`` of the topic at both sites."""
+
+    tp: TopicPartition
+    start: int
+    stop: int
+    ids: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which logs to compare over which offsets, which have none in common, and which only one site has."""
+
+    common: tuple[Common, ...]
+    apart: tuple[TopicPartition, ...]
+    only_a: tuple[TopicPartition, ...]
+    only_b: tuple[TopicPartition, ...]
+    behind: int
+
+
+def overlap(a: Mapping[TopicPartition, Extent], b: Mapping[TopicPartition, Extent]) -> Plan:
+    """What two sites have in common. A log that is empty at both sites is common, with no offsets. Pure."""
+    common: list[Common] = []
+    apart: list[TopicPartition] = []
+    behind = 0
+    for tp in sorted(a.keys() & b.keys()):
+        here, there = a[tp], b[tp]
+        start, stop = max(here.start, there.start), min(here.end, there.end)
+        behind += here.end != there.end
+        if start < stop or max(here.end, there.end) == 0:
+            common.append(Common(tp, start, stop, (here.topic_id, there.topic_id)))
+        else:
+            apart.append(tp)
+    return Plan(
+        tuple(common), tuple(apart), tuple(sorted(a.keys() - b.keys())), tuple(sorted(b.keys() - a.keys())), behind
+    )
+
+
+class Inquiry:
+    """Asks one site about its logs. Blocking.
+
+    Raises:
+        RefusedError: wrong password, or the user may not. UnavailableError: no answer.
+    """
+
+    def __init__(self, endpoint: KafkaEndpoint) -> None:
+        self._endpoint = endpoint
+        self._client: AdminClient = require_answer(endpoint)
+
+    def logs(self, topology: Topology, streams: Collection[str] | None = None) -> dict[TopicPartition, Extent]:
+        """Every log of these streams (None: all of the topology) with what the site has of it."""
+        wanted = set(topology.streams) if streams is None else set(streams)
+        try:
+            found: Any = self._client.list_topics(timeout=SECONDS)
+        except KafkaException as error:
+            raise explain(error, self._endpoint, "list the topics") from error
+        topics = sorted(topic for topic in found.topics if (name := parse_log(topic)) and name.stream in wanted)
+        ids = self._ids(topics)
+        logs = [TopicPartition(topic, each) for topic in topics for each in sorted(found.topics[topic].partitions)]
+        return {tp: Extent(start, end, ids.get(tp.topic, "")) for tp, (start, end) in self.extents(logs).items()}
+
+    def extents(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """First offset and end of these logs; those that are gone are left out."""
+        starts, ends = self._offsets(logs, OffsetSpec.earliest()), self._offsets(logs, OffsetSpec.latest())
+        return {tp: (starts[tp], ends[tp]) for tp in logs if tp in starts and tp in ends}
+
+    def compacted(self, topics: Collection[str]) -> set[str]:
+        """Those topics that are compacted here. Needs DESCRIBE_CONFIGS; a topic whose settings may not be read counts
+        as not compacted, so that nothing is overlooked."""
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        out: set[str] = set()
+        for some in _some(resources, AT_ONCE):
+            for resource, future in self._client.describe_configs(some, request_timeout=SECONDS).items():
+                try:
+                    settings: Any = future.result()
+                except KafkaException as error:
+                    if kafka_error(error).name() not in (*_GONE, "TOPIC_AUTHORIZATION_FAILED"):
+                        raise explain(error, self._endpoint, f"read the settings of {resource.name}") from error
+                    continue
+                if "compact" in settings["cleanup.policy"].value:
+                    out.add(resource.name)
+        return out
+
+    def _ids(self, topics: Collection[str]) -> dict[str, str]:
+        def ask(some: list[str]) -> Any:
+            return self._client.describe_topics(TopicCollection(some), request_timeout=SECONDS)
+
+        return {topic: str(found.topic_id) for topic, found in self._each(topics, ask, "describe").items()}
+
+    def _offsets(self, logs: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        def ask(some: list[Asked]) -> Any:
+            committed = IsolationLevel.READ_COMMITTED
+            wanted = dict.fromkeys(some, spec)
+            return self._client.list_offsets(wanted, isolation_level=committed, request_timeout=SECONDS)
+
+        found = self._each([Asked(tp.topic, tp.partition) for tp in logs], ask, "ask for offsets of")
+        return {TopicPartition(tp.topic, tp.partition): each.offset for tp, each in found.items()}
+
+    def _each(self, keys: Collection[T], ask: Callable[[list[T]], Any], doing: str) -> dict[T, Any]:
+        """The answers by key; what is gone is left out."""
+        out: dict[T, Any] = {}
+        for some in _some(keys, AT_ONCE):
+            for key, future in ask(some).items():
+                try:
+                    out[key] = future.result()
+                except KafkaException as error:
+                    if kafka_error(error).name() not in _GONE:
+                        raise explain(error, self._endpoint, f"{doing} {key}") from error
+        return out
+
+
+class Inquiries:
+    """Both sites. Raises as ``Inquiry``."""
+
+    def __init__(self, a: KafkaEndpoint, b: KafkaEndpoint) -> None:
+        self.sites = (Inquiry(a), Inquiry(b))
+
+    def plan(self, topology: Topology, streams: Collection[str] | None = None) -> Plan:
+        a, b = (site.logs(topology, streams) for site in self.sites)
+        return overlap(a, b)
+
+    def starts(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """From where on both sites have each log now.
+
+        Raises:
+            FairleadError: a log is gone at one site.
+        """
+        a, b = (site.extents(logs) if logs else {} for site in self.sites)
+        for tp in logs:
+            if tp not in a or tp not in b:
+                raise FairleadError(f"{tp} was deleted while it was compared", hint="run the audit again", log=str(tp))
+        return {tp: max(a[tp][0], b[tp][0]) for tp in logs}
+
+    def ends(self, log: Common) -> tuple[int, int]:
+        """Where a log ends now at both sites, at least where it is compared up to."""
+        a, b = (site.extents([log.tp]).get(log.tp, (0, 0))[1] for site in self.sites)
+        return max(a, log.stop), max(b, log.stop)
+
+    def compacted(self, topics: Collection[str]) -> set[str]:
+        """Those topics that are compacted at one site at least."""
+        return set[str]().union(*(site.compacted(topics) for site in self.sites))
+
+
+def _some(keys: Collection[T], count: int) -> list[list[T]]:
+    left = iter(keys)
+    out: list[list[T]] = []
+    while some := list(islice(left, count)):
+        out.append(some)
+    return out

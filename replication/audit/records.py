@@ -1,0 +1,284 @@
+"""The comparison of logs record by record: digests of many logs at a time, in ever smaller chunks where they differ.
+
+Blocking; one thread reads both sites by turns. Memory: two readers' queues, and per log a digest of each chunk that
+one side has finished before the other, at most ``AHEAD`` of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from threading import Event
+from typing import Any, Final, NamedTuple
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import UnavailableError
+from fairlead.wire.types import TopicPartition
+from replication.audit.chunks import CHUNK, Chunks, digest
+from replication.audit.pace import Pace
+from replication.audit.ranges import Common, Inquiries
+from replication.audit.reader import Moved, Reader, Stopped, everything
+from replication.audit.result import Difference, Seen
+from replication.audit.sidebyside import first_unexplained
+
+AT_ONCE: Final = 1_000  # logs
+PER_LOG: Final = 2_000  # bytes a second: every answer of a broker has some 50 bytes for each log asked, so fewer are
+AHEAD: Final = 100  # chunks that one side may be ahead of the other
+CLOSER: Final = 100  # how much smaller the chunks become when a difference is looked for
+WAIT: Final = 0.02  # seconds at one site before the other is asked
+ATTEMPTS: Final = 20  # for one log, when it is compacted and shortened all the time while it is compared
+
+Offsets = tuple[int, int]  # the first, and the first that is not meant
+Where = dict[TopicPartition, Offsets]
+Again = dict[TopicPartition, int]  # logs that must be compared anew from an offset on: they changed meanwhile
+
+
+class Verdict(NamedTuple):
+    """What was found for one range of a log.
+
+    Args:
+        records: How many were found the same.
+        compacted: The records are not the same, but compaction explains every difference.
+    """
+
+    log: Common
+    records: int
+    difference: Difference | None = None
+    compacted: bool = False
+
+
+class Sites:
+    """The two sites of an audit: where they are, what they say of their logs, how fast they may be read.
+
+    Args:
+        stop: Set from another thread, it ends whatever goes on with ``Stopped``.
+    """
+
+    def __init__(self, a: KafkaEndpoint, b: KafkaEndpoint, *, rate: int | None, stop: Event) -> None:
+        self.endpoints = (a, b)
+        self.inquiries = Inquiries(a, b)
+        self.paces = (Pace(rate), Pace(rate))
+        self.stop = stop
+
+    def reader(self, side: int, logs: list[Common]) -> Reader:
+        return Reader(self.endpoints[side], logs, self.paces[side])
+
+
+class Comparison:
+    """Compares ranges of logs.
+
+    Args:
+        on_equal: Told now and then up to which offset a log has been found the same, and of every log at its end.
+    """
+
+    def __init__(
+        self, sites: Sites, *, chunk: int = CHUNK, on_equal: Callable[[Common, int], None] = lambda _log, _to: None
+    ) -> None:
+        self._sites = sites
+        self._chunk = chunk
+        rate = sites.paces[0].rate
+        self._at_once = AT_ONCE if rate is None else min(AT_ONCE, max(10, rate // PER_LOG))
+        self._on_equal = on_equal
+        self._again: deque[Common] = deque()
+        self._counts: dict[TopicPartition, int] = {}
+        self._attempts: dict[TopicPartition, int] = {}
+
+    def verdicts(self, logs: Iterable[Common]) -> Iterator[Verdict]:
+        """One verdict for each log, in any order; a log may be named once.
+
+        Raises:
+            Stopped: it was told to. FairleadError: a site cannot be read.
+        """
+        waiting = iter(logs)
+        while True:
+            wave = [self._again.popleft() for _ in range(len(self._again))]
+            wave += islice(waiting, max(0, self._at_once - len(wave)))
+            if not wave:
+                return
+            yield from self._wave({log.tp: log for log in wave})
+
+    def _wave(self, logs: Mapping[TopicPartition, Common]) -> Iterator[Verdict]:
+        size = self._chunk
+        ranges: Where = {tp: (log.start, log.stop) for tp, log in logs.items()}
+        differing, again = self._differing(logs, ranges, size, first_time=True)
+        for tp, log in logs.items():
+            if tp not in differing and tp not in again:
+                yield self._equal(log)
+        while differing and size > 1:
+            size = max(1, size // CLOSER)
+            ranges = differing
+            differing, moved = self._differing(logs, ranges, size)
+            same_now = {tp: stop for tp, (_, stop) in ranges.items() if tp not in differing and tp not in moved}
+            again |= moved | same_now
+        yield from self._judge(logs, {tp: first for tp, (first, _) in differing.items()}, again)
+        yield from self._once_more(logs, again)
+
+    def _differing(
+        self, logs: Mapping[TopicPartition, Common], ranges: Where, size: int, *, first_time: bool = False
+    ) -> tuple[Where, Again]:
+        """Compare ranges by digests; which chunk of which log is the first that differs."""
+        wanted = [logs[tp]._replace(start=first, stop=stop) for tp, (first, stop) in ranges.items() if first < stop]
+        chunks = {log.tp: Chunks(log.start, log.stop, size) for log in wanted}
+        moved = self._read_both(wanted, chunks, note=first_time) if wanted else set()
+        out: Where = {}
+        for tp, compared in chunks.items():
+            if tp in moved:
+                continue
+            if first_time:
+                self._counts[tp] = self._counts.get(tp, 0) + compared.records
+            if compared.differs is not None:
+                out[tp] = compared.differs
+        return out, {tp: ranges[tp][0] for tp in moved}
+
+    def _read_both(
+        self, logs: list[Common], chunks: Mapping[TopicPartition, Chunks], *, note: bool
+    ) -> set[TopicPartition]:
+        """Read both sides until every log is known to be the same or not; the answer is those that were shortened."""
+        open_ = {log.tp: log for log in logs}
+        with self._sites.reader(0, logs) as here, self._sites.reader(1, logs) as there:
+            readers = here, there
+            busy = False
+            while open_:
+                delays = [reader.pause_seconds() for reader in readers if reader.wants]
+                if self._sites.stop.wait(0 if busy else min(delays, default=0)):
+                    raise Stopped
+                wait, busy = 0 if busy else WAIT, False
+                for side, reader in enumerate(readers):
+                    for tp, offset, record in reader.poll(wait):
+                        busy = True
+                        compared = chunks[tp]
+                        if record is None:
+                            compared.reach(side)
+                        elif not compared.add(side, offset, record):
+                            continue
+                        if tp in open_:
+                            self._advance(open_, compared, readers, side, tp, note=note)
+                for tp in here.moved | there.moved:
+                    if open_.pop(tp, None) is not None:
+                        here.drop(tp)
+                        there.drop(tp)
+            return here.moved | there.moved
+
+    def _advance(
+        self,
+        open_: dict[TopicPartition, Common],
+        compared: Chunks,
+        readers: tuple[Reader, Reader],
+        side: int,
+        tp: TopicPartition,
+        *,
+        note: bool,
+    ) -> None:
+        """A side has finished a chunk."""
+        if compared.finished:
+            del open_[tp]
+            for reader in readers:
+                reader.drop(tp)
+            return
+        if compared.ahead(side) >= AHEAD:
+            readers[side].rest(tp)
+        if compared.ahead(1 - side) < AHEAD // 2:
+            readers[1 - side].resume(tp)
+        if note and compared.compared_to > compared.start:
+            self._on_equal(open_[tp], compared.compared_to)
+
+    def _judge(
+        self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
+    ) -> Iterator[Verdict]:
+        """Logs that differ first at an offset: does it count?"""
+        found = self._both_at(logs, offsets, again)
+        one_sided = [tp for tp, (a, b) in found.items() if (a is None) != (b is None)]
+        starts = self._sites.inquiries.starts(one_sided)
+        compacted = self._sites.inquiries.compacted({tp.topic for tp in one_sided})
+        for tp, (a, b) in found.items():
+            log, offset = logs[tp], offsets[tp]
+            if starts.get(tp, 0) > offset:
+                again[tp] = offset
+            elif (a and a.digest) == (b and b.digest):
+                again[tp] = offset + 1  # it was compacted in between
+            elif tp in starts and tp.topic in compacted:
+                yield from self._compacted(log, offset, again)
+            else:
+                yield self._different(log, offset, a, b)
+
+    def _both_at(
+        self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
+    ) -> dict[TopicPartition, tuple[_At | None, _At | None]]:
+        """What both sides have at one offset of each log."""
+        wanted = [logs[tp]._replace(start=offset, stop=offset + 1) for tp, offset in offsets.items()]
+        found: tuple[dict[TopicPartition, _At], dict[TopicPartition, _At]] = ({}, {})
+        for side in (0, 1) if wanted else ():
+            with self._sites.reader(side, wanted) as reader:
+                for tp, offset, record in everything(reader, self._sites.stop):
+                    found[side][tp] = _At(digest(offset, record), record.as_json())
+            again |= {tp: offsets[tp] for tp in reader.moved}
+        return {tp: (found[0].get(tp), found[1].get(tp)) for tp in offsets if tp not in again}
+
+    def _compacted(self, log: Common, offset: int, again: Again) -> Iterator[Verdict]:
+        """One side lacks the record at ``offset``: find the first that compaction does not explain."""
+        ends = self._sites.inquiries.ends(log)
+        try:
+            with (
+                closing(self._read(0, log, offset, ends[0], count=True)) as a,
+                closing(self._read(1, log, offset, ends[1])) as b,
+            ):
+                first = first_unexplained(a, b, log.stop, lambda side, before: self._from_start(side, log, before))
+        except Moved:
+            again[log.tp] = offset
+            return
+        if first is None:
+            yield self._equal(log, compacted=True)
+            return
+        for one, other in self._both_at({log.tp: log}, {log.tp: first}, again).values():
+            yield self._different(log, first, one, other)
+
+    def _from_start(self, side: int, log: Common, before: int) -> Iterator[tuple[int, Seen]]:
+        return self._read(side, log, self._sites.inquiries.starts([log.tp])[log.tp], before)
+
+    def _read(
+        self, side: int, log: Common, start: int, stop: int, *, count: bool = False
+    ) -> Generator[tuple[int, Seen], None, None]:
+        if start >= stop:
+            return
+        with self._sites.reader(side, [log._replace(start=start, stop=stop)]) as reader:
+            for _, offset, record in everything(reader, self._sites.stop):
+                self._counts[log.tp] += count and offset < log.stop
+                yield offset, record
+            if reader.moved:
+                raise Moved
+
+    def _once_more(self, logs: Mapping[TopicPartition, Common], again: Again) -> Iterator[Verdict]:
+        """Compare what both sites still have from some offsets on."""
+        starts = self._sites.inquiries.starts(again)
+        for tp, at in again.items():
+            log = logs[tp]
+            self._attempts[tp] = tries = self._attempts.get(tp, 0) + 1
+            if tries > ATTEMPTS:
+                raise UnavailableError(
+                    f"{tp} was shortened or compacted {ATTEMPTS} times while it was compared",
+                    hint="compare without --rate, or when less is going on",
+                    log=str(tp),
+                )
+            start = max(at, starts[tp])
+            if start < log.stop:
+                self._again.append(log._replace(start=start))
+            else:
+                yield self._equal(log)
+
+    def _equal(self, log: Common, *, compacted: bool = False) -> Verdict:
+        self._on_equal(log, log.stop)
+        return Verdict(log, self._counts.pop(log.tp, 0), compacted=compacted)
+
+    def _different(self, log: Common, offset: int, a: _At | None, b: _At | None) -> Verdict:
+        self._on_equal(log, offset)
+        difference = Difference(str(log.tp), offset, a.shown if a else None, b.shown if b else None)
+        return Verdict(log, self._counts.pop(log.tp, 0), difference)
+
+
+class _At(NamedTuple):
+    """A record as it is compared and shown, without its possibly long value."""
+
+    digest: bytes
+    shown: dict[str, Any]

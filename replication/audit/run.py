@@ -1,0 +1,200 @@
+"""The two audits from beginning to end: which logs, what was found, what is to be remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from threading import Event
+from typing import TypeVar
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.cluster import Cluster
+from replication.audit.batches import Batches
+from replication.audit.chunks import CHUNK
+from replication.audit.marks import Marks
+from replication.audit.ranges import Common
+from replication.audit.records import Comparison, Sites, Verdict
+from replication.audit.result import Audit, Difference, OnProgress
+from replication.audit.stored import Stored
+from topologies.model import Topology
+
+T = TypeVar("T")
+AT_ONCE = 200  # logs whose batches are in memory at a time
+
+
+async def compare_records(
+    topology: Topology,
+    a: KafkaEndpoint,
+    b: KafkaEndpoint,
+    *,
+    streams: Collection[str] | None = None,
+    rate: int | None = None,
+    marks: Marks | None = None,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+    chunk: int = CHUNK,
+) -> Audit:
+    """The full audit: every record that both sites have, as a consumer sees it; independent of the replicator's code.
+
+    Args:
+        a, b: The sites, as users that may read the logs.
+        streams: Only these streams; None for all of the topology.
+        rate: Bytes per second to read from each site at most, counted before compression.
+        marks: Remembers what was found the same, also when this ends early.
+        resume: Leave out what ``marks`` has from an earlier audit.
+        chunk: Offsets per digest; so many records are read again to find a difference.
+
+    Raises:
+        FairleadError: a site cannot be read.
+    """
+
+    def work(stop: Event) -> Audit:
+        audit = _Running("full", a, b, marks, resume, on_progress)
+        with audit:
+            sites = Sites(a, b, rate=rate, stop=stop)
+            logs = audit.begin(sites, topology, streams)
+            for verdict in Comparison(sites, chunk=chunk, on_equal=audit.marks.note).verdicts(logs):
+                audit.found(verdict)
+        return audit.result
+
+    return await _in_thread(work, Event())
+
+
+async def compare(
+    topology: Topology,
+    a: KafkaEndpoint,
+    b: KafkaEndpoint,
+    *,
+    streams: Collection[str] | None = None,
+    rate: int | None = None,
+    marks: Marks | None = None,
+    resume: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Audit:
+    """The quick audit: offsets and CRCs of the stored batches; records only where the batches are not the same.
+
+    Arguments and errors as ``compare_records``; ``rate`` counts bytes as they are stored.
+    """
+    stop = Event()
+    audit = _Running("quick", a, b, marks, resume, on_progress)
+    with audit:
+        sites = await _in_thread(lambda stop: Sites(a, b, rate=rate, stop=stop), stop)
+        logs = deque(await _in_thread(lambda _: audit.begin(sites, topology, streams), stop))
+        async with (
+            await Cluster.open(a, client_id="fairlead-audit") as at_a,
+            await Cluster.open(b, client_id="fairlead-audit") as at_b,
+        ):
+            stored = Stored((at_a, at_b), sites.paces, on_equal=audit.marks.note)
+            while logs:
+                some = [logs.popleft() for _ in range(min(AT_ONCE, len(logs)))]
+                alike, moved = await stored.compare(some)
+                starts = await asyncio.to_thread(sites.inquiries.starts, [log.tp for log in moved])
+                logs += [log._replace(start=min(log.stop, max(log.start, starts[log.tp]))) for log in moved]
+                await _settle(audit, sites, stored, alike, stop)
+    return audit.result
+
+
+class _Running:
+    """An audit under way. As a context, it sees to it that the marks are written."""
+
+    def __init__(
+        self,
+        mode: str,
+        a: KafkaEndpoint,
+        b: KafkaEndpoint,
+        marks: Marks | None,
+        resume: bool,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self.result = Audit(a.site, b.site, mode)
+        self.marks = marks or Marks()
+        self.marks.begin(mode, a.site, b.site, resume=resume)
+        self._on_progress = on_progress
+        self._of = 0
+
+    def __enter__(self) -> _Running:
+        self.marks.save()  # what an earlier audit left is not to be taken for what this one has found
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.marks.save()
+
+    def begin(self, sites: Sites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
+        """Plan; what is left to be compared."""
+        plan = sites.inquiries.plan(topology, streams)
+        result = self.result
+        result.behind = plan.behind
+        result.apart = [str(tp) for tp in plan.apart]
+        result.only_a, result.only_b = ([str(tp) for tp in only] for only in (plan.only_a, plan.only_b))
+        logs = [self.marks.resumed(log) for log in plan.common]
+        result.resumed = sum(one != other for one, other in zip(logs, plan.common, strict=True))
+        self._of = len(logs)
+        return logs
+
+    def found(self, verdict: Verdict) -> None:
+        result = self.result
+        result.compared += 1
+        result.records += verdict.records
+        result.compacted += verdict.compacted
+        if verdict.difference is not None:
+            result.differences.append(verdict.difference)
+        if self._on_progress:
+            self._on_progress(result.compared, self._of)
+
+
+async def _settle(audit: _Running, sites: Sites, stored: Stored, logs: Mapping[Common, Batches], stop: Event) -> None:
+    """Let the records decide where the batches did not."""
+    doubtful = {log: each for log, each in logs.items() if each.ranges}
+    verdicts = await _in_thread(lambda _: _by_records(sites, doubtful), stop) if doubtful else {}
+    for log, each in logs.items():
+        audit.result.batches += each.batches
+        verdict = verdicts.get(log, Verdict(log, 0))
+        difference = verdict.difference
+        for pair in each.strict if difference is None else ():
+            if not await stored.faithful(pair, log.tp):
+                difference = Difference(str(log.tp), pair.a.base, pair.a.as_json(), pair.b.as_json())
+                break
+        if difference is None:
+            audit.result.rebuilt += each.unlike
+            audit.marks.note(log, log.stop)
+        else:
+            audit.marks.note(log, each.compared_to)
+        audit.found(Verdict(log, each.records, difference, verdict.compacted))
+
+
+def _by_records(sites: Sites, logs: Mapping[Common, Batches]) -> dict[Common, Verdict]:
+    """Compare the ranges of many logs, one of each log at a time."""
+    compacted = sites.inquiries.compacted({log.tp.topic for log in logs})
+    left = {
+        # What explains a missing record may be anywhere behind it, so the rest of a compacted log is one range.
+        log: deque([(each.ranges[0][0], log.stop)] if log.tp.topic in compacted else map(tuple, each.ranges))
+        for log, each in logs.items()
+    }
+    found: dict[Common, Verdict] = {}
+    while left:
+        now = {log.tp: log for log in left}
+        ranges = []
+        for log, of_log in left.items():
+            start, stop = of_log.popleft()
+            ranges.append(log._replace(start=start, stop=stop))
+        for verdict in Comparison(sites).verdicts(ranges):
+            log = now[verdict.log.tp]
+            found[log] = verdict
+            if verdict.difference is not None:
+                left[log].clear()
+        left = {log: of_log for log, of_log in left.items() if of_log}
+    return found
+
+
+async def _in_thread(work: Callable[[Event], T], stop: Event) -> T:
+    """Run blocking work; when this is cancelled, stop it and wait until it has."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, stop))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # it was told to stop, and says so
+        raise

@@ -1,0 +1,155 @@
+"""Consumer groups of one cluster through confluent-kafka: list them, read and commit their offsets. Never blocks.
+
+Needs (each tried alone on Kafka 4.3): to list a group and read its offsets DESCRIBE on the group and on the topics; to
+commit READ on both. What may not be described is left out of the cluster's answers without an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Final, NamedTuple, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+)
+from confluent_kafka import TopicPartition as ClientPartition
+
+from fairlead.admin import admin_client, explain, kafka_error
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import FairleadError, RefusedError
+from fairlead.wire.types import TopicPartition
+from replication.groups import Commit
+
+T = TypeVar("T")
+TIMEOUT: Final = 10.0  # seconds for a request
+DOWN: Final = 1.0  # seconds after which a request ends when no broker can be reached
+LOOK: Final = 0.25
+COMMITS_AT_ONCE: Final = 1000  # a coordinator stores a request as one batch, which has to fit its topic
+_IDLE: Final = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+_HAS_MEMBERS: Final = frozenset(
+    {
+        "UNKNOWN_MEMBER_ID",
+        "ILLEGAL_GENERATION",
+        "REBALANCE_IN_PROGRESS",
+        "STALE_MEMBER_EPOCH",
+        "FENCED_MEMBER_EPOCH",
+        "FENCED_INSTANCE_ID",
+    }
+)
+
+
+class Groups(NamedTuple):
+    """What a cluster shows of its groups: name to whether it has members; and what kept it from showing all."""
+
+    active: dict[str, bool]
+    errors: tuple[str, ...]
+
+
+class Refusal(NamedTuple):
+    """Why a commit was not taken: the protocol's name of the error, and whether members of the group are the cause."""
+
+    name: str
+    by_members: bool
+
+
+class GroupClient:
+    """One cluster's groups as one user sees them. Connects when it is used; a new one sees new passwords."""
+
+    def __init__(self, endpoint: KafkaEndpoint) -> None:
+        self.endpoint = endpoint
+        self._login: KafkaError | None = None
+        self._down: KafkaError | None = None
+        try:
+            self._admin = admin_client(endpoint, {"error_cb": self._on_error, "reconnect.backoff.max.ms": 1000})
+        except KafkaException as error:  # a certificate's file that is not there, for example
+            raise explain(error, endpoint, "connect") from None
+
+    async def groups(self) -> Groups:
+        """All groups that the user may see.
+
+        Raises:
+            UnavailableError: the cluster does not answer. RefusedError: it refused the login, or a right is missing.
+            FairleadError: any other answer.
+        """
+        listed = await self._wait(self._admin.list_consumer_groups(request_timeout=TIMEOUT), "list groups")
+        # A state this client has no name for (assigning, reconciling) is one of a group with members.
+        active = {str(each.group_id): each.state not in _IDLE for each in listed.valid or ()}
+        return Groups(active, tuple(sorted({kafka_error(error).name() for error in listed.errors or ()})))
+
+    async def offsets(self, group: str) -> dict[TopicPartition, Commit]:
+        """What a group has committed, as far as the user may see the topics; nothing for a group that is not there.
+
+        Raises:
+            As ``groups``.
+        """
+        asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
+        answer = await self._wait(asked[group], f"read the offsets of group {group}")
+        return {
+            TopicPartition(each.topic, each.partition): Commit(each.offset, each.metadata or "")
+            for each in answer.topic_partitions or ()
+            if each.error is None and each.offset >= 0  # negative: nothing committed
+        }
+
+    async def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> dict[TopicPartition, Refusal]:
+        """Commit for a group without members; the partitions whose commit was not taken.
+
+        No leader epoch goes along: epochs are each cluster's own, and a consumer would wait for one that never comes.
+
+        Raises:
+            As ``groups``; commits of earlier requests stay.
+        """
+        refused: dict[TopicPartition, Refusal] = {}
+        wanted = [ClientPartition(tp.topic, tp.partition, *commit) for tp, commit in commits.items()]
+        for first in range(0, len(wanted), COMMITS_AT_ONCE):
+            some = ConsumerGroupTopicPartitions(group, wanted[first : first + COMMITS_AT_ONCE])
+            asked = self._admin.alter_consumer_group_offsets([some], request_timeout=TIMEOUT)
+            answer = await self._wait(asked[group], f"commit offsets of group {group}")
+            for each in answer.topic_partitions or ():
+                if each.error is not None:
+                    name = each.error.name()
+                    refused[TopicPartition(each.topic, each.partition)] = Refusal(name, name in _HAS_MEMBERS)
+        return refused
+
+    async def _wait(self, future: Future[T], doing: str) -> T:
+        """A request's answer; a login that was refused, or brokers none of which can be reached, end the wait early,
+        because the client itself would try again until its time is over."""
+        answer, began = asyncio.wrap_future(future), time.monotonic()
+        try:
+            while not answer.done():
+                await asyncio.wait({answer}, timeout=LOOK)
+                self._admin.poll(0)  # delivers ``_on_error``
+                if self._login is not None or (self._down is not None and time.monotonic() - began > DOWN):
+                    break
+            if not answer.done():
+                raise KafkaException(self._login or self._down)
+            result = answer.result()
+        except KafkaException as error:
+            raise self._translate(error, doing) from None
+        finally:
+            answer.cancel()
+        self._down = None
+        return result
+
+    def _translate(self, error: KafkaException, doing: str) -> FairleadError:
+        name = kafka_error(error).name()
+        if not name.endswith("AUTHORIZATION_FAILED"):
+            return explain(error, self.endpoint, doing)
+        return RefusedError(
+            f"{self.endpoint.site}'s Kafka did not let {self.endpoint.user} {doing}: {name}",
+            hint="its rights come from the topology: fairlead acl apply",
+            site=self.endpoint.site,
+            user=self.endpoint.user,
+            code=name,
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.name() == "_AUTHENTICATION":
+            self._login = error
+        elif error.name() == "_ALL_BROKERS_DOWN":
+            self._down = error
