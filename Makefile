@@ -9,10 +9,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 TOPOLOGY ?= big-blue
 
-.PHONY: help demo test check format bench up down status lock clean
+.PHONY: help demo test check format bench bench-replication chaos up down status lock clean
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, with its report in build/demo
 	tools/demo.sh
@@ -32,6 +32,12 @@ format: $(READY) ## repair style where that can be done by a program
 
 bench: $(READY) ## the figures; also as JSON in build/bench
 	for file in benchmarks/[a-z]*.py; do echo; $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
+
+bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 20 minutes)
+	$(BIN)/python -m benchmarks.replication
+
+chaos: $(READY) ## kill -9 of replicators and brokers at random for FAIRLEAD_CHAOS_SECONDS (600), then compare everything
+	$(BIN)/pytest -m chaos tests/chaos -s
 
 up: $(READY) ## start the sites of TOPOLOGY (big-blue)
 	$(BIN)/fairlead up --topology $(TOPOLOGY)

@@ -10,7 +10,7 @@ import sys
 
 import typer
 
-from fairlead.commands import acl, audit, bridge, feed, replicate, shore, sites, tables, topology, voyage
+from fairlead.commands import acl, audit, bridge, feed, link, replicate, shore, sites, tables, topology, voyage
 from fairlead.console import errors, show_error
 from fairlead.errors import ExitCode, FairleadError
 
@@ -31,6 +31,7 @@ app.command()(sites.status)
 app.command()(voyage.voyage)
 app.command()(bridge.bridge)
 app.command()(replicate.replicate)
+app.add_typer(link.app, name="link")
 app.add_typer(shore.app, name="shore")
 app.command()(tables.tables)
 app.command()(tables.sql)

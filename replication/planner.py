@@ -9,33 +9,33 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
-from fairlead.admin import create_logs, grow_topics
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication import settings
 from replication.ledger import Ledger
-from replication.orders import Order
+from replication.making import AT_ONCE as CREATE_AT_ONCE
+from replication.making import Model, make
+from replication.ordered import Ordered
 from replication.plan import EVERY_SOURCE, Catalog, Source, choose, to_survey
 from replication.pull import Pull, refresh_pause
 from replication.replica import Replica
 from replication.retention import keep_sweeping, limited
-from replication.states import LinkState, LogState, Trouble
+from replication.states import LinkState, LogState
 from replication.writer import Writer
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
 GATHER: Final = 0.02  # seconds in which several changes become one plan
-CREATE_AT_ONCE: Final = 250
 LEARN_AT_ONCE: Final = 2000
+BREATH: Final = 500
 RETRY: Final = 1.0
 SURVEY: Final = (2.0, 30.0)
 SURVEY_PER_LOG: Final = 0.002
@@ -67,9 +67,7 @@ class Planner:
         self._followed: dict[TopicPartition, frozenset[str]] = {}
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
         self._look = asyncio.Event()
-        self._retried: dict[TopicPartition, dt.datetime] = {}  # the newest order to try a log again that was followed
-        self.paused: dict[TopicPartition, tuple[str, Order]] = {}  # logs that only orders keep from being mirrored
-        self.released: dict[TopicPartition, Order] = {}  # promoted or failed over: written here now
+        self.ordered = Ordered(ledger.orders, catalog)
         self.last_error = ""
 
     def changed(self) -> None:
@@ -179,56 +177,46 @@ class Planner:
         for topic, what in self._ledger.splits.items():
             writer.stop(self._replica(writer, TopicPartition(topic)), LogState.DIVERGED, what)
         self._try_again(writer)
-        self.paused, self.released = {}, {}
+        self.ordered.begin()
         carrying: dict[TopicPartition, list[Pull]] = {}
         for pull in self._pulls:
             if pull.is_up:
                 pull.expect(self._ledger.custody.logs())
                 for tp in self._carried(pull):
-                    if self._ordered(pull, tp):
+                    if self.ordered.allows(pull.name, tp):
                         carrying.setdefault(tp, []).append(pull)
-        for tp in carrying.keys() & self.paused.keys():
-            del self.paused[tp]
+        self.ordered.carried(carrying)
         logs = self._catalog.in_order(carrying)
-        await self._follow(writer, [tp for tp in logs if self._is_here(tp)], carrying)
+        present = [tp for tp in logs if self._is_here(tp)]
         missing = [tp for tp in logs if not self._is_here(tp)]
+        followed = await self._choose(writer, present, carrying)
+        for pull in self._pulls:
+            pull.follow(over(pull, followed, writer), only=True)
+        self._followed = followed
         for start in range(0, len(missing), CREATE_AT_ONCE):
             some = missing[start : start + CREATE_AT_ONCE]
             await self._make(cluster, some, carrying)
             for tp in some:
                 if tp in writer.replicas:  # it was deleted here: nothing known about it counts any more
                     writer.replicas[tp].forget()
-            await self._follow(writer, [tp for tp in logs if self._is_here(tp)], carrying)
+            added = await self._choose(writer, some, carrying)
+            for pull in self._pulls:
+                pull.follow(over(pull, added, writer))
+            self._followed |= added
 
     def _permit(self, pull: Pull) -> None:
-        order = self._ledger.orders.link_paused(pull.name)
-        if order is not None:
-            pull.forbid(LinkState.PAUSED, said(order))
+        pause = self.ordered.link_pause(pull.name)
+        if pause:
+            pull.forbid(LinkState.PAUSED, pause)
         elif not self._ledger.berths.is_open(pull.link):
             pull.forbid(LinkState.CLOSED, "the ship is not at this berth")
         else:
             pull.allow()
 
-    def _ordered(self, pull: Pull, tp: TopicPartition) -> bool:
-        """Whether operators let this log be followed over this link."""
-        orders, facts = self._ledger.orders, self._catalog.facts(tp.topic)
-        release = orders.released(str(tp))
-        if release is not None:
-            self.released[tp] = release
-            return False
-        pause = orders.paused(pull.name, facts.stream if facts else "", str(tp))
-        if pause is not None:
-            self.paused[tp] = pull.name, pause
-        return pause is None
-
     def _try_again(self, writer: Writer) -> None:
         """Forget the troubles of logs that an operator wants tried again."""
-        again: set[TopicPartition] = set()
-        for tp in {tp for tp, _ in writer.troubles()} | {tp for pull in self._pulls for tp in pull.troubles}:
-            order = self._ledger.orders.retries(str(tp))
-            if order is not None and self._retried.get(tp) != order:
-                self._retried[tp] = order
-                again.add(tp)
+        stopped = {tp for tp, _ in writer.troubles()} | {tp for pull in self._pulls for tp in pull.troubles}
+        again = self.ordered.to_try(stopped)
         for tp in again:
             for pull in self._pulls:
                 pull.troubles.pop(tp, None)
@@ -242,29 +230,20 @@ class Planner:
     async def _make(
         self, cluster: Cluster, logs: Collection[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]
     ) -> None:
-        """Make topics, with their source's settings and number of partitions, and partitions that are missing."""
-        of = {tp.topic: carrying[tp][0] for tp in logs}
-        counts = {topic: max(pull.topics.get(topic, 1) for pull in self._pulls if pull.is_up) for topic in of}
-        new = [topic for topic in of if topic not in self._here]
-        for pull in self._pulls:
-            some = [topic for topic in new if of[topic] is pull]
-            if some and pull.cluster is not None:
-                there = await settings.read(pull.cluster, some)
-                made = {topic: settings.wanted(there.get(topic, {})) for topic in some}
-                await asyncio.to_thread(create_logs, self._endpoint, made, partitions=counts)
-        grown = {topic: counts[topic] for topic in of if topic in self._here}
-        if grown:
-            await asyncio.to_thread(grow_topics, self._endpoint, grown)
-        await cluster.wait_writable([TopicPartition(topic, n) for topic in of for n in range(counts[topic])])
-        self._here |= {topic: counts[topic] for topic in of}
-        self._ledger.offer(new)
-        if new:
-            log.info("%d topics made at %s", len(new), self._site)
+        wanted: dict[str, Model] = {}
+        for tp in logs:
+            source = carrying[tp][0].cluster
+            if source is not None:
+                count = max(pull.topics.get(tp.topic, 1) for pull in carrying[tp])
+                wanted[tp.topic] = Model(source, max(count, tp.partition + 1))
+        await make(cluster, self._endpoint, wanted, self._here)
+        self._ledger.offer(wanted.keys() - self._here.keys())
+        self._here |= {topic: model.partitions for topic, model in wanted.items()}
 
-    async def _follow(
+    async def _choose(
         self, writer: Writer, logs: Sequence[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]
-    ) -> None:
-        """Follow these logs, and no others, over the links that are best for each."""
+    ) -> dict[TopicPartition, frozenset[str]]:
+        """The links over which to follow each of these logs, those left out that are stopped or complete."""
         replicas = {tp: self._replica(writer, tp) for tp in logs}
         for tp, each in replicas.items():
             each.limit = self._catalog.limit(self._ledger.custody, self._site, tp.topic)
@@ -275,37 +254,20 @@ class Planner:
         ]
         for start in range(0, len(fresh), LEARN_AT_ONCE):
             await writer.learn(fresh[start : start + LEARN_AT_ONCE])
-        over: dict[str, dict[TopicPartition, Replica]] = {pull.name: {} for pull in self._pulls}
         followed: dict[TopicPartition, frozenset[str]] = {}
-        for tp, replica in replicas.items():
+        for number, (tp, replica) in enumerate(replicas.items()):
+            if number % BREATH == 0:
+                await asyncio.sleep(0)  # a plan for 10,000 logs must not hold up what is under way
             if replica.trouble is not None or replica.is_complete:
                 continue
-            chosen = followed[tp] = choose(
+            followed[tp] = choose(
                 [self._source(pull, tp) for pull in carrying[tp]],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
                 holder=self._holder(tp),
                 end=replica.end,
             )
-            for name in chosen:
-                over[name][tp] = replica
-        self._followed = followed
-        for pull in self._pulls:
-            pull.follow(over[pull.name])
-
-    # ---- shown
-
-    def ordered(self) -> Iterator[tuple[TopicPartition, Trouble]]:
-        """Logs that operators have paused, as they are shown."""
-        for tp, (link, order) in self.paused.items():
-            yield tp, Trouble(LogState.PAUSED, said(order), order.at, link)
-
-    def releases(self) -> dict[str, dict[str, Any]]:
-        """Logs that are written here since they were promoted or failed over."""
-        return {
-            str(tp): {"verb": str(order.kind), "since": order.at.isoformat(), "by": order.by, "end": order.stop}
-            for tp, order in self.released.items()
-        }
+        return followed
 
     # ---- helpers
 
@@ -353,6 +315,8 @@ class Planner:
                 self.changed()
 
 
-def said(order: Order) -> str:
-    """An order as the cause of a state."""
-    return f"{order.kind} ordered by {order.by}" + (f": {order.reason}" if order.reason else "")
+def over(
+    pull: Pull, followed: Mapping[TopicPartition, Collection[str]], writer: Writer
+) -> dict[TopicPartition, Replica]:
+    """The replicas that are followed over one link."""
+    return {tp: writer.replicas[tp] for tp, links in followed.items() if pull.name in links}

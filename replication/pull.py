@@ -97,9 +97,9 @@ class Pull:
         if self.state in (LinkState.CLOSED, LinkState.PAUSED):
             self._enter(state, cause)
 
-    def follow(self, replicas: Mapping[TopicPartition, Replica]) -> None:
-        """Fetch exactly these logs here."""
-        for tp in [tp for tp in self._lane_of if tp not in replicas]:
+    def follow(self, replicas: Mapping[TopicPartition, Replica], *, only: bool = False) -> None:
+        """Fetch these logs here; with ``only``, no others."""
+        for tp in [tp for tp in self._lane_of if tp not in replicas] if only else ():
             self._lane_of.pop(tp).unfollow(tp)
         for tp, replica in replicas.items():
             if tp not in self._lane_of:

@@ -178,7 +178,7 @@ class Replicator:
         logs: dict[str, Any] = {}
         for pull in self._pulls:
             logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in pull.troubles.items()}
-        stopped = itertools.chain(writer.troubles() if writer else (), self._planner.ordered())
+        stopped = itertools.chain(writer.troubles() if writer else (), self._planner.ordered.pauses())
         logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped}
         return {
             "site": self.site,
@@ -192,7 +192,7 @@ class Replicator:
             },
             "links": [pull.snapshot() for pull in self._pulls],
             "logs": logs,
-            "released": self._planner.releases(),
+            "released": self._planner.ordered.releases(),
             "groups": [each.snapshot() for each in self._group_syncs],
             "memory": {"queued": writer.queued if writer else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
