@@ -228,6 +228,8 @@ class GroupSync:
         following.behind = sum(verdict.behind for verdict in verdicts.values())
         following.refusals = Counter(refusal.name for refusal in refused.values() if not refusal.by_members)
         for tp, refusal in refused.items():
+            stands = committed[tp].offset if tp in committed else bounds[tp].start
+            following.behind += max(0, writes[tp].offset - stands)
             following.states[tp] = LogState.ACTIVE if refusal.by_members else LogState.REFUSED
             if refusal.by_members and tp in following.seen:
                 following.seen[tp] = following.seen[tp]._replace(due=False)  # what they commit is later

@@ -1,20 +1,8 @@
 """Appends to the target: many logs in one Produce, the outcome of every append looked at, nothing taken on trust.
 
 Steps of all links meet here, one queue per log. Whatever is already in the log is dropped, whatever follows its end is
-sent, up to five batches of a log at a time; anything else is fetched again. A broker's answer ``(error, base offset,
-append time)`` decides:
-
-====================  ==========================================================================================
-(0, n, -1)            appended now
-(0, n, a time)        something was at n already: read it, its CRC tells whether it is the same
-45, 47                the log is not where it was thought to be: read its end and the batch at n
-(0, m != n)           appended at another offset: ``misplaced``, the log stops
-10                    above the target's size limit: let the limit follow the source's, else split the batch
-2, 18, 32, 53, 87,    not acceptable as it is: ``quarantined``, the log stops
--1
-retriable errors      outcome unknown: read the log's end, fetch again from there
-other errors          ``unavailable``, the log is tried again later
-====================  ==========================================================================================
+sent, up to five batches of a log at a time; anything else is fetched again. What a broker's answer means is told by
+``replication.verdict``.
 
 Before the first append to a log on a connection its end and last batch are read, because a broker that has forgotten
 its producer state takes anything once.
@@ -45,6 +33,7 @@ from replication.replica import Feed, Replica, Tail, Waiting
 from replication.stamp import restamp
 from replication.states import LogState, Trouble, now
 from replication.trim import Trimmer
+from replication.verdict import Verdict, judge
 from topologies.model import Priority
 
 log = logging.getLogger(__name__)
@@ -56,12 +45,6 @@ MAX_REQUEST_LOGS: Final = 2000
 MAX_TRIES: Final = 3
 LEAST_SHARE: Final = 64 << 10
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-
-OUT_OF_ORDER: Final = 45
-LATER_TERM: Final = 47
-LOST: Final = (7, 13)  # no answer: the batch may be there or not
-TOO_LARGE: Final = 10
-UNACCEPTABLE: Final = frozenset({-1, 2, 18, 32, 53, 87})
 
 LimitOf = Callable[[TopicPartition], Awaitable[int]]
 """Bytes that a batch of a log may have at the target, after an attempt to let that follow the source."""
@@ -277,42 +260,36 @@ class Writer:
 
     def _conclude(self, replica: Replica, item: Item, feed: Feed, result: ProduceResult | None) -> None:
         """Act on the answer for one batch; None when there was none."""
-        if result is None or result.error_code in LOST:
-            self._generation += 1
-            self._doubt(replica, item)
-        elif result.error_code == 0 and result.base_offset != item.base:
-            self.stop(
-                replica,
-                LogState.MISPLACED,
-                f"the batch of offset {item.base} was appended at {result.base_offset}",
-            )
-        elif result.error_code == 0 and result.log_append_time_ms == -1:
-            replica.end = max(replica.end, item.stop)
-            replica.primed, replica.tries = True, 0
-            feed.appended(replica.tp, item)
-            self._after(replica, item)
-            self._list(replica)
-        elif result.error_code == TOO_LARGE and replica.tries < MAX_TRIES:
-            replica.tries += 1
-            self._too_large[replica.tp] = len(item.data)
-            self._doubt(replica)
-        elif result.error_code in UNACCEPTABLE or result.error_code == TOO_LARGE:
-            self.stop(
-                replica,
-                LogState.QUARANTINED,
-                f"the broker refuses the batch of offset {item.base} with error {result.error_code}",
-            )
-        elif result.error_code in (0, OUT_OF_ORDER, LATER_TERM):
-            if result.error_code and item.base == replica.end:
-                replica.tries += 1
-            self._doubt(replica, item)
-        else:
-            error = broker_error(result.error_code, replica.tp)
-            if error.retriable:
+        code = result.error_code if result is not None else 0
+        match judge(result, item.base):
+            case Verdict.APPENDED:
+                replica.end = max(replica.end, item.stop)
+                replica.primed, replica.tries = True, 0
+                feed.appended(replica.tp, item)
+                self._after(replica, item)
+                self._list(replica)
+            case Verdict.UNKNOWN:
+                self._generation += 1
+                self._doubt(replica, item)
+            case Verdict.LATER:
                 self._pause = True
                 self._doubt(replica, item)
-            else:
-                self.stop(replica, LogState.UNAVAILABLE, error.what)
+            case Verdict.DOUBTFUL:
+                if code and item.base == replica.end:
+                    replica.tries += 1
+                self._doubt(replica, item)
+            case Verdict.TOO_LARGE if replica.tries < MAX_TRIES:
+                replica.tries += 1
+                self._too_large[replica.tp] = len(item.data)
+                self._doubt(replica)
+            case Verdict.TOO_LARGE | Verdict.UNACCEPTABLE:
+                cause = f"the broker refuses the batch of offset {item.base} with error {code}"
+                self.stop(replica, LogState.QUARANTINED, cause)
+            case Verdict.MISPLACED:
+                at = result.base_offset if result is not None else -1
+                self.stop(replica, LogState.MISPLACED, f"the batch of offset {item.base} was appended at {at}")
+            case Verdict.UNAVAILABLE:
+                self.stop(replica, LogState.UNAVAILABLE, broker_error(code, replica.tp).what)
 
     def _after(self, replica: Replica, item: Item) -> None:
         if replica.positioning is not None and item.stop >= replica.positioning:

@@ -6,8 +6,6 @@ A log that differs keeps its mark below the difference, so the next audit finds 
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Final
 import msgspec
 
 from fairlead.errors import ConfigurationError
+from fairlead.local.files import write_file
 from replication.audit.ranges import Common
 
 FORMAT: Final = 1
@@ -78,19 +77,14 @@ class Marks:
             self.save()
 
     def save(self) -> None:
-        """Write the file: whole, or not at all."""
+        """Write the file: whole, or not at all.
+
+        Raises:
+            UnavailableError: no room. RefusedError: it may not be written.
+        """
         self._saved = self._clock()
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        whole = msgspec.json.encode(File(FORMAT, self._mode, self._sites, self._logs))
-        beside = self._path.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            beside.write_bytes(whole)
-            beside.replace(self._path)
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                beside.unlink()
+        if self._path is not None:
+            write_file(self._path, msgspec.json.encode(File(FORMAT, self._mode, self._sites, self._logs)))
 
     def _ids(self, log: Common) -> tuple[str, str]:
         return (log.ids[1], log.ids[0]) if self._swap else log.ids

@@ -110,6 +110,7 @@ class Stored:
             isolation=COMMITTED,
         )
         served: set[TopicPartition] = set()
+        nothing = idle and not any(len(part.records) for part in answer.values())  # so no log was left out for size
         for tp, part in answer.items():
             pace.charge(len(part.records))
             if part.error_code == OFFSET_OUT_OF_RANGE:
@@ -118,7 +119,7 @@ class Stored:
                 raise broker_error(part.error_code, tp)
             elif _collect(open_[tp], side, part):
                 served.add(tp)
-            elif idle and not part.records and part.last_stable_offset >= open_[tp].stop:
+            elif nothing and part.last_stable_offset >= open_[tp].stop:
                 open_[tp].reach(side, open_[tp].stop)  # compaction has left nothing there, to the very end
                 open_[tp].compare()
         # Those that got their share go to the end: the broker fills an answer in the order of the request.

@@ -39,7 +39,7 @@ from replication.states import LogState
 
 POLL: Final = 0.2
 PAUSE_SECONDS: Final = 30.0
-SETTLED: Final = dt.timedelta(seconds=2)  # after an order a replicator's plan has followed it
+SETTLED: Final = dt.timedelta(seconds=1)  # after an order a replicator has read it and made its plan anew
 STALL_SECONDS: Final = 60.0  # without any progress
 _SPARE: Final = 4096
 

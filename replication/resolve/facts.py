@@ -62,7 +62,7 @@ class Facts:
         sources: Every link that may carry the log.
         held_here: Why this site itself writes the log now; empty when it does not.
         paused: The order by which the log is not fetched, if there is one.
-        joined: Partitions in which the source's oldest batch is also here, the same: what is older here belongs before it.
+        joined: Partitions in which the source's oldest batch is also here: what is older here belongs before it.
         running: Whether a replicator of this site is at work and writes its status file.
         unfinished: A kept copy of this log that an interrupted run may have left.
         offending: Quarantined only: the batch that the target refuses, as the source of ``offending_link`` has it.

@@ -2,7 +2,8 @@
 
 No plan deletes anything before it has been copied and compared. What is refused: to touch a log that this site writes
 itself, to leave a site without a log because no source can give it back, to give up a history that only this site has
-(unless that is asked for; where it joins what the sources have, it is given back), and to skip records that some source still has.
+(unless that is asked for; where it joins what the sources have, it is given back), and to skip records that some source
+still has.
 """
 
 from __future__ import annotations

@@ -21,7 +21,12 @@ log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 15.0
 _CLIENT: Final = {"client.id": "fairlead-orders", "log_level": 0}  # librdkafka would write to standard error
-_ALONE: Final = {"enable.auto.commit": False, "enable.auto.offset.store": False, "enable.partition.eof": True}
+_ALONE: Final = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 10,  # the end of the topic is told by an empty answer
+}
 
 
 def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Order], *, timeout: float = TIMEOUT) -> int:
