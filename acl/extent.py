@@ -80,6 +80,15 @@ def _matching(stream: str, pattern: str) -> Extent:
     return Extent(f"{stream}.{pattern[: wildcard.start()]}")
 
 
+def exactly(pattern: str) -> Extent | None:
+    """The names that a shell-style pattern stands for; None where neither a name nor a prefix says the same. ``*``
+    alone has none: Kafka takes no empty prefix."""
+    if _WILDCARD.search(pattern) is None:
+        return Extent(pattern, Pattern.LITERAL) if pattern else None
+    head = pattern[:-1]
+    return Extent(head) if head and pattern.endswith("*") and _WILDCARD.search(head) is None else None
+
+
 def takes(selection: Selection, key: str) -> bool:
     """Whether a link's selection takes one log, ``aboard`` counted as yes."""
     return isinstance(selection, str) or any(fnmatch.fnmatchcase(key, pattern) for pattern in selection)

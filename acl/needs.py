@@ -17,12 +17,13 @@ from acl.parser import parse
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError
 from fairlead.names import SITE_NAME
-from topologies.model import InsertPoint, SiteKind, Topology
+from topologies.model import InsertPoint, Link, SiteKind, Topology
 from topologies.users import Role, ServiceUser, is_reserved
 
 _OWN_LOG = (Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
 _REPLICA = (*_OWN_LOG, Operation.DELETE, Operation.ALTER_CONFIGS)
 _SOURCE = (Operation.READ, Operation.DESCRIBE_CONFIGS)
+_ORDERS = Extent("fairlead.orders", Pattern.LITERAL)  # no log of any stream: written by the site's admin
 _SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
 
 PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
@@ -77,7 +78,8 @@ def grants(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
     """Everything one user needs at its site.
 
     Raises:
-        ConfigurationError: a customer's or user's name that would reach into another's groups, or is a service's.
+        ConfigurationError: a customer's or user's name that would reach into another's groups, or is a service's; a
+            link's pattern of groups that is neither a name nor a prefix.
         ExpressionError: a permission that cannot be understood.
     """
     match user.role:
@@ -140,11 +142,19 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
 
 
 def _replicator(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+    yield from _topics(
+        user.name, _ORDERS, (Operation.READ,), "replicator: follows the orders that operators give it here"
+    )
     for link in user.links:
         for stream, selection in link.streams.items():
             taken = ext.selected(stream, selection)
             for extent in ext.meet(taken, ext.held_elsewhere(topology, stream, user.site)):
                 yield from _topics(user.name, extent, _REPLICA, f"link {link.name}: brings stream {stream} here")
+            if link.groups:  # to commit takes READ, and a group that comes home has offsets on this site's own logs
+                for extent in taken:
+                    why = f"link {link.name}: brings offsets of groups on stream {stream} here"
+                    yield from _topics(user.name, extent, (Operation.READ,), why)
+        yield from _follow(user.name, link, Operation.READ, "brings offsets of groups {} here")
     # A berthed link opens and closes by this site's own events; who holds a container's log follows from every ledger.
     moves = any(stream.insert_point is InsertPoint.MOVES for stream in topology.streams.values())
     berths = any(link.when == "berthed" for link in user.links)
@@ -161,6 +171,7 @@ def _upstream(user: ServiceUser) -> Iterator[Grant]:
         for stream, selection in link.streams.items():
             for extent in ext.selected(stream, selection):
                 yield from _topics(user.name, extent, _SOURCE, f"link {link.name}: takes stream {stream} from here")
+        yield from _follow(user.name, link, Operation.DESCRIBE, "takes offsets of groups {} from here")
 
 
 def _shore(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
@@ -223,6 +234,20 @@ def _topics(user: str, extent: Extent, operations: tuple[Operation, ...], becaus
 
 def _group(user: str, because: str) -> Grant:
     return Grant(Rule(user, Resource.GROUP, Pattern.PREFIXED, f"{user}.", Operation.READ), because)
+
+
+def _follow(user: str, link: Link, operation: Operation, why: str) -> Iterator[Grant]:
+    for pattern in link.groups:
+        extent = ext.exactly(pattern)
+        if extent is None:
+            raise ConfigurationError(
+                f"link {link.name}: no Kafka rule can say which groups {pattern!r} means",
+                hint="use a group's name, or the beginning of names and one * at the end: billing, billing-*",
+                link=link.name,
+                pattern=pattern,
+            )
+        rule = Rule(user, Resource.GROUP, extent.pattern, extent.name, operation)
+        yield Grant(rule, f"link {link.name}: {why.format(pattern)}")
 
 
 def _check_name(user: ServiceUser) -> None:

@@ -18,6 +18,7 @@ from topologies.model import InsertPoint, SiteKind
 from topologies.users import RESERVED_NAMES, is_reserved
 
 _USER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,79}")
+_GROUPS = re.compile(r"[^*?[]+\*?")  # what Kafka's rules can say: a name, or a prefix
 _STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
 _AT_PLACES = (SiteKind.PORT, SiteKind.HQ)
 
@@ -108,6 +109,11 @@ def _links(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
             yield Finding((*path, "streams"), "a link that takes nothing", "at least one stream", at_key=True)
         for stream, selection in part(link, "streams").items():
             yield from _selection(data, streams, (*path, "streams", stream), stream, selection)
+        for number, pattern in enumerate(items(link, "groups")):
+            if isinstance(pattern, str) and not _GROUPS.fullmatch(pattern):
+                problem = f"no Kafka rule can say which groups {quote(pattern)} means"
+                expected = "a group's name, or the beginning of names and one * at the end (billing-*)"
+                yield Finding((*path, "groups", number), problem, expected)
         for stream in part(link, "priority"):
             taken = dict.fromkeys(part(link, "streams"))
             yield from _known((*path, "priority", stream), stream, "stream on this link", taken, at_key=True)

@@ -167,7 +167,7 @@ def test_rules_are_few_and_narrow(topology: Topology) -> None:
             assert not any(other != rule and implies(other, rule) for other in rules), rule
             assert rule.resource is not Resource.CLUSTER
             if rule.resource is Resource.TOPIC:
-                assert rule.name.partition(".")[0] in topology.streams
+                assert rule.name.partition(".")[0] in topology.streams or str(rule.name) == "fairlead.orders"
                 assert "." in rule.name
             else:
                 assert (rule.pattern, rule.name) == (Pattern.PREFIXED, f"{rule.user}.")
@@ -264,7 +264,19 @@ def test_the_customers_site_takes_its_feed_only(big_blue: Topology) -> None:
     topics = catalogue(big_blue)
     assert readable(at_source, "replicator.ducks-hq", topics) == {"feeds.ducks"}
     assert readable(at_target, "replicator", topics) == {"feeds.ducks"}
-    assert {rule.name for rule in at_target} == {"feeds.ducks", "ducks."}
+    assert {rule.name for rule in at_target} == {"feeds.ducks", "ducks.", "fairlead.orders"}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_orders_are_read_by_the_sites_own_replicator_and_nobody_writes_them(name: str) -> None:
+    topology = load(name)
+    for site in topology.sites:
+        about = {rule for rule in compile_site(topology, site) if rule.covers(Resource.TOPIC, "fairlead.orders")}
+        followed = bool(topology.links_to(site))
+        assert {(rule.user, rule.operation) for rule in about} == (
+            {("replicator", Operation.READ)} if followed else set()
+        )
+        assert not any(rule.covers(Resource.TOPIC, "fairlead.orders2") for rule in about)
 
 
 def test_rules_do_not_grow_with_containers_and_little_with_customers(big_blue: Topology) -> None:

@@ -174,7 +174,8 @@ async def test_members_who_came_in_between_are_later_than_the_source(alpha: Site
     beta.refusal = Refusal("UNKNOWN_MEMBER_ID", by_members=True)
     looking = sync("a")
     await looking.look()
-    assert looking.snapshot()["groups"]["a"]["reason"] == REASON[LogState.ACTIVE]
+    shown = looking.snapshot()["groups"]["a"]
+    assert (shown["reason"], shown["behind"]) == (REASON[LogState.ACTIVE], 40)
     beta.refusal = None
     await looking.look()
     assert beta.offsets["a"][LOG] == Commit(10)
@@ -187,6 +188,7 @@ async def test_another_refusal_is_named_and_tried_again(alpha: Site, beta: Site)
     await looking.look()
     shown = looking.snapshot()["groups"]["a"]
     assert shown["state"] == "skipped" and "OFFSET_METADATA_TOO_LARGE: 1" in shown["reason"]
+    assert shown["behind"] == 50
     beta.refusal = None
     await looking.look()
     assert beta.offsets["a"][LOG].offset == 50

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.groups import (
@@ -290,7 +290,6 @@ happenings = st.lists(
 
 
 @given(worlds(), happenings)
-@settings(max_examples=300)
 def test_any_graph_of_links_comes_to_rest_whatever_happened(
     world: World, story: list[tuple[str, str | int, int]]
 ) -> None:
@@ -337,7 +336,6 @@ moves = st.lists(
 
 
 @given(worlds(), moves)
-@settings(max_examples=300)
 def test_one_consumer_that_moves_about_never_misses_a_record(
     world: World, story: list[tuple[str, int, list[int], bool]]
 ) -> None:

@@ -23,6 +23,20 @@ class Case(NamedTuple):
 
 
 FORM = [
+    Case(
+        11,
+        "  - {from: tokyo, to: sydney, streams: {alerts: all}, start: ^later}",
+        "links[0].start",
+        "'later'",
+        "earliest, latest, end, or a time",
+    ),
+    Case(
+        11,
+        "  - {from: tokyo, to: sydney, streams: {alerts: all}, priority: {alerts: ^quick}}",
+        "links[0].priority.alerts",
+        "'quick'",
+        "control, urgent",
+    ),
     Case(1, "^nmae: small\nname: small", "nmae", "no such key", "name, title", "name"),
     Case(1, "name: ^Small One", "name", "'Small One'", "lower-case letters"),
     Case(3, "  tokyo: {kind: ^prot, unlocode: JPTYO}", "sites.tokyo.kind", "'prot'", "ship, port, hq", "port"),
@@ -100,6 +114,21 @@ FORM = [
 ]
 
 BETWEEN = [
+    Case(
+        11,
+        "  - {from: tokyo, to: sydney, both: true, streams: {alerts: all, containers: all}, groups: [a-*, ^'*-b']}",
+        "links[0].groups[1]",
+        "no Kafka rule can say which groups '*-b' means",
+        "one * at the end",
+    ),
+    Case(
+        11,
+        "  - {from: tokyo, to: sydney, both: true, streams: {alerts: all, containers: all}, priority: {^event: bulk}}",
+        "links[0].priority.event",
+        "no stream on this link 'event'",
+        "alerts",
+    ),
+    Case(8, "  ^fairlead: {}\n  containers: {insert_point: moves, owners: [BIGU]}", "streams.fairlead", "own", "name"),
     Case(
         11,
         "  - {from: tokyo, to: ^sidney, streams: {alerts: all}}",

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topologies.values import FOREVER, format_duration, format_rate, parse_bootstrap, parse_duration, parse_rate
+from topologies.values import (
+    FOREVER,
+    format_duration,
+    format_rate,
+    parse_bootstrap,
+    parse_duration,
+    parse_rate,
+    parse_start,
+    start_time_ms,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,3 +69,17 @@ def test_addresses() -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_bootstrap(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("earliest", None), ("latest", None), ("end", None), ("2026-09-01T00:00:00Z", 1_788_220_800_000)],
+)
+def test_starts(text: str, milliseconds: int | None) -> None:
+    assert start_time_ms(parse_start(text)) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "newest", "2026-09-01T00:00:00", 5, None])
+def test_what_is_no_start(text: object) -> None:
+    with pytest.raises(ValueError, match="earliest, latest, end"):
+        parse_start(text)
