@@ -25,7 +25,7 @@ from replication.rate import LinkBudget
 from replication.replica import Replica
 from replication.skip import MaySkip, hole_of_item, never
 from replication.start import beginnings
-from replication.states import LogState
+from replication.states import LogState, now_ms
 from replication.writer import Writer
 from topologies.model import Priority
 
@@ -297,12 +297,12 @@ class Lane:
         self._agreed.discard(tp)
         for step in steps(part.records, position, part.aborted, gap_key=key, inside=inside):
             if isinstance(step, Item) and self._may_skip(str(tp), step.base, step.stop):
-                made.append(hole_of_item(step))
+                made.append(hole_of_item(step, now_ms()))
             elif isinstance(step, Unfit):
                 hole = step.hole
                 if hole is None or not self._may_skip(str(tp), hole.base, hole.stop):
                     return made, step
-                made.append(hole)
+                made.append(hole._replace(timestamp_ms=now_ms()))
             else:
                 made.append(step)
         return made, None

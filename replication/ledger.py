@@ -52,6 +52,11 @@ class Ledger:
         self._wanted = asyncio.Event()
         self._new: set[TopicPartition] = set()
 
+    @property
+    def orders_read(self) -> int:
+        """The offset in the topic of orders up to which they are taken in."""
+        return self._positions.get(TopicPartition(ORDERS_TOPIC), 0)
+
     def offer(self, topics: Collection[str]) -> None:
         """Tell which topics exist at the site; those that matter are followed from now on."""
         for topic in topics:
@@ -124,7 +129,8 @@ class Ledger:
                 continue
             try:
                 if tp.topic == ORDERS_TOPIC:
-                    changed |= self.orders.apply(decode(record.value))
+                    self.orders.apply(decode(record.value))
+                    changed = True  # also without effect: whoever gave the order waits to hear that it was read
                 elif tp.topic == self._events_log:
                     changed |= self.berths.apply(_events.decode(record.value))
                 else:

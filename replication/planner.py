@@ -68,7 +68,13 @@ class Planner:
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
         self._look = asyncio.Event()
         self.ordered = Ordered(ledger.orders, catalog)
+        self.orders_done = 0  # offset in the topic of orders before which all are carried out
         self.last_error = ""
+
+    @property
+    def mirroring(self) -> int:
+        """How many logs are followed."""
+        return len(self._followed)
 
     def changed(self) -> None:
         """Plan again soon."""
@@ -172,18 +178,22 @@ class Planner:
 
     async def _plan(self, cluster: Cluster, writer: Writer) -> None:
         await self._ledger.ready.wait()
+        orders = self._ledger.orders_read
         for pull in self._pulls:
             self._permit(pull)
         for topic, what in self._ledger.splits.items():
             writer.stop(self._replica(writer, TopicPartition(topic)), LogState.DIVERGED, what)
         self._try_again(writer)
+        for topic in writer.gone:
+            self._here.pop(topic, None)  # deleted here: made anew below
+        writer.gone.clear()
         self.ordered.begin()
         carrying: dict[TopicPartition, list[Pull]] = {}
         for pull in self._pulls:
             if pull.is_up:
                 pull.expect(self._ledger.custody.logs())
-                for tp in self._carried(pull):
-                    if self.ordered.allows(pull.name, tp):
+                for tp in self._carriable(pull):
+                    if self.ordered.allows(pull.name, tp) and tp not in pull.troubles:
                         carrying.setdefault(tp, []).append(pull)
         self.ordered.carried(carrying)
         logs = self._catalog.in_order(carrying)
@@ -203,6 +213,7 @@ class Planner:
             for pull in self._pulls:
                 pull.follow(over(pull, added, writer))
             self._followed |= added
+        self.orders_done = orders
 
     def _permit(self, pull: Pull) -> None:
         pause = self.ordered.link_pause(pull.name)
@@ -283,14 +294,16 @@ class Planner:
     def _holder_of(self, topic: str) -> str | None:
         return self._catalog.holder(self._ledger.custody, topic)
 
-    def _carried(self, pull: Pull) -> list[TopicPartition]:
+    def _carriable(self, pull: Pull) -> list[TopicPartition]:
         return [
             tp
             for topic, partitions in pull.topics.items()
             if self._catalog.carries(self._ledger.custody, pull.link, topic)
             for tp in map(TopicPartition, [topic] * partitions, range(partitions))
-            if tp not in pull.troubles
         ]
+
+    def _carried(self, pull: Pull) -> list[TopicPartition]:
+        return [tp for tp in self._carriable(pull) if tp not in pull.troubles]
 
     @staticmethod
     def _source(pull: Pull, tp: TopicPartition) -> Source:

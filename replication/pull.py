@@ -18,6 +18,7 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicInfo, TopicPartition
+from replication.group_sync import GroupSync
 from replication.lane import Counters, Lane
 from replication.plan import Catalog
 from replication.rate import LinkBudget
@@ -49,6 +50,7 @@ class Pull:
         endpoint: Callable[[], KafkaEndpoint],
         on_change: Callable[[], None],
         may_skip: MaySkip,
+        groups: GroupSync | None = None,
     ) -> None:
         """``endpoint`` is asked at every attempt: addresses and passwords may change while a link is down."""
         self.link = link
@@ -66,6 +68,7 @@ class Pull:
         self._writer: Writer | None = None
         self._on_change = on_change
         self._may_skip = may_skip
+        self._groups = groups
         self._expected: set[str] = set()
         self._look = asyncio.Event()
         self._budget = LinkBudget(link.rate, now=time.monotonic())
@@ -180,6 +183,8 @@ class Pull:
                 async with asyncio.TaskGroup() as group:
                     self._group = group
                     group.create_task(self._discover(cluster))
+                    if self._groups is not None:
+                        group.create_task(self._groups.run())
         finally:
             self.cluster = self._group = None
             self._lanes.clear()
@@ -283,6 +288,7 @@ class Pull:
             "fetched_bytes": self.counters.fetched_bytes,
             "lag": sum(each.lag() for lanes in self._lanes.values() for each in lanes) if self.is_up else None,
             "last_error": self.last_error,
+            "groups": self._groups.snapshot() if self._groups is not None else None,
         }
 
 

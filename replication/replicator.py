@@ -80,17 +80,16 @@ class Replicator:
                 endpoint=_bind(upstream, link.from_),
                 on_change=self._changed,
                 may_skip=self._ledger.orders.may_skip,
+                groups=GroupSync(
+                    link, _bind(upstream, link.from_), target, carries=functools.partial(catalog.takes, link)
+                )
+                if link.groups
+                else None,
             )
             for link in topology.links_to(site)
         )
         self._planner = Planner(
             topology, site, catalog=catalog, endpoint=target, ledger=self._ledger, pulls=self._pulls
-        )
-
-        self._group_syncs = tuple(
-            GroupSync(link, _bind(upstream, link.from_), target, carries=functools.partial(catalog.takes, link))
-            for link in topology.links_to(site)
-            if link.groups
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -130,8 +129,6 @@ class Replicator:
             group.create_task(self._planner.keep_settings(cluster))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
-            for sync in self._group_syncs:
-                group.create_task(sync.run())
             self._changed()
 
     async def _open_target(self) -> Cluster:
@@ -192,8 +189,9 @@ class Replicator:
             },
             "links": [pull.snapshot() for pull in self._pulls],
             "logs": logs,
+            "mirroring": self._planner.mirroring,
+            "orders": self._planner.orders_done,
             "released": self._planner.ordered.releases(),
-            "groups": [each.snapshot() for each in self._group_syncs],
             "memory": {"queued": writer.queued if writer else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
         }

@@ -15,6 +15,6 @@ def never(_log: str, _start: int, _stop: int) -> bool:
     return False
 
 
-def hole_of_item(item: Item) -> Hole:
-    """The offsets of a batch as a hole."""
-    return Hole(item.base, item.stop, item.producer_id, item.term, item.marker, item.timestamp_ms)
+def hole_of_item(item: Item, now_ms: int) -> Hole:
+    """The offsets of a batch as a hole. Its fillers are of now: the batch's own time may be why it was refused."""
+    return Hole(item.base, item.stop, item.producer_id, item.term, item.marker, now_ms)

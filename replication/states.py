@@ -85,6 +85,11 @@ class Trouble:
         }
 
 
+def now_ms() -> int:
+    """Wall time as Kafka has it: milliseconds since 1970."""
+    return int(now().timestamp() * 1000)
+
+
 def now() -> dt.datetime:
     """Wall time in UTC."""
     return dt.datetime.now(dt.UTC)

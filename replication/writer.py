@@ -76,6 +76,7 @@ class Writer:
         self._generation = 0
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
         self.replicas: dict[TopicPartition, Replica] = {}
+        self.gone: set[str] = set()  # topics that the target does not have, to the plan's surprise
         self.trouble: str | None = None  # why the target cannot be written to at the moment
 
     # ---- for links and the plan
@@ -99,7 +100,9 @@ class Writer:
         for each in replicas:
             end = ends[each.tp]
             if isinstance(end, BrokerError):
-                if end.retriable and end.code != UNKNOWN_TOPIC_OR_PARTITION:
+                if end.code == UNKNOWN_TOPIC_OR_PARTITION:
+                    self.gone.add(each.tp.topic)
+                elif end.retriable:
                     raise end
                 self.stop(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
                 continue

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 import uvloop
+from pydantic import ByteSize, TypeAdapter, ValidationError
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -16,11 +18,16 @@ from rich.table import Table
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
-from replication.replicator import Replicator
+from replication.metrics import Watched, start_metrics
+from replication.replicator import MEMORY, Replicator
+from replication.states import LogState
+from replication.verbs.status import status_file
 from topologies.users import upstream_user
 
 REFRESH_SECONDS = 1.0
-_STYLES = {"mirroring": "green", "closed": "dim", "unavailable": "bold red"}
+LEAST_MEMORY = 32_000_000
+_SIZE = TypeAdapter(ByteSize)
+_STYLES = {"mirroring": "green", "closed": "dim", "paused": "yellow", "unavailable": "bold red"}
 
 
 def replicate(
@@ -28,24 +35,55 @@ def replicate(
         list[str] | None, typer.Option("--at", help="The site to pull to; may be repeated.", metavar="SITE")
     ] = None,
     everywhere: Annotated[bool, typer.Option("--all", help="Every site that a link leads to.")] = False,
+    memory: Annotated[
+        str,
+        typer.Option(help="For batches that wait to be appended, for each site: at least 32 MB.", metavar="SIZE"),
+    ] = "256 MB",
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Serve Prometheus metrics at this port of 127.0.0.1; 0: any free one.", min=0, max=65535),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Keep a site's copies of other sites' logs up to date, until Ctrl-C.
 
     Pulls over the topology's links and appends at identical offsets. It keeps no state of its own: stop, kill or start
-    it at any time, also twice.
+    it at any time, also twice. Operators' orders (fairlead link) are acted on at once.
 
-    Example: fairlead replicate --at singapore --at tokyo
+    Example: fairlead replicate --at singapore --at tokyo --memory 64MB --metrics-port 9404
     """
     context = open_topology(topology)
     sites = _sites(context, at or [], everywhere)
-    replicators = [replicator_for(context, site) for site in sites]
+    size = parse_memory(memory)
+    replicators = [replicator_for(context, site, memory=size) for site in sites]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(replicators))
+        runner.run(_run(replicators, metrics_port))
 
 
-def replicator_for(context: Context, site: str) -> Replicator:
+def parse_memory(text: str) -> int:
+    """Bytes from ``256 MB``, ``64MiB`` or ``1gb``.
+
+    Raises:
+        ConfigurationError: it is no size, or less than a replicator can work with.
+    """
+    try:
+        size = int(_SIZE.validate_python(text))
+    except ValidationError:
+        size = 0
+    if size < LEAST_MEMORY:
+        raise ConfigurationError(
+            f"--memory {text}: expected a size of at least {LEAST_MEMORY // 10**6} MB",
+            hint="with its unit, such as 256MB; 32MB is enough for a thin link",
+            memory=text,
+        )
+    return size
+
+
+def replicator_for(context: Context, site: str, *, memory: int = MEMORY) -> Replicator:
     """The replicator of one site of a topology, with its usual users and status file.
+
+    Args:
+        memory: Bytes of fetched batches that may wait for the site.
 
     Raises:
         FairleadError: the site was never started, or its password is not known.
@@ -56,7 +94,8 @@ def replicator_for(context: Context, site: str) -> Replicator:
         site,
         context.directory.kafka(site, "replicator"),
         lambda source: context.directory.kafka(source, user),
-        status_file=context.folder / "run" / f"replicator.{site}.json",
+        status_file=status_file(context.folder, site),
+        memory=memory,
     )
 
 
@@ -74,7 +113,19 @@ def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
     return list(dict.fromkeys(at))
 
 
-async def _run(replicators: Sequence[Replicator]) -> None:
+async def _run(replicators: Sequence[Replicator], metrics_port: int | None) -> None:
+    metrics = None if metrics_port is None else start_metrics(replicators, metrics_port)
+    if metrics is not None:
+        errors.print(f"metrics at http://127.0.0.1:{metrics.port}/metrics")
+    try:
+        await _replicate(replicators)
+    finally:
+        if metrics is not None:
+            # In a thread: a scrape that is under way asks this loop for its snapshots.
+            await asyncio.to_thread(metrics.close)
+
+
+async def _replicate(replicators: Sequence[Replicator]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -95,16 +146,20 @@ async def _show(replicators: Sequence[Replicator]) -> None:
     if not errors.is_terminal:
         errors.print(f"replicating to {', '.join(each.site for each in replicators)}")
         return
-    with Live(_table(replicators), console=errors, auto_refresh=False) as live:
+    with Live(live_table(replicators), console=errors, auto_refresh=False) as live:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
-            live.update(_table(replicators), refresh=True)
+            live.update(live_table(replicators), refresh=True)
 
 
-def _table(replicators: Sequence[Replicator]) -> Table:
-    table = Table("link", "state", "logs", "records", "MB", "lag", "stopped logs", box=None, pad_edge=False)
+def live_table(replicators: Sequence[Watched]) -> Table:
+    """Every link of some replicators as it is now."""
+    table = Table("link", "state", "logs", "records", "MB", "lag", "paused", "in trouble", box=None, pad_edge=False)
     for each in replicators:
         now = each.snapshot()
+        paused, troubled = Counter[str](), Counter[str]()
+        for log in now["logs"].values():
+            (paused if log["state"] == LogState.PAUSED else troubled)[log["link"] or ""] += 1
         for link in now["links"]:
             state = now["target"]["state"] if now["target"]["state"] != "up" else link["state"]
             cause = now["target"]["cause"] or link["cause"]
@@ -115,6 +170,9 @@ def _table(replicators: Sequence[Replicator]) -> Table:
                 str(link["records"]),
                 f"{link['bytes'] / 1e6:.1f}",
                 "-" if link["lag"] is None else str(link["lag"]),
-                str(len(now["logs"]) or ""),
+                str(paused[link["name"]] or ""),
+                str(troubled[link["name"]] or ""),
             )
+        if troubled[""]:  # what concerns no link alone
+            table.add_row(f"(logs of {now['site']})", *[""] * 6, str(troubled[""]))
     return table

@@ -15,9 +15,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acl.apply import apply_topology
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
-from fairlead.commands.sitestatus import look, show
+from fairlead.commands.sitestatus import look, loses, show
 from fairlead.console import console, emit, errors
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.local.sites import Progress as Tell
 from fairlead.local.sites import SiteSpec
 from fairlead.local.workers import Workers
@@ -89,7 +89,13 @@ def down(
     console.print(f"{context.topology.name}: {what} stopped{' and forgotten' if purge else ''}")
 
 
-def status(topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
+def status(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    check: Annotated[
+        bool, typer.Option("--check", help="End with 1 when a log of any site is in a state that means loss.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show each site: whether it is up, versions, logs, records, links and their lag, logs in trouble, workers.
 
     Example: fairlead status --json
@@ -97,6 +103,8 @@ def status(topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = Fa
     context = open_topology(topology)
     found = look(context.topology, context.folder, context.local, context.directory)
     emit(found, as_json=as_json, render=lambda: show(found, console))
+    if check and loses(found):
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _named(context: Context, sites: Sequence[str] | None, also: Iterable[str] = ()) -> list[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -20,20 +18,24 @@ from fairlead.local.workers import Workers
 from fairlead.names import parse_log
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
+from replication.states import LogState, remedy
+from replication.verbs.status import read_status
 from topologies.directory import Directory
 from topologies.model import Topology
 from topologies.users import ADMIN
 
 _TIMEOUT = 15.0  # seconds for one site's logs
 _PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
-_FRESH = dt.timedelta(seconds=10)  # a replicator writes its file each second
+LOSS = frozenset(LogState) - {LogState.MIRRORING, LogState.PAUSED, LogState.UNAVAILABLE}
+"""States that end only when somebody resolves them: something is lost, or would be."""
 
 
 def look(topology: Topology, folder: Path, local: LocalSites, directory: Directory) -> dict[str, Any]:
     """The state of a topology, JSON-ready. Errors of one site are in its ``error``; the others are still told.
 
     ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
-    links which are up have still to bring, or null while none is.
+    links which are up have still to bring, or null while none is. ``logs_in_trouble`` are those that are not mirrored,
+    by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them.
     """
     processes = local.status()
     counts = asyncio.run(_count_all(topology, processes, directory))
@@ -53,7 +55,8 @@ def look(topology: Topology, folder: Path, local: LocalSites, directory: Directo
                 else None,
                 "lag": sum(lags) if lags else None,
                 "links": links,
-                "logs_in_trouble": replicator["logs"] if replicator else {},
+                "logs_in_trouble": (troubled := _troubled(name, replicator)),
+                "logs_by_state": dict(Counter(each["state"] for each in troubled.values())),
             }
         )
     workers = [{"name": w.name, "running": w.running, "pid": w.pid, "log": str(w.log)} for w in Workers(folder).all()]
@@ -120,16 +123,26 @@ async def _count(topology: Topology, site: str, directory: Directory) -> dict[st
 
 def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
     """What a site's replicator wrote last, and whether it still runs; None when there is no such file."""
-    try:
-        snapshot: dict[str, Any] = json.loads((folder / "run" / f"replicator.{site}.json").read_text(encoding="utf-8"))
-        age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
-        running = age < _FRESH and psutil.pid_exists(int(snapshot["pid"]))
-    except (OSError, ValueError, KeyError):
+    status = read_status(folder, site)
+    if status is None:
         return None
-    if not running:  # its last words on links and lag say nothing about now
-        links = [{**link, "state": "stopped", "lag": None} for link in snapshot["links"]]
-        return {**snapshot, "running": False, "links": links}
-    return {**snapshot, "running": True}
+    links = status.snapshot["links"]
+    if not status.running:  # its last words on links and lag say nothing about now
+        links = [{**link, "state": "stopped", "lag": None} for link in links]
+    return {**status.snapshot, "running": status.running, "links": links}
+
+
+def _troubled(site: str, replicator: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Logs that are not mirrored, with the very commands that help."""
+    logs: Mapping[str, dict[str, Any]] = replicator["logs"] if replicator else {}
+    return {
+        log: {**each, "what_to_do": remedy(LogState(each["state"]), log, site)} for log, each in sorted(logs.items())
+    }
+
+
+def loses(found: Mapping[str, Any]) -> bool:
+    """Whether any log of any site is in a state that means loss (``LOSS``)."""
+    return any(LOSS & set(site["logs_by_state"]) for site in found["sites"])
 
 
 def show(found: Mapping[str, Any], console: Console) -> None:
@@ -150,10 +163,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     links = [link for site in found["sites"] for link in site["links"]]
     if links:
         _show_links(links, console)
-    for site in found["sites"]:
-        for log, trouble in site["logs_in_trouble"].items():
-            console.print(f"[yellow]{log} at {site['site']}: {trouble['state']}[/] {escape(trouble['cause'])}")
-            console.print(f"  [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
+    _show_troubles(found["sites"], console)
     for worker in found["workers"]:
         state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
         console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)
@@ -168,6 +178,28 @@ def _show_links(links: list[dict[str, Any]], console: Console) -> None:
         numbers = (_number(link["lag"]), _number(link["records"]), _number(link["bytes"]))
         table.add_row(escape(link["name"]), f"[{style}]{link['state']}[/]", *numbers, escape(link["cause"] or ""))
     console.print(table)
+
+
+_SHOWN = 20  # logs in trouble of one site; --json has all
+
+
+def _show_troubles(sites: list[dict[str, Any]], console: Console) -> None:
+    """Counts by state per site, then each log with its cause, since when, and what to do."""
+    for site in sites:
+        troubled = site["logs_in_trouble"]
+        if not troubled:
+            continue
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(site["logs_by_state"].items()))
+        console.print(f"[bold]{site['site']}: logs not mirrored:[/] {counts}", soft_wrap=True)
+        for log, trouble in list(troubled.items())[:_SHOWN]:
+            style = "bold red" if trouble["state"] in LOSS else "yellow"
+            since = trouble["since"].partition(".")[0]
+            over = f" over {trouble['link']}" if trouble["link"] else ""
+            what = escape(f"since {since}{over}: {trouble['cause']}")
+            console.print(f"  {escape(log)} [{style}]{trouble['state']}[/] {what}", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
+        if len(troubled) > _SHOWN:
+            console.print(f"  and {len(troubled) - _SHOWN} more: fairlead status --json", soft_wrap=True)
 
 
 def _part(part: Mapping[str, Any] | None) -> str:

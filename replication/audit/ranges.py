@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as Asked
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
@@ -15,13 +16,18 @@ from fairlead.admin import explain, kafka_error, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.names import parse_log
+from fairlead.wire.errors import is_retriable
 from fairlead.wire.types import TopicPartition
 from topologies.model import Topology
 
 T = TypeVar("T")
 SECONDS: Final = 60.0  # for a request
 AT_ONCE: Final = 2_000  # logs in a request
+PATIENCE: Final = 30.0  # seconds for what is away
+GONE_AFTER: Final = 3.0  # seconds: a broker that has just started does not know all its topics at once
+PAUSE: Final = 0.2
 _GONE: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
+_AWAY: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
 
 
 class Extent(NamedTuple):
@@ -102,18 +108,12 @@ class Inquiry:
         """Those topics that are compacted here. Needs DESCRIBE_CONFIGS; a topic whose settings may not be read counts
         as not compacted, so that nothing is overlooked."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
-        out: set[str] = set()
-        for some in _some(resources, AT_ONCE):
-            for resource, future in self._client.describe_configs(some, request_timeout=SECONDS).items():
-                try:
-                    settings: Any = future.result()
-                except KafkaException as error:
-                    if kafka_error(error).name() not in (*_GONE, "TOPIC_AUTHORIZATION_FAILED"):
-                        raise explain(error, self._endpoint, f"read the settings of {resource.name}") from error
-                    continue
-                if "compact" in settings["cleanup.policy"].value:
-                    out.add(resource.name)
-        return out
+
+        def ask(some: list[ConfigResource]) -> Any:
+            return self._client.describe_configs(some, request_timeout=SECONDS)
+
+        found = self._each(resources, ask, "read the settings of", gone=(*_GONE, "TOPIC_AUTHORIZATION_FAILED"))
+        return {each.name for each, settings in found.items() if "compact" in settings["cleanup.policy"].value}
 
     def _ids(self, topics: Collection[str]) -> dict[str, str]:
         def ask(some: list[str]) -> Any:
@@ -130,17 +130,44 @@ class Inquiry:
         found = self._each([Asked(tp.topic, tp.partition) for tp in logs], ask, "ask for offsets of")
         return {TopicPartition(tp.topic, tp.partition): each.offset for tp, each in found.items()}
 
-    def _each(self, keys: Collection[T], ask: Callable[[list[T]], Any], doing: str) -> dict[T, Any]:
-        """The answers by key; what is gone is left out."""
+    def _each(
+        self, keys: Collection[T], ask: Callable[[list[T]], Any], doing: str, *, gone: tuple[str, ...] = _GONE
+    ) -> dict[T, Any]:
+        """The answers by key; what is gone is left out. What may be right again in a moment, because a broker starts
+        or a leader moves, is asked again."""
         out: dict[T, Any] = {}
-        for some in _some(keys, AT_ONCE):
-            for key, future in ask(some).items():
-                try:
-                    out[key] = future.result()
-                except KafkaException as error:
-                    if kafka_error(error).name() not in _GONE:
-                        raise explain(error, self._endpoint, f"{doing} {key}") from error
+        left: Collection[T] = keys
+        began = time.monotonic()
+        while left:
+            later: list[T] = []
+            for some in _some(left, AT_ONCE):
+                for key, future in ask(some).items():
+                    try:
+                        out[key] = future.result()
+                    except KafkaException as error:
+                        waited = time.monotonic() - began
+                        if waited < _patience(kafka_error(error)):
+                            later.append(key)
+                        elif kafka_error(error).name() not in gone:
+                            raise explain(error, self._endpoint, f"{doing} {_name(key)}") from error
+            left = later
+            if left:
+                time.sleep(PAUSE)
         return out
+
+
+def _name(key: object) -> str:
+    if isinstance(key, Asked):
+        return str(TopicPartition(key.topic, key.partition))
+    return key.name if isinstance(key, ConfigResource) else str(key)
+
+
+def _patience(error: KafkaError) -> float:
+    """For how many seconds to ask again after this error."""
+    if error.name() in _GONE:
+        return GONE_AFTER
+    code = error.code()
+    return PATIENCE if error.name() in _AWAY or (code > 0 and is_retriable(code)) else 0.0
 
 
 class Inquiries:

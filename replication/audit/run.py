@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from threading import Event
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
@@ -20,7 +20,7 @@ from replication.audit.stored import Stored
 from topologies.model import Topology
 
 T = TypeVar("T")
-AT_ONCE = 200  # logs whose batches are in memory at a time
+AT_ONCE: Final = 1_000  # logs whose batches are in memory at a time
 
 
 async def compare_records(

@@ -19,7 +19,7 @@ from replication.audit.pace import Pace
 from replication.audit.ranges import Common
 from replication.content import canonical_crc
 
-AHEAD: Final = 1_000  # batches of one log that may wait for the other side
+AHEAD: Final = 200  # batches of one log that may wait for the other side
 ANSWER_BYTES: Final = 16 << 20
 LOG_BYTES: Final = 1 << 20
 PATIENCE: Final = 30.0  # seconds without anything new

@@ -22,13 +22,13 @@ from replication.resolve.copier import Copier, difference, first_batch, pack_bat
 from replication.resolve.explain import explain
 from replication.resolve.facts import Committed, Extent
 from replication.resolve.look import CLIENT, Upstream, restore_groups
-from replication.resolve.plan import (
+from replication.resolve.plan import Plan
+from replication.resolve.steps import (
     DeleteTopic,
     GiveBack,
     KeepBatch,
     KeepCopy,
     PauseLog,
-    Plan,
     RestoreGroups,
     Step,
     Verify,

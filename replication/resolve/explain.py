@@ -9,13 +9,13 @@ import msgspec
 
 from replication.orders import Order, OrderKind
 from replication.resolve.facts import Extent
-from replication.resolve.plan import (
+from replication.resolve.plan import Plan
+from replication.resolve.steps import (
     DeleteTopic,
     GiveBack,
     KeepBatch,
     KeepCopy,
     PauseLog,
-    Plan,
     RestoreGroups,
     Step,
     Verify,

@@ -53,12 +53,8 @@ async def look(
     Raises:
         UnknownNameError: no log of this name is in trouble. FairleadError: the site cannot be read.
     """
-    site, found = target.site, snapshot["logs"].get(log)
-    if found is None:
-        parse_checked(log)
-        raise UnknownNameError(f"log in trouble at {site} named", log, snapshot["logs"])
+    site, tp, found = target.site, parse_checked(log), trouble_of(snapshot, target.site, log)
     async with await Cluster.open(target, client_id=CLIENT) as cluster:
-        tp = parse_checked(log)
         names = await cluster.topics(refresh=True)
         async with _ledger(topology, site, cluster, names) as ledger:
             here = await _extents(cluster, tp.topic)
@@ -89,6 +85,18 @@ async def look(
                 by=getpass.getuser(),
             )
     return state, facts
+
+
+def trouble_of(snapshot: Mapping[str, Any], site: str, log: str) -> Mapping[str, Any]:
+    """What a site's replicator says about a log.
+
+    Raises:
+        UnknownNameError: no log of this name is in trouble; with those that are.
+    """
+    found: Mapping[str, Any] | None = snapshot["logs"].get(log)
+    if found is None:
+        raise UnknownNameError(f"log in trouble at {site} named", log, snapshot["logs"])
+    return found
 
 
 def parse_checked(log: str) -> TopicPartition:

@@ -15,7 +15,19 @@ from typing import Final, NoReturn
 from fairlead.errors import RefusedError
 from fairlead.wire.types import TopicPartition
 from replication.orders import Order, OrderKind
-from replication.resolve.facts import Committed, Extent, Facts, Source, kept_name, parse_tp
+from replication.resolve.facts import Extent, Facts, Source, kept_name, parse_tp
+from replication.resolve.steps import (
+    DeleteTopic,
+    GiveBack,
+    KeepBatch,
+    KeepCopy,
+    PauseLog,
+    RestoreGroups,
+    Step,
+    Verify,
+    WaitFor,
+    WriteOrder,
+)
 from replication.states import LogState
 
 
@@ -39,87 +51,6 @@ WAYS: Final[dict[LogState, tuple[Choice, ...]]] = {
     LogState.PAUSED: (Choice.RESUME,),
 }
 """What resolves each state; the first is what happens when nothing is chosen."""
-
-
-@dataclass(frozen=True, slots=True)
-class PauseLog:
-    """Order the replicator to leave the topic alone. ``wait``: until its status says that it does."""
-
-    order: Order
-    logs: tuple[str, ...]
-    wait: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KeepCopy:
-    """Copy these offsets of each partition to the same offsets of another topic of the same site."""
-
-    topic: str
-    kept: str
-    extents: tuple[tuple[int, Extent], ...]  # (partition, offsets)
-
-
-@dataclass(frozen=True, slots=True)
-class KeepBatch:
-    """Store the bytes of the source's batch as the value of one record in a topic of this site."""
-
-    log: TopicPartition
-    site: str
-    link: str
-    extent: Extent
-    kept: str
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """Compare both, batch by batch, and see that nothing was appended since: else nothing is deleted."""
-
-    topic: str
-    kept: str
-    extents: tuple[tuple[int, Extent], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DeleteTopic:
-    """Delete the replica, all partitions."""
-
-    topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBack:
-    """Make the topic anew with what its sources no longer have: these offsets of the kept copy, byte for byte."""
-
-    topic: str
-    kept: str
-    partitions: int
-    extents: tuple[tuple[int, Extent], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WriteOrder:
-    """Append an order to the site's ``fairlead.orders``."""
-
-    order: Order
-
-
-@dataclass(frozen=True, slots=True)
-class WaitFor:
-    """Wait until the replicator says that the log is mirrored, and the log reaches these ends."""
-
-    log: str
-    ends: tuple[tuple[int, int], ...]  # (partition, offset)
-
-
-@dataclass(frozen=True, slots=True)
-class RestoreGroups:
-    """Commit again what Kafka forgot with the topic, never beyond the log's end; groups that are active are told of."""
-
-    topic: str
-    committed: tuple[Committed, ...]
-
-
-Step = PauseLog | KeepCopy | KeepBatch | Verify | DeleteTopic | GiveBack | WriteOrder | WaitFor | RestoreGroups
 
 
 @dataclass(frozen=True, slots=True)

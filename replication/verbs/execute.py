@@ -10,7 +10,7 @@ from typing import Final
 
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.wire.types import TopicPartition
-from replication.orders import RELEASING, Order
+from replication.orders import Order
 from replication.states import LinkState
 from replication.verbs.explain import describe
 from replication.verbs.ground import Ground
@@ -28,6 +28,7 @@ from replication.verbs.plan import (
 from replication.verbs.status import shows
 
 WAIT: Final = 30.0  # seconds for a replicator to act: it looks for topics every few seconds and reports each second
+QUIET: Final = 1.0  # seconds without an append after which nothing is in flight any more
 PAUSE: Final = 0.1
 Progress = Callable[[str], None]
 
@@ -41,10 +42,24 @@ class Outcome:
 
 
 class Executor:
-    """Carries out one plan on a ground. ``progress`` hears what it waits for."""
+    """Carries out one plan on a ground.
 
-    def __init__(self, ground: Ground, *, wait: float = WAIT, progress: Progress = lambda text: None) -> None:
+    Args:
+        wait: Seconds for a replicator to act.
+        quiet: Seconds without an append after which a released log is taken to have its last one.
+        progress: Hears what it waits for.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        *,
+        wait: float = WAIT,
+        quiet: float = QUIET,
+        progress: Progress = lambda text: None,
+    ) -> None:
         self._ground = ground
+        self._quiet_seconds = quiet
         self._wait = wait
         self._progress = progress
         self._positions: dict[str, int] = {}  # per site, the offset after what was written there
@@ -99,19 +114,17 @@ class Executor:
 
     async def _await_acted(self, site: str, orders: Sequence[Order]) -> None:
         position = self._positions[site]
-        # What was in flight when a log was let go is in the log, or refused, by the next report.
-        needed = 2 if any(order.kind in RELEASING for order in orders) else 1
-        reports: set[str] = set()
         deadline = time.monotonic() + self._wait
         self._progress(f"waiting for the replicator of {site}")
-        while len(reports) < needed:
+        while True:
             status = self._ground.status(site)
             if status is None or not status.running:
                 self._outcome.pending.append(site)
                 self._outcome.done.append(f"no replicator runs at {site}: it is acted on when it starts")
                 return
             if shows(status, orders, position):
-                reports.add(str(status.snapshot["at"]))
+                self._outcome.done.append(f"the replicator of {site} has acted on it")
+                return
             if time.monotonic() > deadline:
                 raise UnavailableError(
                     f"the order is written at {site}, but its replicator has not acted on it within {self._wait:g} s",
@@ -120,7 +133,6 @@ class Executor:
                     written=position,
                 )
             await asyncio.sleep(PAUSE)
-        self._outcome.done.append(f"the replicator of {site} has acted on it")
 
     async def _still_equal(self, step: StillEqual) -> None:
         try:
@@ -139,7 +151,7 @@ class Executor:
         self._outcome.done.append(f"{step.source} has nothing that {step.target} has not")
 
     async def _tell_missing(self, step: TellMissing) -> None:
-        here = await self._ends(step.target, step.ends)
+        here = await self._quiet(step)
         try:
             there = await self._ends(step.source, step.ends)
         except FairleadError:
@@ -153,6 +165,24 @@ class Executor:
             else:
                 what = f"{step.target} has all that {step.source} has"
             self._outcome.done.append(f"{each.log} ends at {end}: {what}")
+
+    async def _quiet(self, step: TellMissing) -> dict[str, int]:
+        """Where the target's logs end once nothing moves there: what was in flight when they were let go has landed."""
+        self._progress(f"waiting until nothing is appended at {step.target}")
+        deadline = time.monotonic() + self._wait
+        ends, since = await self._ends(step.target, step.ends), time.monotonic()
+        while time.monotonic() - since < self._quiet_seconds:
+            await asyncio.sleep(PAUSE)
+            now = await self._ends(step.target, step.ends)
+            if now != ends:
+                ends, since = now, time.monotonic()
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"the order is written, but these logs still grow at {step.target} after {self._wait:g} s",
+                    hint="who writes there already? fairlead link describe tells whether the replicator has let go",
+                    site=step.target,
+                )
+        return ends
 
     async def _await_following(self, step: AwaitFollowing) -> None:
         deadline = time.monotonic() + self._wait

@@ -68,7 +68,7 @@ def _step(step: Step) -> Iterator[Line]:
             )
             yield from _some([describe(order) for order in undo])
         case TellMissing(source, target, _):
-            yield f"tell from which offset on {source} may have records that {target} has not", "step"
+            yield f"wait until nothing is appended at {target}, and tell what {source} may have beyond that", "step"
         case AwaitFollowing(site, link, logs):
             yield f"wait until the replicator of {site} follows over {link}:", "step"
             yield from _some(list(logs))

@@ -69,7 +69,7 @@ class StillEqual:
 
 @dataclass(frozen=True, slots=True)
 class TellMissing:
-    """Say from which offset on ``source`` may have records that ``target`` has not."""
+    """Wait until nothing is appended at ``target``; say from which offset on ``source`` may have records beyond."""
 
     source: str
     target: str

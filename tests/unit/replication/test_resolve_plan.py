@@ -16,22 +16,17 @@ from fairlead.names import MAX_TOPIC_LENGTH
 from replication.orders import Order, OrderKind, Orders
 from replication.resolve.explain import as_json, explain
 from replication.resolve.facts import Committed, Extent, Facts, Source, kept_copies, kept_name
-from replication.resolve.plan import (
-    WAYS,
-    Choice,
+from replication.resolve.plan import WAYS, Choice, Plan, plan_resolution, resolved_by, resolving
+from replication.resolve.steps import (
     DeleteTopic,
     GiveBack,
     KeepBatch,
     KeepCopy,
     PauseLog,
-    Plan,
     RestoreGroups,
     Verify,
     WaitFor,
     WriteOrder,
-    plan_resolution,
-    resolved_by,
-    resolving,
 )
 from replication.states import REMEDY, LogState, remedy
 

@@ -57,7 +57,7 @@ async def plan_of(
 
 
 async def do(verb: Verb, on: FakeGround, scope: Scope, link: str = "west->east", **more: Any) -> Outcome:
-    return await Executor(on, wait=0.3).run(await plan_of(verb, on, scope, link, **more))
+    return await Executor(on, wait=0.3, quiet=0.05).run(await plan_of(verb, on, scope, link, **more))
 
 
 async def refused(verb: Verb, on: FakeGround, scope: Scope, link: str = "west->east") -> RefusedError:
@@ -210,7 +210,7 @@ async def test_plans_of_several_links_write_once_per_site() -> None:
     whole = merge(plans)
     written = [step for step in whole.steps if isinstance(step, WriteOrders)]
     assert sorted(step.site for step in written) == ["east", "far", "west"]
-    await Executor(on, wait=0.3).run(whole)
+    await Executor(on, wait=0.3, quiet=0.05).run(whole)
     state = {each["link"]: each["state"] for each in await list_links(on.topology, on)}
     assert set(state.values()) == {"paused"}
 
@@ -359,7 +359,7 @@ async def test_a_writer_that_goes_on_is_noticed_before_anything_is_written() -> 
     plan = await plan_of(Verb.PROMOTE, on, Scope(log=FREE))
     on.logs["west"][TP(FREE)] += 1
     with pytest.raises(RefusedError, match=r"still written: its end at west went from 20 to 21"):
-        await Executor(on, wait=0.3).run(plan)
+        await Executor(on, wait=0.3, quiet=0.05).run(plan)
     assert on.history == {}
 
 
@@ -376,7 +376,7 @@ async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str
 
     on.on_append = meanwhile
     with pytest.raises(RefusedError, match="it was taken back"):
-        await Executor(on, wait=0.3).run(plan)
+        await Executor(on, wait=0.3, quiet=0.05).run(plan)
     assert kinds(on, "east")[-1] == (OrderKind.RESTORE, FREE, None)
     assert (await on.orders("east")).released(FREE) is None
 
@@ -405,9 +405,28 @@ async def test_failover_with_the_source_there_tells_exactly_what_is_missing() ->
     on.logs["west"][TP(FREE)] += 3
     plan = await plan_of(Verb.FAILOVER, on, Scope(log=FREE))
     assert any("diverged" in note for note in plan.notes)
-    outcome = await Executor(on, wait=0.3).run(plan)
+    outcome = await Executor(on, wait=0.3, quiet=0.05).run(plan)
     assert f"{FREE} ends at 20: west has offsets 20 to 22, which east has not" in outcome.done
     assert f"{FREE}/1 ends at 21: east has all that west has" in outcome.done
+
+
+async def test_failover_waits_for_what_is_still_in_flight() -> None:
+    on = ground()
+    plan = await plan_of(Verb.FAILOVER, on, Scope(log=FREE))
+    left = 3
+
+    def lands(site: str) -> None:
+        nonlocal left
+        if site == "east" and left > 0:
+            left -= 1
+            on.logs["east"][TP(FREE)] += 1
+
+    on.before = lands
+    outcome = await Executor(on, wait=5, quiet=0.3).run(plan)
+    assert any(text.startswith(f"{FREE} ends at 23") for text in outcome.done)
+    left = 1000
+    with pytest.raises(UnavailableError, match="still grow at east"):
+        await Executor(on, wait=0.5, quiet=0.3).run(plan)
 
 
 async def test_failover_works_without_a_replicator() -> None:
@@ -492,7 +511,7 @@ async def test_a_plan_says_what_it_does(verb: Verb) -> None:
     plan = await plan_of(verb, on, Scope(log=FREE))
     text = "\n".join(line for line, _ in tell(plan))
     assert {site: len(orders) for site, orders in on.history.items()} == before  # planning writes nothing
-    await Executor(on, wait=0.3).run(plan)
+    await Executor(on, wait=0.3, quiet=0.05).run(plan)
     for site, orders in on.history.items():
         for order in orders[before.get(site, 0) :]:
             assert describe(order) in text and f"fairlead.orders at {site}" in text

@@ -1,0 +1,133 @@
+"""A topology file of two real sites, its replicator at beta, and the commands that are run on it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from acl.apply import apply_topology
+from fairlead.cli import app
+from fairlead.commands.context import Context, open_topology
+from fairlead.commands.replicate import replicator_for
+from fairlead.errors import ExitCode
+from fairlead.local.passwords import secret_variable
+from fairlead.wire.convention import is_filler
+from fairlead.wire.record import Record
+from replication.metrics import ReplicationCollector
+from replication.replicator import Replicator
+from replication.resolve.facts import kept_copies
+from replication.verbs.status import Status, read_status, status_file
+from tests.integration.replication.conftest import Lab, until
+
+
+@dataclass
+class Desk:
+    """Where an operator sits: beta's replicator, and the command line."""
+
+    lab: Lab
+    file: Path
+    context: Context
+    replicator: Replicator = field(init=False)
+
+    @classmethod
+    def open(cls, lab: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+        sites = {}
+        for site in ("alpha", "beta"):
+            endpoint = lab.kafka(site)
+            sites[site] = {
+                "kind": "datacentre",
+                "kafka": {"bootstrap": endpoint.bootstrap_servers, "security": "SASL_PLAINTEXT"},
+            }
+            for user in ("admin", "bridge", "replicator", "replicator.beta"):
+                password = lab.kafka(site, user).password
+                assert password is not None
+                monkeypatch.setenv(secret_variable(site, user), password.get_secret_value())
+        links = [{"from": "alpha", "to": "beta", "streams": {lab.stream: "all"}}]
+        file = folder / "desk.yaml"
+        file.write_text(yaml.safe_dump({"name": "desk", "sites": sites, "streams": {lab.stream: {}}, "links": links}))
+        monkeypatch.setenv("FAIRLEAD_HOME", str(folder / "home"))
+        monkeypatch.setenv("COLUMNS", "400")
+        context = open_topology(str(file))
+        apply_topology(context.topology, context.directory)
+        return cls(lab, file, context)
+
+    @contextlib.asynccontextmanager
+    async def replicating(self) -> AsyncIterator[Replicator]:
+        """Beta's replicator at work, with its status file where the commands look for it."""
+        self.replicator = replicator_for(self.context, "beta")
+        async with self.lab.running(self.replicator):
+            yield self.replicator
+        # Its last words are those of a process that has ended, which this one has not.
+        file = status_file(self.context.folder, "beta")
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": 2**22 + 1}))
+
+    async def run(self, *arguments: str) -> Result:
+        """A command as it is typed; it runs in a thread, as the replicator needs the event loop."""
+        return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--topology", str(self.file)])
+
+    async def resolve(self, log: str, *options: str, code: int = ExitCode.OK) -> dict[str, Any]:
+        result = await self.run("link", "resolve", log, "--at", "beta", "--json", *options)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        assert result.exit_code == code, result.output
+        body: dict[str, Any] = json.loads(result.stdout)
+        return body
+
+    async def in_state(self, log: str, state: str) -> Mapping[str, Any]:
+        """Wait until this one log is in this state, and see that it is shown everywhere; what is said about it."""
+        status = await self.in_trouble(log, state)
+        shown: Mapping[str, Any] = status.snapshot["logs"][log]
+        assert shown["cause"] and shown["since"]
+        families = ReplicationCollector(lambda: [status.snapshot]).collect()
+        samples = {(s.name, s.labels.get("log"), s.labels.get("state")): s.value for f in families for s in f.samples}
+        assert samples["fairlead_log_state_since_seconds", log, state] > 0
+        assert samples["fairlead_logs", None, state] >= 1
+        text = (await self.run("status")).output
+        body = json.loads((await self.run("status", "--json")).output)
+        (site,) = [each for each in body["sites"] if each["site"] == "beta"]
+        assert site["logs_by_state"] == {state: 1}
+        assert f"beta: logs not mirrored: 1 {state}" in text
+        for said in (shown["cause"], site["logs_in_trouble"][log]["what_to_do"]):
+            assert said in text
+        assert f"fairlead link resolve {log} --at beta" in text
+        return shown
+
+    async def in_trouble(self, log: str, state: str) -> Status:
+        """Wait until the replicator has written down that the log is in this state."""
+        found: list[Status] = []
+
+        async def there() -> bool:
+            status = read_status(self.context.folder, "beta")
+            if status is not None and status.snapshot["logs"].get(log, {}).get("state") == state:
+                found.append(status)
+            return bool(found)
+
+        await until(there, f"{log} is not {state}: {self.replicator.snapshot()['logs']}")
+        return found[0]
+
+    async def mirrored(self, log: str, end: int) -> None:
+        await self.lab.reaches("beta", log, end)
+
+        async def said() -> bool:
+            status = read_status(self.context.folder, "beta")
+            return status is not None and log not in status.snapshot["logs"]
+
+        await until(said, f"{self.replicator.snapshot()['logs']}")
+
+    async def kept(self, topic: str) -> list[str]:
+        """The kept copies of a topic at beta, newest first."""
+        return kept_copies(topic, await (await self.lab.cluster("beta")).topics(refresh=True))
+
+
+def data(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
+    """Offsets and values of what is no filler."""
+    return [(record.offset, record.value) for record in records if not is_filler(record)]

@@ -1,0 +1,167 @@
+"""A Kafka that Fairlead did not start, with everything set wrongly, is told from one that is as it must be."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+
+from fairlead.admin import admin_client, create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.local.sites import LocalSites, SiteSpec
+from replication.foreign import End, Finding, Severity, check_link
+from tests.integration.replication.conftest import Lab
+from tests.integration.replication.resolving import Desk
+from topologies.model import Topology
+
+pytestmark = pytest.mark.integration
+
+BAD_BROKER = {
+    "producer.id.expiration.ms": "86400000",
+    "producer.id.expiration.check.interval.ms": "600000",
+    "unclean.leader.election.enable": "true",
+    "auto.create.topics.enable": "true",
+    "log.message.timestamp.after.max.ms": "3600000",
+    "compression.type": "gzip",
+    "socket.request.max.bytes": "1048576",
+    "delete.topic.enable": "false",
+}
+BAD_TOPIC = {
+    "message.timestamp.type": "LogAppendTime",
+    "compression.type": "zstd",
+    "message.timestamp.after.max.ms": "3600000",
+    "message.timestamp.before.max.ms": "3600000",
+    "max.message.bytes": "100000",
+    "segment.bytes": "1048576",  # smaller than the source's max.message.bytes
+    "cleanup.policy": "compact,delete",
+    "retention.ms": "86400000",
+    "unclean.leader.election.enable": "true",
+    "min.insync.replicas": "2",
+}
+
+
+@pytest.fixture(scope="module")
+def gamma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
+    """A third cluster with bad settings; its ``replicator`` and ``stranger`` have no rights of their own."""
+    local = LocalSites(tmp_path_factory.mktemp("foreign"))
+    local.up([SiteSpec("gamma", ("replicator", "replicator.alpha", "stranger"), properties=BAD_BROKER)])
+    yield local
+    local.down(purge=True)
+
+
+@pytest.fixture
+async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    yield Desk.open(lab, tmp_path, monkeypatch)
+
+
+def topology(lab: Lab) -> Topology:
+    return Topology.model_validate(
+        {
+            "name": "lab",
+            "sites": {"alpha": {"kind": "datacentre"}, "gamma": {"kind": "datacentre"}},
+            "streams": {lab.stream: {}},
+            "links": [{"from": "alpha", "to": "gamma", "both": True, "streams": {lab.stream: "all"}}],
+        }
+    )
+
+
+def allow(endpoint: KafkaEndpoint, user: str, prefix: str, operation: AclOperation) -> None:
+    rule = AclBinding(
+        ResourceType.TOPIC,
+        prefix,
+        ResourcePatternType.PREFIXED,
+        f"User:{user}",
+        "*",
+        operation,
+        AclPermissionType.ALLOW,
+    )
+    client = admin_client(endpoint)
+    for made in client.create_acls([rule]).values():
+        made.result(30)
+
+
+def breaking(findings: tuple[Finding, ...], end: End) -> set[str]:
+    return {each.setting for each in findings if each.end is end and each.severity is Severity.BREAKS}
+
+
+async def test_sites_of_fairlead_have_nothing_that_breaks_equality(desk: Desk) -> None:
+    lab, topic = desk.lab, desk.lab.log("alpha.one")
+    await lab.make("alpha", topic)
+    end = await lab.open_term("alpha", topic, term=1, at=0)
+    async with desk.replicating():
+        await desk.mirrored(topic, end)
+    directory, link = desk.context.directory, desk.context.topology.links[0]
+    found = await check_link(
+        desk.context.topology,
+        link,
+        directory.kafka("alpha", "replicator.beta"),
+        directory.kafka("beta", "replicator"),
+        source_admin=lab.kafka("alpha"),
+        target_admin=lab.kafka("beta"),
+    )
+    assert found == ()
+    unseen = await check_link(
+        desk.context.topology, link, directory.kafka("alpha", "replicator.beta"), directory.kafka("beta", "replicator")
+    )
+    assert {each.severity for each in unseen} == {Severity.ADVICE}
+    assert {each.subject for each in unseen} == {"settings of brokers"}
+
+
+async def test_every_bad_setting_of_a_foreign_target_is_found(lab: Lab, gamma: LocalSites) -> None:
+    bad, fine = lab.log("alpha.bad"), lab.log("alpha.fine")
+    await lab.make("alpha", bad, fine)
+    target = gamma.kafka("gamma", "admin")
+    create_logs(target, {bad: BAD_TOPIC, fine: {}})
+    allow(target, "stranger", lab.stream[:4], AclOperation.WRITE)
+    allow(target, "replicator", lab.stream, AclOperation.READ)
+    made = topology(lab)
+    (link,) = made.links_to("gamma")
+    found = await check_link(made, link, lab.kafka("alpha"), gamma.kafka("gamma", "replicator"), target_admin=target)
+    expected = {
+        "producer.id.expiration.ms",
+        "producer.id.expiration.check.interval.ms",
+        "unclean.leader.election.enable",
+        "socket.request.max.bytes",
+        *BAD_TOPIC,
+        *(f"{each} of User:replicator" for each in ("WRITE", "CREATE", "DELETE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS")),
+        "WRITE of User:stranger",
+    }
+    assert breaking(found, End.TARGET) == expected
+    assert breaking(found, End.SOURCE) == set()
+    advice = {each.setting for each in found if each.end is End.TARGET and each.severity is Severity.ADVICE}
+    assert advice >= {
+        "auto.create.topics.enable",
+        "log.message.timestamp.after.max.ms",
+        "compression.type",
+        "delete.topic.enable",
+    }
+    assert [each.severity for each in found] == sorted((each.severity for each in found), key=list(Severity).index)
+    for each in found:
+        assert each.found and each.needed and each.why and each.change and each.site
+    (expiration,) = [each for each in found if each.setting == "producer.id.expiration.ms"]
+    assert expiration.found == "86400000"
+    assert expiration.needed == "2147483647"
+    (stranger,) = [each for each in found if each.setting == "WRITE of User:stranger"]
+    assert stranger.subject == f"2 topics, first {bad}"
+
+
+async def test_a_foreign_source_may_be_read_only_and_its_risks_are_told(lab: Lab, gamma: LocalSites) -> None:
+    topic = lab.log("gamma.one")
+    source = gamma.kafka("gamma", "admin")
+    create_logs(source, {topic: {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}})
+    await lab.make("alpha", topic)
+    made = topology(lab)
+    (link,) = made.links_to("alpha")
+    reader = gamma.kafka("gamma", "replicator.alpha")
+    allow(source, "replicator.alpha", lab.stream, AclOperation.READ)
+    allow(source, "replicator.alpha", lab.stream, AclOperation.DESCRIBE_CONFIGS)
+    found = await check_link(made, link, reader, lab.kafka("alpha"), source_admin=source)
+    assert breaking(found, End.SOURCE) == {"unclean.leader.election.enable"}
+    assert {each.setting for each in found if each.severity is Severity.ADVICE} == {
+        "auto.create.topics.enable",
+        "retention.ms",
+        "cleanup.policy",
+    }
+    assert breaking(found, End.TARGET) == set()

@@ -1,0 +1,165 @@
+"""States in which a log cannot go on though nothing is lost: quarantined, unavailable, paused; with real brokers, and
+the commands that resolve them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from fairlead.admin import admin_client, alter_topics
+from fairlead.errors import ExitCode, RefusedError, UnknownNameError
+from fairlead.wire.batch import parse_header
+from fairlead.wire.convention import is_filler, term_batch
+from fairlead.wire.record import NewRecord
+from replication.orders import Order, OrderKind
+from replication.verbs.topic import append_orders
+from tests.integration.replication.conftest import NOW_MS, Lab
+from tests.integration.replication.resolving import Desk, data
+
+pytestmark = pytest.mark.integration
+HOUR_MS = 3_600_000
+LIMIT = "message.timestamp.after.max.ms"
+
+
+@pytest.fixture
+async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    yield Desk.open(lab, tmp_path, monkeypatch)
+
+
+async def refused(desk: Desk, topic: str) -> tuple[int, int]:
+    """A log with one batch from the far future, which beta's topic does not take; that batch's base and the end."""
+    lab = desk.lab
+    await lab.make("alpha", topic)
+    await lab.make("beta", topic, **{LIMIT: str(HOUR_MS)})
+    base = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
+    late = [NewRecord(value=f"late {n}".encode(), timestamp_ms=NOW_MS + 24 * HOUR_MS) for n in range(3)]
+    await lab.append("alpha", {topic: term_batch(late, term=1, offset=base, marker=0)})
+    return base, await lab.write("alpha", topic, 5, at=base + 3)
+
+
+async def test_quarantined_goes_on_when_the_cause_is_gone(desk: Desk) -> None:
+    lab, topic = desk.lab, desk.lab.log("alpha.late")
+    base, end = await refused(desk, topic)
+    async with desk.replicating():
+        shown = await desk.in_state(topic, "quarantined")
+        assert f"offset {base}" in shown["cause"]
+        assert (await desk.run("status", "--check")).exit_code == ExitCode.FAILED
+        alter_topics(lab.kafka("beta"), {topic: {LIMIT: str(2**63 - 1)}})
+        shown_only = await desk.run("link", "resolve", topic, "--at", "beta")
+        assert f"1. order the replicator to look at {topic} anew" in shown_only.output
+        assert "Nothing was changed" in shown_only.output
+        done = await desk.run("link", "resolve", topic, "--at", "beta", "--yes")
+        assert f"done: {topic} at beta was quarantined" in done.output
+        await desk.mirrored(topic, end)
+        assert await lab.same(topic)
+        assert await desk.kept(topic) == []
+
+
+async def test_quarantined_is_skipped_and_the_batch_kept(desk: Desk) -> None:
+    """Records without keys in a topic that demands them."""
+    lab, topic = desk.lab, desk.lab.log("alpha.keyless")
+    await lab.make("alpha", topic)
+    base = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
+    async with desk.replicating():
+        await desk.mirrored(topic, base)
+        alter_topics(lab.kafka("beta"), {topic: {"cleanup.policy": "compact"}})
+        keyless = [NewRecord(value=f"keyless {n}".encode(), timestamp_ms=NOW_MS) for n in range(3)]
+        await lab.append("alpha", {topic: term_batch(keyless, term=1, offset=base, marker=0)})
+        end = await lab.write("alpha", topic, 5, at=base + 3)
+        (offending,) = [each for each in await lab.stored("alpha", topic) if parse_header(each).base_offset == base]
+        await desk.in_state(topic, "quarantined")
+        await desk.resolve(topic, "--skip", "--yes")
+        await desk.mirrored(topic, end)
+        here, there = await lab.read("beta", topic), await lab.read("alpha", topic)
+        assert data(here) == [each for each in data(there) if not base <= each[0] < base + 3]
+        assert [each.offset for each in here if is_filler(each)] == [base, base + 1, base + 2]
+        (kept,) = await desk.kept(topic)
+        (record,) = await lab.read("beta", kept)
+        assert record.value is not None
+        assert record.value[:12] + bytes(4) + record.value[16:] == offending
+        assert dict(record.headers)["offsets"] == f"{base}..{base + 2}".encode()
+        await desk.mirrored(topic, await lab.write("alpha", topic, 5, at=end))
+
+
+async def test_unavailable_goes_on_when_the_rights_are_back(desk: Desk) -> None:
+    lab, topic = desk.lab, desk.lab.log("alpha.forbidden")
+    await lab.make("alpha", topic)
+    await lab.make("beta", topic)
+    end = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
+    rule: dict[str, Any] = {
+        "restype": ResourceType.TOPIC,
+        "name": topic,
+        "resource_pattern_type": ResourcePatternType.LITERAL,
+        "principal": "User:replicator",
+        "host": "*",
+        "operation": AclOperation.WRITE,
+        "permission_type": AclPermissionType.DENY,
+    }
+    client = admin_client(lab.kafka("beta"))
+    for made in client.create_acls([AclBinding(**rule)]).values():
+        made.result(30)
+    async with desk.replicating():
+        shown = await desk.in_state(topic, "unavailable")
+        assert "AUTHORIZATION" in shown["cause"]
+        assert (await desk.run("status", "--check")).exit_code == ExitCode.OK
+        for gone in client.delete_acls([AclBindingFilter(**rule)]).values():
+            gone.result(30)
+        if topic in desk.replicator.snapshot()["logs"]:  # it may have gone on by itself by now
+            await desk.resolve(topic, "--retry", "--yes")
+        await desk.mirrored(topic, end)
+        assert await lab.same(topic)
+
+
+async def test_paused_is_resumed_and_a_paused_link_is_not(desk: Desk) -> None:
+    lab, topic = desk.lab, desk.lab.log("alpha.paused")
+
+    def order(kind: OrderKind, **scope: Any) -> None:
+        append_orders(
+            lab.kafka("beta"), [Order(kind=kind, at=dt.datetime.now(dt.UTC), by="test", reason="for a test", **scope)]
+        )
+
+    await lab.make("alpha", topic)
+    end = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
+    async with desk.replicating():
+        await desk.mirrored(topic, end)
+        await asyncio.to_thread(order, OrderKind.PAUSE, log=topic)
+        shown = await desk.in_state(topic, "paused")
+        assert "for a test" in shown["cause"]
+        end = await lab.write("alpha", topic, 10, at=end)
+        with pytest.raises(RefusedError, match="--refill does not resolve paused"):
+            await desk.resolve(topic, "--refill")
+        await desk.resolve(topic, "--yes")
+        await desk.mirrored(topic, end)
+        await asyncio.to_thread(order, OrderKind.PAUSE, stream=lab.stream, link="alpha->beta")
+        await desk.in_state(topic, "paused")
+        with pytest.raises(RefusedError, match=f"stream {lab.stream} as a whole is paused") as caught:
+            await desk.resolve(topic, "--yes")
+        assert caught.value.hint == f"fairlead link resume 'alpha->beta' --stream {lab.stream}"
+        await asyncio.to_thread(order, OrderKind.RESUME, stream=lab.stream, link="alpha->beta")
+        await desk.mirrored(topic, await lab.write("alpha", topic, 5, at=end))
+        with pytest.raises(UnknownNameError, match="no log in trouble"):
+            await desk.resolve(topic)
+
+
+async def test_a_skipped_batch_that_was_refused_for_its_time(desk: Desk) -> None:
+    lab, topic = desk.lab, desk.lab.log("alpha.late")
+    base, end = await refused(desk, topic)
+    async with desk.replicating():
+        await desk.in_state(topic, "quarantined")
+        await desk.resolve(topic, "--skip", "--yes")
+        await desk.mirrored(topic, end)
+        here = await lab.read("beta", topic)
+        assert [each.offset for each in here if is_filler(each)] == [base, base + 1, base + 2]

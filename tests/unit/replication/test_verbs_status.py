@@ -1,0 +1,80 @@
+"""What a replicator's report must show before an order counts as acted on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replication.orders import Order, OrderKind
+from replication.verbs.status import FRESH, GRACE, Status, read_status, shows, status_file
+
+AT = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+RELEASED = {"verb": "promote", "since": AT.isoformat(), "by": "ann", "end": 5}
+
+
+def order(kind: OrderKind, **scope: Any) -> Order:
+    return Order(kind, AT, "ann", **scope)
+
+
+def report(*, state: str = "mirroring", after: float = 1.0, **more: Any) -> Status:
+    links = [{"name": "a->b", "state": state}]
+    return Status("b", True, {"at": (AT + dt.timedelta(seconds=after)).isoformat(), "links": links, "logs": {}, **more})
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "acted"),
+    [
+        (order(OrderKind.PAUSE, link="a->b"), report(), False),
+        (order(OrderKind.PAUSE, link="a->b"), report(state="paused"), True),
+        (order(OrderKind.RESUME, link="a->b"), report(state="paused"), False),
+        (order(OrderKind.RESUME, link="a->b"), report(), True),
+        (order(OrderKind.PAUSE, link="a->b", log="s.x"), report(), False),
+        (order(OrderKind.PAUSE, link="a->b", log="s.x"), report(logs={"s.x/1": {"state": "paused"}}), True),
+        (order(OrderKind.PAUSE, link="a->b", log="s.x"), report(logs={"s.x": {"state": "diverged"}}), False),
+        (order(OrderKind.PAUSE, link="a->b", stream="s"), report(logs={"s.x": {"state": "paused"}}), True),
+        (order(OrderKind.PAUSE, link="a->b", stream="t"), report(logs={"s.x": {"state": "paused"}}), False),
+        (order(OrderKind.PAUSE, link="a->b", log="s.x"), report(after=GRACE.total_seconds() + 1), True),
+        (order(OrderKind.PAUSE, link="a->b"), report(after=GRACE.total_seconds() + 1), False),
+        (order(OrderKind.PAUSE, link="a->b", log="s.x"), report(orders=6), False),
+        (order(OrderKind.PAUSE, link="a->b", log="s.x"), report(orders=7), True),
+        (order(OrderKind.PAUSE, link="a->b"), report(orders=7), False),
+        (order(OrderKind.PROMOTE, log="s.x"), report(), False),
+        (order(OrderKind.PROMOTE, log="s.x"), report(released={"s.x": RELEASED}), True),
+        (order(OrderKind.PROMOTE, log="s.x/1"), report(released={"s.x": RELEASED}), False),
+        (order(OrderKind.FAILOVER, log="s.x"), report(state="unavailable"), True),
+        (
+            order(OrderKind.FAILOVER, log="s.x"),
+            report(released={"s.x": {**RELEASED, "since": "2026-02-01T00:00:00+00:00"}}),
+            False,
+        ),
+        (order(OrderKind.RESTORE, log="s.x"), report(released={"s.x": RELEASED}), False),
+        (order(OrderKind.RESTORE, log="s.x"), report(), True),
+        (order(OrderKind.RETRY, log="s.x"), report(), True),
+    ],
+)
+def test_what_must_show(given: Order, status: Status, acted: bool) -> None:
+    assert shows(status, [given], 7) is acted
+
+
+@pytest.mark.parametrize(
+    ("age", "pid", "running"),
+    [(0.0, os.getpid(), True), (FRESH.total_seconds() + 1, os.getpid(), False), (0.0, 2**22 + 1, False)],
+)
+def test_a_replicator_runs_while_its_report_is_fresh_and_its_process_there(
+    age: float, pid: int, running: bool, tmp_path: Path
+) -> None:
+    file = status_file(tmp_path, "b")
+    assert read_status(tmp_path, "b") is None
+    file.parent.mkdir()
+    at = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=age)
+    file.write_text(json.dumps({"at": at.isoformat(), "pid": pid, "links": [{"name": "a->b"}]}))
+    status = read_status(tmp_path, "b")
+    assert status is not None and status.running is running
+    assert status.link("a->b") == {"name": "a->b"} and status.link("b->a") is None
+    file.write_text("{half")
+    assert read_status(tmp_path, "b") is None
