@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.wire.types import TopicPartition
@@ -22,9 +22,17 @@ class Ordered:
         self._paused: dict[TopicPartition, tuple[str, Order]] = {}
         self._released: dict[TopicPartition, Order] = {}
 
-    def begin(self) -> None:
-        """A new plan is made: what is paused and released is found out anew by ``allows``."""
+    def begin(self, here: Mapping[str, int]) -> None:
+        """A new plan is made for a site with these topics (and numbers of partitions): what is released is found out
+        now, what is paused by ``allows``."""
         self._paused, self._released = {}, {}
+        if any(True for _ in self._orders.releases()):
+            for topic, count in here.items():
+                if self._catalog.facts(topic) is not None:
+                    for tp in map(TopicPartition, [topic] * count, range(count)):
+                        release = self._orders.released(str(tp))
+                        if release is not None:
+                            self._released[tp] = release
 
     def link_pause(self, link: str) -> str:
         """Why a whole link is paused; empty when it is not."""
@@ -33,9 +41,7 @@ class Ordered:
 
     def allows(self, link: str, tp: TopicPartition) -> bool:
         """Whether a log may be followed over a link."""
-        release = self._orders.released(str(tp))
-        if release is not None:
-            self._released[tp] = release
+        if tp in self._released:
             return False
         facts = self._catalog.facts(tp.topic)
         pause = self._orders.paused(link, facts.stream if facts else "", str(tp))
@@ -65,11 +71,13 @@ class Ordered:
         for tp, (link, order) in self._paused.items():
             yield tp, Trouble(LogState.PAUSED, said(order), order.at, link)
 
-    def releases(self) -> dict[str, dict[str, Any]]:
-        """Logs that are written here since they were promoted or failed over, JSON-ready."""
+    def releases(self, is_busy: Callable[[TopicPartition], bool]) -> dict[str, dict[str, Any]]:
+        """Logs that are written here since they were promoted or failed over, JSON-ready; not those to which something
+        is on its way yet."""
         return {
             str(tp): {"verb": str(order.kind), "since": order.at.isoformat(), "by": order.by, "end": order.stop}
             for tp, order in self._released.items()
+            if not is_busy(tp)
         }
 
 

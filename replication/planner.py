@@ -187,7 +187,7 @@ class Planner:
         for topic in writer.gone:
             self._here.pop(topic, None)  # deleted here: made anew below
         writer.gone.clear()
-        self.ordered.begin()
+        self.ordered.begin(self._here)
         carrying: dict[TopicPartition, list[Pull]] = {}
         for pull in self._pulls:
             if pull.is_up:
@@ -202,6 +202,7 @@ class Planner:
         followed = await self._choose(writer, present, carrying)
         for pull in self._pulls:
             pull.follow(over(pull, followed, writer), only=True)
+        writer.drop_all_but(followed)
         self._followed = followed
         for start in range(0, len(missing), CREATE_AT_ONCE):
             some = missing[start : start + CREATE_AT_ONCE]

@@ -191,7 +191,7 @@ class Replicator:
             "logs": logs,
             "mirroring": self._planner.mirroring,
             "orders": self._planner.orders_done,
-            "released": self._planner.ordered.releases(),
+            "released": self._planner.ordered.releases(writer.is_busy) if writer else {},
             "memory": {"queued": writer.queued if writer else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
         }

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping
 from typing import Final
 
 from fairlead.errors import FairleadError
@@ -161,6 +161,17 @@ class Writer:
             replica.trouble = Trouble(state, cause, now())
         self._account(-replica.clear())
         self._on_change()
+
+    def drop_all_but(self, followed: Container[TopicPartition]) -> None:
+        """Forget what waits for logs that are not followed any more. What is on its way to the broker stays so."""
+        for tp, replica in self.replicas.items():
+            if replica.queue and tp not in followed:
+                self._account(-replica.clear())
+
+    def is_busy(self, tp: TopicPartition) -> bool:
+        """Whether something is on its way to this log."""
+        replica = self.replicas.get(tp)
+        return replica is not None and (replica.flying > 0 or bool(replica.queue))
 
     # ---- sending
 

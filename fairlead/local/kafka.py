@@ -1,8 +1,8 @@
-"""One site's Kafka as a child process: its files, its command line, and when it really serves.
+"""One broker of a site as a child process: its files, its command line, and when it really serves.
 
-A single KRaft node, broker and controller in one, SCRAM-SHA-512 and deny-by-default ACLs on loopback, tuned small:
-about 150 MB and two CPU seconds to start. Everything in its folder is named relative to it, so that no path has to
-survive the escaping rules of Java's properties.
+A KRaft node, broker and controller in one, SCRAM-SHA-512 and deny-by-default ACLs on loopback, tuned small: about
+150 MB and two CPU seconds to start. A site has one, or several that replicate topics among themselves. Everything in
+its folder is named relative to it, so that no path has to survive the escaping rules of Java's properties.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fairlead.errors import UnavailableError
 from fairlead.local import ports
 from fairlead.local.files import tail, write_file
 from fairlead.local.formatting import SCRAM_ITERATIONS, format_log_dir
-from fairlead.local.state import SiteState
+from fairlead.local.state import Broker, SiteState
 from fairlead.local.waiting import Wait
 
 ADMIN = "admin"  # super user of every local cluster; the broker itself uses it too
@@ -42,7 +42,6 @@ _MAX_LONG = 2**63 - 1
 # convention leans on both), a quick return after a crash, and re-authentication so that a deleted user is cut off.
 _PROPERTIES = {
     "process.roles": "broker,controller",
-    "node.id": 1,
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
     "inter.broker.listener.name": "CLIENT",
@@ -70,6 +69,9 @@ _PROPERTIES = {
     "producer.id.expiration.check.interval.ms": _MAX_INT,
     "log.message.timestamp.before.max.ms": _MAX_LONG,
     "log.message.timestamp.after.max.ms": _MAX_LONG,
+    # The kernel sizes the windows. With Kafka's 100 kB one connection carries 0.45 MB/s over a 250 ms round trip.
+    "socket.send.buffer.bytes": -1,
+    "socket.receive.buffer.bytes": -1,
     "num.network.threads": 2,
     "num.io.threads": 2,
     "background.threads": 2,
@@ -89,6 +91,18 @@ _PROPERTIES = {
     # A restarted broker must wait for the session of its dead predecessor to end.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
+}
+
+# Of a site with several brokers: topics and Kafka's own survive the loss of one, and nothing acknowledged is lost.
+_REPLICATED = {
+    "default.replication.factor": 3,
+    "min.insync.replicas": 2,
+    "unclean.leader.election.enable": "false",
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "share.coordinator.state.topic.replication.factor": 3,
+    "share.coordinator.state.topic.min.isr": 2,
 }
 
 # WARN, but for denied requests (INFO): they are the audit trail.
@@ -117,40 +131,45 @@ _LOG4J2 = """Configuration:
 """
 
 
-def write_files(folder: Path, site: SiteState, admin: SecretStr, controller: SecretStr) -> None:
+def write_files(
+    folder: Path, site: SiteState, admin: SecretStr, controller: SecretStr, *, broker: Broker | None = None
+) -> None:
     """Write ``server.properties`` and the logging configuration; the first holds passwords and has mode 0600.
 
     Raises:
         UnavailableError: the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_file(folder / "server.properties", server_properties(site, admin, controller))
+    write_file(folder / "server.properties", server_properties(site, admin, controller, broker=broker))
     write_file(folder / "log4j2.yaml", _LOG4J2)
 
 
-def server_properties(site: SiteState, admin: SecretStr, controller: SecretStr) -> str:
-    """The text of ``server.properties``; the site's own properties win."""
-    client, control = f"{ports.HOST}:{site.kafka_port}", f"{ports.HOST}:{site.controller_port}"
+def server_properties(site: SiteState, admin: SecretStr, controller: SecretStr, *, broker: Broker | None = None) -> str:
+    """The text of ``server.properties`` of one broker (the first if none is given); the site's properties win."""
+    broker = broker or site.brokers[0]
+    client, control = f"{ports.HOST}:{broker.port}", f"{ports.HOST}:{broker.controller_port}"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     secret, control_secret = admin.get_secret_value(), controller.get_secret_value()
     own: dict[str, str | int] = {
-        "controller.quorum.voters": f"1@{control}",
+        "node.id": broker.number,
+        "controller.quorum.voters": ",".join(f"{b.number}@{ports.HOST}:{b.controller_port}" for b in site.brokers),
         "listeners": f"CLIENT://{client},CONTROLLER://{control}",
         "advertised.listeners": f"CLIENT://{client}",
         "listener.name.client.scram-sha-512.sasl.jaas.config": f'{scram} username="{ADMIN}" password="{secret}";',
         "listener.name.controller.plain.sasl.jaas.config": f'{plain} username="{CONTROLLER}" '
         f'password="{control_secret}" user_{CONTROLLER}="{control_secret}";',
     }
-    return "".join(f"{key}={value}\n" for key, value in (_PROPERTIES | own | site.properties).items())
+    replicated = _REPLICATED if len(site.brokers) > 1 else {}
+    return "".join(f"{key}={value}\n" for key, value in (_PROPERTIES | replicated | own | site.properties).items())
 
 
-def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr]) -> bool:
-    """Format the site's log directory unless it is formatted already; True when it was new."""
+def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr], *, node_id: int = 1) -> bool:
+    """Format the broker's log directory unless it is formatted already; True when it was new."""
     data = folder / "data"
     if (data / "meta.properties").exists():
         return False
-    format_log_dir(data, cluster_id, users)
+    format_log_dir(data, cluster_id, users, node_id=node_id)
     return True
 
 
@@ -185,10 +204,11 @@ def wait_ready(
     *,
     cancel: threading.Event,
     timeout: float | None = None,
+    node_id: int = 1,
 ) -> AdminClient:
-    """Wait until the broker really serves: its port, then a SCRAM login, a registered broker and a controller.
+    """Wait until the broker really serves: its port, then a SCRAM login, its registration and a controller.
 
-    Returns:
+    ``endpoint`` names this one broker. Returns:
         The connected client of ``endpoint``'s user.
 
     Raises:
@@ -211,7 +231,7 @@ def wait_ready(
         try:
             asked: Any = admin.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
             cluster = asked.result()
-            if cluster.nodes and cluster.controller is not None:
+            if cluster.controller is not None and any(node.id == node_id for node in cluster.nodes):
                 return admin
         except KafkaException:
             admin.poll(0)  # delivers on_error

@@ -136,7 +136,8 @@ def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, t
             broker.rivals.append(rival)
         async with running(broker) as writer:
             sources = [
-                Source(writer, writer.replica(TopicPartition(topic), Priority.NORMAL), batches) for topic, batches in stored.items()
+                Source(writer, writer.replica(TopicPartition(topic), Priority.NORMAL), batches)
+                for topic, batches in stored.items()
             ]
             await writer.learn([each.replica for each in sources])
             await until_there(broker, sources)
@@ -168,7 +169,9 @@ async def test_many_logs_share_a_request() -> None:
         sources = []
         for n in range(300):
             topic = f"containers.{n}"
-            sources.append(Source(writer, writer.replica(TopicPartition(topic), Priority.NORMAL), history([[2]], topic)))
+            sources.append(
+                Source(writer, writer.replica(TopicPartition(topic), Priority.NORMAL), history([[2]], topic))
+            )
         await writer.learn([each.replica for each in sources])
         await until_there(broker, sources)
     assert broker.requests <= 6
@@ -232,7 +235,9 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
     monkeypatch.setattr(broker, "produce", picky)
     async with running(broker) as writer:
         bad = await start(broker, history([[2]]), writer)
-        good = Source(writer, writer.replica(TopicPartition("containers.good"), Priority.NORMAL), history([[2]], "good"))
+        good = Source(
+            writer, writer.replica(TopicPartition("containers.good"), Priority.NORMAL), history([[2]], "good")
+        )
         await writer.learn([good.replica])
         await until_there(broker, [bad, good])
         assert bad.replica.trouble is not None
@@ -249,3 +254,33 @@ async def test_memory_is_bounded_and_given_back() -> None:
         for _ in range(100):
             await asyncio.sleep(0)
         assert writer.queued == 0
+
+
+async def test_what_waits_for_a_log_that_is_let_go_is_dropped() -> None:
+    """After a promotion nothing may arrive from the queue: somebody else writes there now."""
+    broker, batches = Broker(LUCK()), history([[2] * 60])
+    gate = asyncio.Event()
+    real = broker.produce
+
+    async def slow(sent: Any, **_: Any) -> Any:
+        await gate.wait()
+        return await real(sent)
+
+    broker.produce = slow  # type: ignore[method-assign, assignment]
+    async with running(broker) as writer:
+        source = await start(broker, batches, writer)
+        source.at_once = len(batches)
+        source.submit()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert writer.queued > 0
+        assert writer.is_busy(source.replica.tp)
+        writer.drop_all_but(())
+        gate.set()
+        while writer.is_busy(source.replica.tp):
+            await asyncio.sleep(0)
+        end = broker.log(TOPIC).end
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (broker.log(TOPIC).end, writer.queued) == (end, 0)
+        assert end < source.end

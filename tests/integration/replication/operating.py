@@ -1,0 +1,105 @@
+"""Two real sites under names of one test's own, so that an operator's orders there concern nobody else's links."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from fairlead.admin import create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.types import TopicPartition
+from replication import replicator
+from replication.replicator import Replicator
+from replication.verbs.build import build
+from replication.verbs.choose import Scope, find_link
+from replication.verbs.execute import Executor, Outcome
+from replication.verbs.ground import RealGround, standing
+from replication.verbs.look import look
+from replication.verbs.plan import Plan, Verb
+from replication.verbs.status import status_file
+from tests.integration.replication.conftest import Lab, until
+from topologies.model import Topology
+
+SETTLE = 0.5
+
+
+@dataclass
+class Two:
+    """West is the broker alpha, east is beta; a site in ``gone`` has an address where nobody answers."""
+
+    lab: Lab
+    folder: Path
+    west: str = field(default_factory=lambda: "west-" + secrets.token_hex(3))
+    east: str = field(default_factory=lambda: "east-" + secrets.token_hex(3))
+    gone: set[str] = field(default_factory=set)
+    ground: RealGround = field(init=False)
+
+    def topology(self, *, both: bool = False) -> Topology:
+        """West to east, or both ways: a stream whose logs are nobody's by their names."""
+        return Topology.model_validate(
+            {
+                "name": "two",
+                "sites": {self.west: {"kind": "datacentre"}, self.east: {"kind": "datacentre"}},
+                "streams": {self.lab.stream: {}},
+                "links": [{"from": self.west, "to": self.east, "both": both, "streams": {self.lab.stream: "all"}}],
+            }
+        )
+
+    def kafka(self, site: str) -> KafkaEndpoint:
+        real = self.lab.kafka("alpha" if site == self.west else "beta")
+        return replace(real, bootstrap=(("127.0.0.1", 1),)) if site in self.gone else real
+
+    def replicator(self, topology: Topology, site: str) -> Replicator:
+        return Replicator(topology, site, self.kafka(site), self.kafka, status_file=status_file(self.folder, site))
+
+    async def plan(self, verb: Verb, topology: Topology, scope: Scope, *, back: bool = False) -> Plan:
+        source, target = (self.east, self.west) if back else (self.west, self.east)
+        link = find_link(topology, None, source, target)
+        return build(verb, await look(verb, topology, link, scope, self.ground, by="ann"), settle=SETTLE)
+
+    async def do(self, verb: Verb, topology: Topology, scope: Scope, *, back: bool = False) -> Outcome:
+        return await Executor(self.ground).run(await self.plan(verb, topology, scope, back=back))
+
+    async def make(self, topic: str, partitions: int = 1) -> None:
+        """A topic of an ordinary client, at west."""
+        create_logs(self.kafka(self.west), {topic: {}}, partitions={topic: partitions})
+        logs = [TopicPartition(topic, n) for n in range(partitions)]
+        await (await self.lab.cluster("alpha")).wait_writable(logs)
+
+    def send(self, site: str, topic: str, first: int, count: int, partitions: int = 1) -> None:
+        """Append as an ordinary client."""
+        client = Producer({**self.kafka(site).librdkafka(), "linger.ms": 0, "log_level": 0})
+        for n in range(first, first + count):
+            client.produce(topic, value=f"value {n}", key=str(n), partition=n % partitions)
+        assert client.flush(30) == 0
+
+    async def ends(self, site: str, topic: str) -> dict[TopicPartition, int]:
+        return await self.ground.ends(site, lambda name: name == topic)
+
+    async def even(self, topic: str, records: int) -> None:
+        """Wait until both sites have this many records of a topic, partition by partition the same number."""
+
+        async def equal() -> bool:
+            ends = await self.ends(self.west, topic)
+            return sum(ends.values()) == records and ends == await self.ends(self.east, topic)
+
+        await until(equal, f"{topic}: {await self.ends(self.west, topic)}, {await self.ends(self.east, topic)}")
+
+    async def values(self, site: str, topic: str) -> list[str]:
+        """Every value of partition 0."""
+        records = await self.lab.read("alpha" if site == self.west else "beta", topic)
+        return [record.value.decode() for record in records if record.value is not None]
+
+
+@pytest.fixture
+async def two(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Two]:
+    monkeypatch.setattr(replicator, "STATUS_SECONDS", 0.1)  # verbs wait for reports
+    made = Two(lab, tmp_path)
+    async with standing(made.kafka, tmp_path) as ground:
+        made.ground = ground
+        yield made

@@ -1,0 +1,178 @@
+"""Operators' verbs on two real sites, with ordinary producers: what flows, what stops, what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from fairlead import cli
+from fairlead.commands import link
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import ExitCode, RefusedError, UnavailableError
+from replication.orders import ORDERS_TOPIC, Order, OrderKind
+from replication.verbs.choose import Scope
+from replication.verbs.execute import Executor
+from replication.verbs.ground import standing
+from replication.verbs.plan import Verb
+from replication.verbs.topic import append_orders, read_orders
+from tests.integration.replication.conftest import Lab, states
+from tests.integration.replication.operating import Two, two
+from tests.integration.replication.resolving import Desk
+
+pytestmark = pytest.mark.integration
+__all__ = ["two"]
+
+
+async def test_pause_stops_a_log_or_a_link_and_survives_a_restart(two: Two) -> None:
+    topology, lab = two.topology(), two.lab
+    topic, other = lab.log("orders"), lab.log("others")
+    await two.make(topic)
+    await two.make(other)
+    east = two.replicator(topology, two.east)
+    async with lab.running(east):
+        two.send(two.west, topic, 0, 5)
+        await two.even(topic, 5)
+        await two.do(Verb.PAUSE, topology, Scope(log=topic))
+        two.send(two.west, topic, 5, 5)
+        two.send(two.west, other, 0, 5)
+        await two.even(other, 5)
+        assert await lab.end("beta", topic) == 5
+        assert states(east.snapshot()) == {topic: "paused"}
+    again = two.replicator(topology, two.east)
+    async with lab.running(again):
+        two.send(two.west, other, 5, 5)
+        await two.even(other, 10)
+        assert await lab.end("beta", topic) == 5
+        await two.do(Verb.RESUME, topology, Scope(log=topic))
+        await two.even(topic, 10)
+        await two.do(Verb.PAUSE, topology, Scope())
+        assert again.snapshot()["links"][0]["state"] == "paused"
+        two.send(two.west, topic, 10, 5)
+        assert await lab.end("beta", topic) == 10
+        await two.do(Verb.RESUME, topology, Scope())
+        await two.even(topic, 15)
+
+
+async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: Two) -> None:
+    topology, lab = two.topology(), two.lab
+    topic, other = lab.log("orders"), lab.log("others")
+    await two.make(topic, 3)
+    two.send(two.west, topic, 0, 30, 3)
+    async with lab.running(two.replicator(topology, two.east)):
+        await two.even(topic, 30)
+        plan = await two.plan(Verb.PROMOTE, topology, Scope(log=topic))
+        two.send(two.west, topic, 30, 3, 3)
+        with pytest.raises(RefusedError, match="still written"):
+            await Executor(two.ground).run(plan)
+        await two.even(topic, 33)  # it is followed as before
+        await two.do(Verb.PROMOTE, topology, Scope(log=topic))
+        two.send(two.west, topic, 33, 3, 3)
+        await two.do(Verb.RESTORE, topology, Scope(log=topic))
+        await two.even(topic, 36)  # the promotion was taken back
+        outcome = await two.do(Verb.PROMOTE, topology, Scope(stream=lab.stream))
+        assert outcome.pending == []
+        two.send(two.east, topic, 36, 30, 3)
+        two.send(two.west, topic, 100, 3, 3)  # too late
+        await two.make(other)
+        two.send(two.west, other, 0, 1)
+        await two.even(other, 1)  # other logs go on
+        assert set((await two.ends(two.east, topic)).values()) == {22}
+        with pytest.raises(RefusedError, match="ends at 22, there at 13"):
+            await two.do(Verb.RESTORE, topology, Scope(log=topic))
+
+
+async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) -> None:
+    topology, lab = two.topology(), two.lab
+    topic = lab.log("orders")
+    await two.make(topic)
+    stop = asyncio.Event()
+
+    async def load() -> None:
+        count = 0
+        while not stop.is_set():
+            await asyncio.to_thread(two.send, two.west, topic, count, 200)
+            count += 200
+
+    async with lab.running(two.replicator(topology, two.east)):
+        writing = asyncio.ensure_future(load())
+        await lab.reaches("beta", topic, 200)
+        outcome = await two.do(Verb.FAILOVER, topology, Scope(log=topic))
+        end = await lab.end("beta", topic)
+        assert any(text.startswith(f"{topic} ends at {end}: {two.west} has offsets {end} to ") for text in outcome.done)
+        two.send(two.east, topic, 0, 1)
+        stop.set()
+        await writing
+        assert await lab.end("beta", topic) == end + 1
+        assert (await two.values(two.east, topic))[:end] == (await two.values(two.west, topic))[:end]
+
+
+async def test_failover_with_the_source_gone(two: Two) -> None:
+    topology, lab = two.topology(), two.lab
+    topic = lab.log("orders")
+    await two.make(topic)
+    two.send(two.west, topic, 0, 5)
+    async with lab.running(two.replicator(topology, two.east)):
+        await two.even(topic, 5)
+    two.gone.add(two.west)
+    async with lab.running(two.replicator(topology, two.east)), standing(two.kafka, two.folder) as two.ground:
+        with pytest.raises(RefusedError, match="cannot be reached"):
+            await two.do(Verb.PROMOTE, topology, Scope(log=topic))
+        outcome = await two.do(Verb.FAILOVER, topology, Scope(log=topic))
+        assert f"{topic} ends at 5: {two.west} may have records from 5 on that {two.east} has not" in outcome.done
+        two.send(two.east, topic, 5, 5)
+        assert await lab.end("beta", topic) == 10
+
+
+async def test_orders_are_their_own_history(kafka: Callable[..., KafkaEndpoint], two: Two) -> None:
+    endpoint, at, name = kafka("beta"), dt.datetime(2026, 3, 1, tzinfo=dt.UTC), f"{two.west}->{two.east}"
+    before = len(read_orders(endpoint))
+    orders = [Order(kind, at, "ann", link=name) for kind in (OrderKind.PAUSE, OrderKind.RESUME)]
+    position = append_orders(endpoint, orders)
+    rubbish = Producer({**endpoint.librdkafka(), "log_level": 0})
+    rubbish.produce(ORDERS_TOPIC, value=b"no order")
+    assert rubbish.flush(30) == 0
+    assert read_orders(endpoint)[before:] == orders
+    assert append_orders(endpoint, orders[1:]) == position + 2
+    with pytest.raises(UnavailableError):
+        append_orders(replace(endpoint, bootstrap=(("127.0.0.1", 1),)), orders, timeout=1)
+
+
+async def test_the_command_line_with_the_rights_that_the_topology_gives(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The replicator is no super user here: it reads its orders by the rule that it has for them."""
+    desk = Desk.open(lab, tmp_path, monkeypatch)
+    monkeypatch.setattr(cli, "app", link.app)
+    topic = lab.log("alpha.orders")
+    await lab.make("alpha", topic)
+
+    async def run(*arguments: str, code: int = ExitCode.OK) -> Any:
+        done = await asyncio.to_thread(cli.run, [*arguments, "--topology", str(desk.file), "--json"])
+        told = capsys.readouterr()
+        assert done == code, told.err
+        return json.loads(told.out)
+
+    async with desk.replicating():
+        await lab.open_term("alpha", topic, term=1, at=0)
+        await lab.reaches("beta", topic, 1)
+        paused = await run("pause", "alpha->beta", "--stream", lab.stream, "--yes")
+        assert paused["applied"] and paused["pending"] == []
+        (listed,) = await run("list")
+        assert (listed["state"], listed["logs"]) == ("mirroring", 1)
+        assert [each["stream"] for each in listed["parts_paused"]] == [lab.stream]
+        await lab.write("alpha", topic, 5, at=1)
+        described = await run("describe", "alpha->beta")
+        assert described["source"]["user"] == "replicator.beta" and described["target"]["reachable"]
+        assert described["logs_in_trouble"][topic]["state"] == "paused"
+        assert described["checks_error"] is None
+        assert await lab.end("beta", topic) == 1
+        assert (await run("resume", "alpha->beta", "--stream", lab.stream, "--yes"))["applied"]
+        await lab.reaches("beta", topic, 6)

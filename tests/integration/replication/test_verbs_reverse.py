@@ -1,0 +1,48 @@
+"""Reverse, and back again: data flows the other way at the same offsets, with ordinary producers at both ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from replication.verbs.choose import Scope
+from replication.verbs.plan import Verb
+from tests.integration.replication.conftest import states
+from tests.integration.replication.operating import Two, two
+
+pytestmark = pytest.mark.integration
+__all__ = ["two"]
+
+
+async def test_every_partition_is_reversed(two: Two) -> None:
+    """The old source's logs end in batches of ordinary producers; what follows comes from a replica."""
+    topology, topic = two.topology(both=True), two.lab.log("orders")
+    await two.make(topic, 3)
+    two.send(two.west, topic, 0, 30, 3)
+    west, east = two.replicator(topology, two.west), two.replicator(topology, two.east)
+    async with two.lab.running(west, east):
+        await two.even(topic, 30)
+        await two.do(Verb.REVERSE, topology, Scope(log=topic))
+        two.send(two.east, topic, 30, 30, 3)
+        await two.even(topic, 60)
+        assert set((await two.ends(two.west, topic)).values()) == {20}
+        assert states(west.snapshot()) == states(east.snapshot()) == {}
+        assert await two.lab.read("alpha", topic) == await two.lab.read("beta", topic)
+
+
+async def test_reverse_and_back(two: Two) -> None:
+    """The new target has a replica's batches, then ordinary ones, then a replica's again."""
+    topology, topic = two.topology(both=True), two.lab.log("orders")
+    await two.make(topic)
+    two.send(two.west, topic, 0, 30)
+    west, east = two.replicator(topology, two.west), two.replicator(topology, two.east)
+    async with two.lab.running(west, east):
+        await two.even(topic, 30)
+        await two.do(Verb.REVERSE, topology, Scope(log=topic))
+        two.send(two.east, topic, 30, 30)
+        await two.even(topic, 60)
+        await two.do(Verb.REVERSE, topology, Scope(log=topic), back=True)
+        two.send(two.west, topic, 60, 30)
+        await two.even(topic, 90)
+        assert states(west.snapshot()) == states(east.snapshot()) == {}
+        assert await two.values(two.east, topic) == [f"value {n}" for n in range(90)]
+        assert await two.lab.read("alpha", topic) == await two.lab.read("beta", topic)
