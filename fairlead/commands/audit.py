@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit, errors
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
-from fairlead.wire.cluster import Cluster
-from replication.audit import Audit, Difference, OnProgress, compare, plan_audit
-from replication.audit_full import compare_records
-from topologies.model import Topology
+from replication.audit import Audit, Difference, Marks, compare, compare_records, mark_file
 from topologies.users import ADMIN
+from topologies.values import parse_rate
 
 
 def audit(
     a: Annotated[str, typer.Argument(help="A site.", metavar="SITE")],
     b: Annotated[str, typer.Argument(help="Another site.", metavar="SITE")],
     topology: TopologyOption = DEFAULT_TOPOLOGY,
-    full: Annotated[
-        bool, typer.Option("--full", help="Compare record by record through an independent client: slower.")
-    ] = False,
     stream: Annotated[list[str] | None, typer.Option("--stream", help="Only this stream; may be repeated.")] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Compare checksums of the stored batches, and records where they differ.")
+    ] = False,
+    rate: Annotated[
+        str | None, typer.Option(help="Read no faster than this from each site, such as 8MB/s or '64 kbit/s'.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Leave out what the last audit of these sites found to be the same.")
+    ] = False,
     user: Annotated[str, typer.Option(help="Kafka user that may read the logs at both sites.")] = ADMIN,
     as_json: JsonOption = False,
 ) -> None:
     """Compare every log that two sites have in common, over the offsets that both have.
 
-    Quick by default: offsets and checksums of the stored batches. Ends with 1 when something differs, and shows the
-    first difference of each log.
+    Record by record, read through a client of its own; or quickly, by what is stored. Ends with 1 when something
+    differs, and shows the first differing offset of each log with both records. Can be interrupted: --resume goes on.
 
-    Example: fairlead audit tokyo singapore
+    Example: fairlead audit tokyo singapore --stream containers
     """
     context = open_topology(topology)
-    for site in (a, b):
-        if site not in context.topology.sites:
-            raise UnknownNameError("site", site, context.topology.sites)
-    for name in stream or ():
-        if name not in context.topology.streams:
-            raise UnknownNameError("stream", name, context.topology.streams)
-    if a == b:
-        raise ConfigurationError(f"{a} is always equal to itself", hint="name two different sites")
+    _check(context, a, b, stream or ())
+    bytes_per_second = _rate(rate)
     ends = context.directory.kafka(a, user), context.directory.kafka(b, user)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
         task = progress.add_task("comparing", total=None)
@@ -55,34 +52,45 @@ def audit(
         def show(done: int, of: int) -> None:
             progress.update(task, completed=done, total=of)
 
-        work = _full if full else _quick
-        result = asyncio.run(work(context.topology, *ends, streams=stream, on_progress=show))
+        work = compare if quick else compare_records
+        mode = "quick" if quick else "full"
+        running = work(
+            context.topology,
+            *ends,
+            streams=stream,
+            rate=bytes_per_second,
+            marks=Marks(mark_file(context.folder, mode, a, b)),
+            resume=resume,
+            on_progress=show,
+        )
+        try:
+            result = asyncio.run(running)
+        except KeyboardInterrupt:
+            errors.print("what was found to be the same is remembered: the same command with --resume goes on")
+            raise
     emit(result.as_json(), as_json=as_json, render=lambda: _render(result))
     if not result.ok:
         raise typer.Exit(ExitCode.FAILED)
 
 
-async def _quick(
-    topology: Topology, a: KafkaEndpoint, b: KafkaEndpoint, *, streams: list[str] | None, on_progress: OnProgress
-) -> Audit:
-    return await compare(topology, a, b, streams=streams, on_progress=on_progress)
+def _check(context: Context, a: str, b: str, streams: list[str] | tuple[str, ...]) -> None:
+    for site in (a, b):
+        if site not in context.topology.sites:
+            raise UnknownNameError("site", site, context.topology.sites)
+    for name in streams:
+        if name not in context.topology.streams:
+            raise UnknownNameError("stream", name, context.topology.streams)
+    if a == b:
+        raise ConfigurationError(f"{a} is always equal to itself", hint="name two different sites")
 
 
-async def _full(
-    topology: Topology, a: KafkaEndpoint, b: KafkaEndpoint, *, streams: list[str] | None, on_progress: OnProgress
-) -> Audit:
-    async with await Cluster.open(a, client_id="fairlead-audit") as at_a:
-        async with await Cluster.open(b, client_id="fairlead-audit") as at_b:
-            plan = await plan_audit(topology, at_a, at_b, streams)
-    result = Audit(
-        a.site,
-        b.site,
-        behind=plan.behind,
-        apart=list(plan.apart),
-        only_a=list(plan.only_a),
-        only_b=list(plan.only_b),
-    )
-    return await asyncio.to_thread(compare_records, result, a, b, plan.common, on_progress=on_progress)
+def _rate(text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_rate(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--rate {text}: {error}", hint="for example --rate 8MB/s", rate=text) from error
 
 
 def _render(result: Audit) -> None:
@@ -90,11 +98,17 @@ def _render(result: Audit) -> None:
     table.add_row("compared", str(result.compared))
     table.add_row("differing", f"[{'green' if result.ok else 'bold red'}]{len(result.differences)}")
     table.add_row("one site has more", str(result.behind))
+    if result.compacted:
+        table.add_row("one site has compacted more", str(result.compacted))
+    if result.resumed:
+        table.add_row("compared before, in whole or in part", str(result.resumed))
     table.add_row("no offset in common, not compared", str(len(result.apart)))
     table.add_row(f"only at {result.a}", str(len(result.only_a)))
     table.add_row(f"only at {result.b}", str(len(result.only_b)))
     console.print(table)
-    console.print(f"{result.records} records" + (f" in {result.batches} batches" if result.batches else ""))
+    batches = f" in {result.batches} batches" if result.batches else ""
+    rebuilt = f", {result.rebuilt} ranges of them compared by records" if result.rebuilt else ""
+    console.print(f"{result.records} records{batches}{rebuilt}")
     for each in result.differences:
         _render_difference(result, each)
 
@@ -103,7 +117,17 @@ def _render_difference(result: Audit, each: Difference) -> None:
     console.print(f"\n[bold red]{escape(each.log)}[/] differs first at offset {each.offset}:")
     table = Table("", result.a, result.b, box=None, pad_edge=False)
     for field in dict.fromkeys([*(each.a or {}), *(each.b or {})]):
-        one, other = (str((side or {}).get(field, "-")) for side in (each.a, each.b))
+        one, other = (_text(side, field) for side in (each.a, each.b))
         style = "" if one == other else "red"
         table.add_row(field, escape(one), escape(other), style=style)
     console.print(table)
+
+
+def _text(side: dict[str, Any] | None, field: str) -> str:
+    """A field as it is shown; ``-`` where a site has nothing at the offset, ``null`` where the record has none."""
+    if side is None:
+        return "-"
+    found = side[field]
+    if field == "headers":
+        return ", ".join(f"{name}={'null' if content is None else content}" for name, content in found)
+    return "null" if found is None else str(found)

@@ -1,31 +1,65 @@
-"""The audit finds what differs, and only that."""
+"""The audits find what differs, and only that."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import term_batch
-from replication.audit import Audit, compare, plan_audit
-from replication.audit_full import compare_records
+from fairlead.admin import create_logs
+from fairlead.records import headers as names
+from fairlead.wire.codecs import Codec
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, term_batch
+from fairlead.wire.record import NewRecord, encode_batch
+from fairlead.wire.types import TopicPartition
+from replication.audit import Audit, Marks, compare, compare_records
+from replication.audit.ranges import Common, Inquiries, Plan
 from tests.integration.replication.conftest import Lab, records
 from tests.integration.replication.test_foreign import producer, send
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration
 
-
-async def quick(lab: Lab, topology: Topology) -> Audit:
-    return await compare(topology, lab.kafka("alpha"), lab.kafka("beta"))
+FILLER = NewRecord(value=None, key=b"hole", headers=((names.KIND, names.FILLER),), timestamp_ms=1)
 
 
-async def full(lab: Lab, topology: Topology) -> Audit:
+async def both(lab: Lab, topology: Topology, **options: Any) -> tuple[Audit, Audit]:
+    """The quick audit and the full one."""
     a, b = lab.kafka("alpha"), lab.kafka("beta")
-    async with await Cluster.open(a, client_id="lab") as at_a, await Cluster.open(b, client_id="lab") as at_b:
-        plan = await plan_audit(topology, at_a, at_b, None)
-    return await asyncio.to_thread(compare_records, Audit("alpha", "beta"), a, b, plan.common)
+    return await compare(topology, a, b, **options), await compare_records(topology, a, b, **options)
+
+
+def found(audit: Audit) -> list[tuple[str, int]]:
+    return sorted((each.log, each.offset) for each in audit.differences)
+
+
+async def store(lab: Lab, site: str, logs: Mapping[TopicPartition, Sequence[bytes]]) -> None:
+    """Append batches to partitions, in order."""
+    cluster = await lab.cluster(site)
+    for n in range(max(map(len, logs.values()), default=0)):
+        answer = await cluster.produce({tp: batches[n] for tp, batches in logs.items() if len(batches) > n})
+        assert all(result.appended_now for result in answer.values()), answer
+
+
+def own(some: Sequence[NewRecord], *, term: int = 1, per: int = 10, codec: Codec = Codec.NONE) -> list[bytes]:
+    """The batches of a log whose records are these."""
+    return [
+        term_batch(some[at : at + per], term=term, offset=at, marker=0, codec=codec) for at in range(0, len(some), per)
+    ]
+
+
+async def planted(lab: Lab, logs: Mapping[str, tuple[Sequence[bytes], Sequence[bytes]]]) -> dict[str, str]:
+    """Make logs of which alpha and beta have these batches; their names by key."""
+    topics = {key: lab.log(f"alpha.{key}") for key in logs}
+    for side, site in enumerate(("alpha", "beta")):
+        await lab.make(site, *topics.values())
+        await store(lab, site, {TopicPartition(topics[key]): pair[side] for key, pair in logs.items()})
+    return topics
 
 
 async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
@@ -47,38 +81,185 @@ async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
     for site in ("alpha", "beta"):
         await lab.make(site, apart)
     await lab.write("alpha", apart, 5, at=await lab.open_term("alpha", apart, term=1, at=0))
-    for result in (await quick(lab, topology), await full(lab, topology)):
+    seen: list[tuple[int, int]] = []
+    for result in await both(lab, topology, on_progress=lambda done, of: seen.append((done, of))):
         assert result.ok
         assert result.compared == 32
         assert result.records == 30 * 11 + 50
-    result = await quick(lab, topology)
-    assert (result.behind, result.apart) == (2, [apart])
-    assert (result.only_a, result.only_b) == ([], [lab.log("beta.only")])
-    assert result.as_json()["logs_differing"] == 0
+        assert (result.behind, result.apart) == (2, [apart])
+        assert (result.only_a, result.only_b) == ([], [lab.log("beta.only")])
+        assert result.as_json()["logs_differing"] == 0
+        assert (result.rebuilt, result.compacted, result.resumed) == (0, 0, 0)
+    assert seen == [(n, 32) for n in range(1, 33)] * 2
 
 
-async def test_a_planted_difference_is_found_at_its_offset(lab: Lab) -> None:
-    topology = lab.one_way()
-    same, other = lab.log("alpha.same"), lab.log("alpha.other")
-    for site in ("alpha", "beta"):
-        await lab.make(site, same, other)
-        for topic in (same, other):
-            await lab.append(site, {topic: term_batch(records(0, 5), term=1, offset=0, marker=0)})
-    changed = records(5, 5)
-    changed[2] = records(99, 1)[0]
-    await lab.append("alpha", {other: term_batch(records(5, 5), term=1, offset=5, marker=0)})
-    await lab.append("beta", {other: term_batch(changed, term=1, offset=5, marker=0)})
+def changed(at: int, **fields: Any) -> list[NewRecord]:
+    """Thirty records, one of them not as it was."""
+    some = records(0, 30)
+    was = some[at]
+    now = {"value": was.value, "key": was.key, "headers": was.headers, "timestamp_ms": was.timestamp_ms, **fields}
+    some[at] = NewRecord(**now)
+    return some
 
-    result = await quick(lab, topology)
-    assert not result.ok
-    assert [(each.log, each.offset) for each in result.differences] == [(other, 5)]
-    difference = result.differences[0]
+
+async def test_planted_differences_are_found_at_their_offsets(lab: Lab) -> None:
+    same = records(0, 30)
+    without = [*same[:22], FILLER, *same[23:]]
+    logs = {
+        "same": (own(same), own(same)),
+        "value": (own(same), own(changed(7, value=b"other"))),
+        "null": (own(changed(3, value=b"")), own(changed(3, value=None))),
+        "key": (own(same), own(changed(0, key=b"other"))),
+        "header": (own(same), own(changed(12, headers=(("h", b"2"),)))),
+        "order": (own(changed(9, headers=(("a", b""), ("b", b"")))), own(changed(9, headers=(("b", b""), ("a", b""))))),
+        "time": (own(same), own(changed(29, timestamp_ms=5))),
+        "missing": (own(same), own(without)),
+        "extra": (own(without), own(same)),
+        "longer": (own(same), own(changed(21, value=b"other"))[:3] + own(same)[3:]),
+        "deep": (own(same * 40, per=100), own(same * 39 + changed(17, value=b"other"), per=100)),
+    }
+    topics = await planted(lab, logs)
+    wanted = {"value": 7, "null": 3, "key": 0, "header": 12, "order": 9, "time": 29, "missing": 22, "extra": 22}
+    wanted |= {"longer": 21, "deep": 39 * 30 + 17}
+    quick = await compare(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"))
+    full = await compare_records(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"), chunk=100)
+    for result in (quick, full):
+        assert found(result) == sorted((topics[key], offset) for key, offset in wanted.items())
+        assert not result.ok
+        assert result.compared == len(logs)
+        shown = {each.log: each for each in result.differences}
+        a, b = shown[topics["header"]].a, shown[topics["header"]].b
+        assert a is not None and b is not None
+        assert (a["headers"], b["headers"]) == ([["h", "1"]], [["h", "2"]])
+        assert a["value"] == b["value"] == "value 12 ".ljust(20, ".")
+        missing, extra = shown[topics["missing"]], shown[topics["extra"]]
+        assert missing.b is None and extra.a is None
+        assert missing.a is not None and missing.a == extra.b
+
+
+async def test_copies_written_in_other_batches_are_equal(lab: Lab) -> None:
+    same = records(0, 30)
+    holes = [*same[:4], FILLER, *same[5:]]
+    other = [*same[:4], NewRecord(value=b"", headers=FILLER.headers, timestamp_ms=9), *same[5:]]
+    foreign = [
+        encode_batch(same[at : at + 10], producer_id=FOREIGN_PRODUCER_ID, epoch=0, sequence=at) for at in (0, 10, 20)
+    ]
+    topics = await planted(
+        lab,
+        {
+            "split": (own(same), [*own(same)[:1], *own(same, per=5)[2:4], *own(same)[2:]]),
+            "fillers": (own(holes), own(other)),
+            "term": (own(same), [own(same)[0], term_batch(same[10:20], term=2, offset=10, marker=10)]),
+            "codec": (foreign, [*foreign[:2], own(same, codec=Codec.LZ4)[2]][:2]),
+        },
+    )
+    quick, full = await both(lab, lab.one_way())
+    assert full.ok
+    assert found(quick) == [(topics["term"], 10)]  # the same records, and still two histories
+    difference = quick.differences[0]
     assert difference.a is not None and difference.b is not None
-    assert difference.a["crc"] != difference.b["crc"]
-    assert difference.a["count"] == difference.b["count"] == 5
+    assert (difference.a["producer_epoch"], difference.b["producer_epoch"]) == (1, 2)
+    assert quick.rebuilt == 2
 
-    result = await full(lab, topology)
-    assert [(each.log, each.offset) for each in result.differences] == [(other, 7)]
-    difference = result.differences[0]
-    assert difference.a is not None and difference.b is not None
-    assert difference.a["value"] != difference.b["value"]
+
+async def test_every_partition_is_a_log(lab: Lab) -> None:
+    topic = lab.log("alpha.several")
+    for site, count in (("alpha", 4), ("beta", 3)):
+        await asyncio.to_thread(create_logs, lab.kafka(site), {topic: {}}, partitions={topic: count})
+        await (await lab.cluster(site)).wait_writable([topic])
+    same = {TopicPartition(topic, n): own(records(n * 100, 20)) for n in range(3)}
+    await store(lab, "alpha", same)
+    await store(lab, "beta", {**same, TopicPartition(topic, 2): own(records(0, 20))})
+    for result in await both(lab, lab.one_way()):
+        assert found(result) == [(f"{topic}/2", 0)]
+        assert result.compared == 3
+        assert result.only_a == [f"{topic}/3"]
+
+
+class Halting(Marks):
+    """Marks that halt the audit at the first log under way, until it is let go."""
+
+    def __init__(self, path: Path, at: int) -> None:
+        super().__init__(path)
+        self.reached, self.go_on, self.at = threading.Event(), threading.Event(), at
+
+    def note(self, log: Common, to: int) -> None:
+        super().note(log, to)
+        if to >= self.at and not self.reached.is_set():
+            self.reached.set()
+            assert self.go_on.wait(30)
+
+
+async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
+    same = records(0, 2000)
+    other = [*same[:1900], *records(7, 1), *same[1901:]]
+    topics = await planted(lab, {"long": (own(same, per=250), own(other, per=250))})
+    topology, a, b = lab.one_way(), lab.kafka("alpha"), lab.kafka("beta")
+    marks = Halting(tmp_path / "marks", at=500)
+    running = asyncio.ensure_future(compare_records(topology, a, b, marks=marks, chunk=100))
+    assert await asyncio.to_thread(marks.reached.wait, 30)
+    running.cancel()
+    await asyncio.wait([running], timeout=0.1)
+    assert not running.done()  # it waits for its thread, which is halted
+    marks.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    for resume, most in ((True, 1500), (True, 100), (False, 2000)):
+        again = await compare_records(topology, a, b, marks=Marks(tmp_path / "marks"), chunk=100, resume=resume)
+        assert found(again) == [(topics["long"], 1900)]  # what differs is never taken for done
+        assert again.resumed == resume
+        assert again.records <= most
+    # What was equal then is not looked at again, and what has come since is.
+    equal = await planted(lab, {"equal": (own(same[:20]), own(same[:20]))})
+    for audit in (compare, compare_records):
+        file = tmp_path / audit.__name__
+        assert not (await audit(topology, a, b, marks=Marks(file))).ok
+        more = {TopicPartition(equal["equal"]): [term_batch(records(20, 5), term=1, offset=20, marker=0)]}
+        if audit is compare:
+            for site in ("alpha", "beta"):
+                await store(lab, site, more)
+        again = await audit(topology, b, a, marks=Marks(file), resume=True)
+        assert again.compared == 2
+        assert again.records < 500
+
+
+@pytest.mark.parametrize(("audit", "records_left"), [(compare_records, 35 + 25), (compare, 40 + 30)])
+async def test_retention_goes_on_while_logs_are_compared(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, audit: Callable[..., Any], records_left: int
+) -> None:
+    """The logs are shortened after it was found out where they begin: at one site, then at both, then to nothing."""
+    same = records(0, 60)
+    topics = await planted(lab, {key: (own(same), own(same)) for key in ("one", "two", "emptied")})
+    at_alpha, at_beta = await lab.cluster("alpha"), await lab.cluster("beta")
+    loop, plan = asyncio.get_running_loop(), Inquiries.plan
+
+    async def shorten() -> None:
+        one, two, emptied = (TopicPartition(topics[key]) for key in ("one", "two", "emptied"))
+        await at_alpha.delete_records({one: 25, two: 15})
+        await at_beta.delete_records({two: 35, emptied: 60})
+
+    def planned(self: Inquiries, topology: Topology, streams: Any = None) -> Plan:
+        made = plan(self, topology, streams)
+        asyncio.run_coroutine_threadsafe(shorten(), loop).result(30)
+        return made
+
+    monkeypatch.setattr(Inquiries, "plan", planned)
+    result = await audit(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"))
+    assert result.ok
+    assert result.compared == 3
+    assert result.records == records_left  # the quick audit counts whole batches
+
+
+async def test_reading_keeps_to_a_rate(lab: Lab) -> None:
+    same = [NewRecord(value=bytes(1000), timestamp_ms=5) for _ in range(150)]
+    await planted(lab, {str(n): (own(same), own(same)) for n in range(4)})
+    topology, a, b = lab.one_way(), lab.kafka("alpha"), lab.kafka("beta")
+
+    async def seconds(audit: Callable[..., Any]) -> float:
+        began = time.monotonic()
+        assert (await audit(topology, a, b, rate=400_000)).records == 600
+        return time.monotonic() - began
+
+    # 600 kB at 400 kB/s, of which half a second's worth may come at once.
+    for took in await asyncio.gather(seconds(compare), seconds(compare_records)):
+        assert 0.9 < took < 15
