@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.wire.batch import parse_header, split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
 from fairlead.wire.types import FetchedPartition, TopicPartition
@@ -104,6 +105,8 @@ class Lane:
         self._unproven: dict[TopicPartition, int] = {}  # end at which the source's last batch must be the target's
         self._doubted: dict[TopicPartition, Doubt] = {}  # the source's last batch is not simply the target's
         self._agreed: set[TopicPartition] = set()  # its records agree: the target may end inside a batch
+        self._short: set[TopicPartition] = set()  # the source has less than the target: proven when it has caught up
+        self._epochs: dict[TopicPartition, int] = {}  # leader epoch of the last batch fetched
         self._beginning: set[TopicPartition] = set()  # empty replicas whose first offset is not decided yet
         self._wanted = asyncio.Event()
 
@@ -134,6 +137,8 @@ class Lane:
             self._gaps.pop(tp, None)
             self._unproven.pop(tp, None)
             self._beginning.discard(tp)
+            self._short.discard(tp)
+            self._epochs.pop(tp, None)
             self._session.forget(tp)
             self._hurry()
 
@@ -252,6 +257,9 @@ class Lane:
         self._ends[tp] = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
         if not part.records:
             return True
+        if tp in self._short or self._is_new_leader(tp, part.records):
+            self._prove_again(tp, replica)
+            return True
         gap = self._gaps.pop(tp, None)
         position = self._positions[tp] if gap is None else gap
         key = HOLE_KEY if gap is None else POSITION_KEY
@@ -276,10 +284,31 @@ class Lane:
             self._move(tp, replica.end if jumped else reached)
         elif unfit is None:
             self._move(tp, max(position, self._positions[tp]))
+        elif unfit.diverged:  # or one of the pieces of a split batch is there, and the others are not yet
+            first = next(split(part.records))
+            batch = bytes(part.records[first.start : first.stop])
+            self._doubted[tp] = Doubt(unfit.cause, position, batch)
         else:
-            state = LogState.DIVERGED if unfit.diverged else LogState.QUARANTINED
-            self._writer.stop(replica, state, unfit.cause)
+            self._writer.stop(replica, LogState.QUARANTINED, unfit.cause)
         return True
+
+    def _is_new_leader(self, tp: TopicPartition, records: memoryview) -> bool:
+        """Whether another leader than before wrote the first of these batches. It may have lost what the target has
+        already (an unclean election) and written something else there since."""
+        epoch = parse_header(records).leader_epoch
+        before = self._epochs.get(tp)
+        self._epochs[tp] = epoch
+        return before is not None and epoch > before
+
+    def _prove_again(self, tp: TopicPartition, replica: Replica) -> None:
+        """Look once more whether the source ends as the target does, as soon as it reaches as far."""
+        if self._ends[tp] < replica.end:
+            self._move(tp, self._ends[tp])
+            self._short.add(tp)
+            return
+        self._move(tp, max(replica.end - 1, 0))
+        if replica.end > 0:
+            self._unproven[tp] = replica.end
 
     def _refused(self, tp: TopicPartition, code: int) -> bool:
         if code == OFFSET_OUT_OF_RANGE:
@@ -356,12 +385,16 @@ class Lane:
             self._on_trouble(tp, LogState.SOURCE_TRUNCATED, cause)
             return
         self._move(tp, end)
+        self._short.add(tp)
         self._on_change()
 
     async def _source_begins_later(self, tp: TopicPartition, replica: Replica, start: int) -> None:
+        is_positioned = await self._writer.only_positioned(replica)
         if replica.end >= start:
+            if is_positioned:
+                replica.positioning = replica.end  # a replicator before this one had filled, and not come further
             self._move(tp, replica.end)
-        elif await self._writer.only_positioned(replica):
+        elif is_positioned:
             self._move(tp, start)
             self._gaps[tp] = max(replica.end, 0)
         elif self._may_skip(str(tp), replica.end, start):
@@ -376,4 +409,5 @@ class Lane:
         self._gaps.pop(tp, None)
         self._unproven.pop(tp, None)
         self._agreed.discard(tp)
+        self._short.discard(tp)
         self._session.set(tp, offset)

@@ -6,7 +6,7 @@ in. A replicator that dies in between leaves them: marked, but there for every c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from fairlead.wire.batch import HEADER_BYTES, Buffer, split
@@ -68,3 +68,24 @@ async def leftovers(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> d
             tp: at for tp, at in left.items() if tp in answered
         }
     return out
+
+
+async def interrupted(
+    target: Cluster, source: Cluster, logs: Collection[TopicPartition], *, at_once: int = 500
+) -> dict[TopicPartition, int]:
+    """Of these logs, followed from ``source``, those that begin with fillers to be deleted, and before which offset.
+
+    Raises:
+        WireError: a cluster cannot be reached.
+    """
+    there, here = await source.start_offsets(logs), await target.start_offsets(logs)
+    below = {
+        tp: start
+        for tp in logs
+        if isinstance(start := here[tp], int) and isinstance(first := there[tp], int) and start < first
+    }
+    found: dict[TopicPartition, int] = {}
+    each = list(below)
+    for number in range(0, len(each), at_once):
+        found |= await leftovers(target, {tp: below[tp] for tp in each[number : number + at_once]})
+    return found

@@ -20,6 +20,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication import settings
 from replication.ledger import Ledger
+from replication.leftover import interrupted
 from replication.making import AT_ONCE as CREATE_AT_ONCE
 from replication.making import Model, make
 from replication.ordered import Ordered
@@ -28,6 +29,7 @@ from replication.pull import Pull, refresh_pause
 from replication.replica import Replica
 from replication.retention import keep_sweeping, limited
 from replication.states import LinkState, LogState
+from replication.trim import Trimmer
 from replication.writer import Writer
 from topologies.model import Topology
 
@@ -40,6 +42,7 @@ RETRY: Final = 1.0
 SURVEY: Final = (2.0, 30.0)
 SURVEY_PER_LOG: Final = 0.002
 FORGIVE: Final = 5.0
+TIDY: Final = 20.0
 SETTINGS: Final = (30.0, 600.0)  # seconds between two comparisons of topic settings
 SETTINGS_PER_TOPIC: Final = 0.06
 
@@ -148,6 +151,23 @@ class Planner:
     async def keep_retention(self, cluster: Cluster) -> None:
         """Delete what this site's retention of its replicas no longer covers."""
         await keep_sweeping(cluster, lambda: limited(self._topology, self._site, self._here, self._holder_of))
+
+    async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
+        """Delete what a replicator that died while it positioned logs has left at their starts: once for each source
+        from which they are followed, since a log that begins below its source was never trimmed."""
+        done: set[str] = set()
+        while True:
+            await asyncio.sleep(TIDY)
+            for pull in self._pulls:
+                logs = [tp for tp, over in self._followed.items() if pull.name in over]
+                if pull.cluster is None or not logs or pull.name in done:
+                    continue
+                try:
+                    for tp, before in (await interrupted(cluster, pull.cluster, logs)).items():
+                        trimmer.before(tp, before)
+                    done.add(pull.name)
+                except FairleadError as error:
+                    log.warning("%s: fillers of an interrupted positioning: %s", pull.name, error.what)
 
     async def keep_settings(self, cluster: Cluster) -> None:
         """Let the settings of replicas follow their source's."""

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.wire.types import TopicPartition
 from replication.content import BEFORE_FIRST_TERM, Hole, Item, fillers
+from replication.item import same_marker
 from replication.states import Trouble
 from topologies.model import Priority
 
@@ -175,7 +176,7 @@ class Replica:
             return (
                 f"the target is in term {tail.term} at offset {self.sent}, the source's batch there is of {item.term}"
             )
-        if item.term == tail.term and item.marker != tail.marker:
+        if item.term == tail.term and not same_marker(item.marker, tail.marker):
             return f"term {item.term} began at {tail.marker} here and at {item.marker} at the source"
         if item.term > tail.term and not item.opens_term:
             return (

@@ -127,6 +127,7 @@ class Replicator:
             group.create_task(self._planner.survey(writer))
             group.create_task(self._planner.keep_retention(cluster))
             group.create_task(self._planner.keep_settings(cluster))
+            group.create_task(self._planner.keep_tidy(cluster, writer.trimmer))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
             self._changed()

@@ -19,8 +19,8 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.names import parse_log
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.wire.types import ProducerState, TopicPartition
+from replication.foreign_id import is_ordinary
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
@@ -31,44 +31,45 @@ _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 
 def limited(
-    topology: Topology, site: str, topics: Iterable[str], holder: Callable[[str], str | None]
-) -> dict[str, int]:
+    topology: Topology, site: str, topics: Mapping[str, int], holder: Callable[[str], str | None]
+) -> dict[TopicPartition, int]:
     """Replicas that the site does not keep for ever, with their retention in milliseconds.
 
-    ``holder`` tells the site that appends to a log, as far as it is known.
+    ``topics`` are those of the site, with their number of partitions; ``holder`` tells the site that appends to a log,
+    as far as it is known.
     """
-    out = {}
-    for topic in topics:
+    out: dict[TopicPartition, int] = {}
+    for topic, partitions in topics.items():
         name = parse_log(topic)
         if name is None or name.stream not in topology.streams or holder(topic) == site:
             continue
         kept = topology.sites[site].retention_of(name.stream)
         if kept != dt.timedelta.max:
-            out[topic] = kept // _MILLISECOND
+            out |= dict.fromkeys(map(TopicPartition, [topic] * partitions, range(partitions)), kept // _MILLISECOND)
     return out
 
 
 def newest(states: Iterable[ProducerState]) -> int | None:
     """Time of the newest batch that was appended under the convention; None when the broker knows of none."""
-    ours = [s.last_timestamp for s in states if s.producer_id in (PRODUCER_ID, FOREIGN_PRODUCER_ID)]
+    ours = [s.last_timestamp for s in states if not is_ordinary(s.producer_id)]
     return max((moment for moment in ours if moment >= 0), default=None)
 
 
-async def sweep(cluster: Cluster, kept_ms: Mapping[str, int]) -> dict[str, int]:
+async def sweep(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Delete what is older than its log's retention, but for the last record; the new start of each log that was cut.
 
     Raises:
         FairleadError: the cluster cannot be asked, or refuses.
     """
-    cut: dict[str, int] = {}
-    topics = list(kept_ms)
-    for first in range(0, len(topics), AT_ONCE):
-        logs = [TopicPartition(topic) for topic in topics[first : first + AT_ONCE]]
+    cut: dict[TopicPartition, int] = {}
+    every = list(kept_ms)
+    for first in range(0, len(every), AT_ONCE):
+        logs = every[first : first + AT_ONCE]
         states = await cluster.producer_states(logs)
         # A writer whose clock is ahead must not make everything before its record old, nor must this machine's clock.
         present = int(time.time() * 1000)
         times = {tp: min(found, present) for tp in logs if (found := newest(states[tp])) is not None}
-        wanted = {tp: moment - kept_ms[tp.topic] for tp, moment in times.items() if moment > kept_ms[tp.topic]}
+        wanted = {tp: moment - kept_ms[tp] for tp, moment in times.items() if moment > kept_ms[tp]}
         if not wanted:
             continue
         offsets = await cluster.offsets_at_times(wanted)
@@ -82,11 +83,11 @@ async def sweep(cluster: Cluster, kept_ms: Mapping[str, int]) -> dict[str, int]:
                     before[tp] = upto
         if before:
             done = await cluster.delete_records(before)
-            cut |= {tp.topic: start for tp, start in done.items() if isinstance(start, int)}
+            cut |= {tp: start for tp, start in done.items() if isinstance(start, int)}
     return cut
 
 
-async def keep_sweeping(cluster: Cluster, kept_ms: Callable[[], Mapping[str, int]]) -> None:
+async def keep_sweeping(cluster: Cluster, kept_ms: Callable[[], Mapping[TopicPartition, int]]) -> None:
     """Sweep every ``SWEEP_SECONDS`` until cancelled; a sweep that fails is tried again at the next."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)

@@ -72,7 +72,7 @@ class Writer:
         self._doubted = asyncio.Event()
         self._pause = False  # before the doubts are examined: the broker asked for patience
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
-        self._trimmer = Trimmer(cluster)
+        self.trimmer = Trimmer(cluster)
         self._generation = 0
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
         self.replicas: dict[TopicPartition, Replica] = {}
@@ -179,7 +179,7 @@ class Writer:
         """Send and examine until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._examine_doubts())
-            group.create_task(self._trimmer.run())
+            group.create_task(self.trimmer.run())
             while True:
                 await self._work.wait()
                 self._work.clear()
@@ -308,10 +308,10 @@ class Writer:
     def _after(self, replica: Replica, item: Item) -> None:
         if replica.positioning is not None and item.stop >= replica.positioning:
             if item.base >= replica.positioning:
-                self._trimmer.before(replica.tp, replica.positioning)
+                self.trimmer.before(replica.tp, replica.positioning)
                 replica.positioning = None
             else:
-                self._trimmer.before(replica.tp, replica.positioning - 1)  # the last filler stays until data is in
+                self.trimmer.before(replica.tp, replica.positioning - 1)  # the last filler stays until data is in
         if replica.is_complete:
             self._on_change()
 

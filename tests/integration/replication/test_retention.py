@@ -23,11 +23,10 @@ LONG_AGO = 1_000_000_000_000  # 2001: older than any retention by the wall clock
 async def test_old_records_are_deleted_but_never_the_last(
     kafka: Callable[..., KafkaEndpoint], new_log: Callable[..., str]
 ) -> None:
-    aged, still = new_log("alpha"), new_log("alpha")
+    aged, still = TopicPartition(new_log("alpha")), TopicPartition(new_log("alpha"))
     async with await Cluster.open(kafka("alpha"), client_id="test") as cluster:
         appender = Appender(cluster)
-        for topic, hours in ((aged, (0, 1, 2, 30, 31)), (still, (0, 1))):
-            log = TopicPartition(topic)
+        for log, hours in ((aged, (0, 1, 2, 30, 31)), (still, (0, 1))):
             await appender.open_term(log, 1, marker_record(b"{}", timestamp_ms=LONG_AGO))
             for hour in hours:
                 await appender.append(log, [NewRecord(value=b"x", timestamp_ms=LONG_AGO + hour * HOUR)])
@@ -35,6 +34,6 @@ async def test_old_records_are_deleted_but_never_the_last(
         assert await sweep(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are gone, 30 and 31 stay
         assert await sweep(cluster, kept) == {}
         assert await sweep(cluster, {aged: 1, still: 1}) == {aged: 5, still: 2}  # the last record always stays
-        for topic in (aged, still):
-            await appender.append(TopicPartition(topic), [NewRecord(value=b"y", timestamp_ms=LONG_AGO)])
+        for log in (aged, still):
+            await appender.append(log, [NewRecord(value=b"y", timestamp_ms=LONG_AGO)])
         await appender.close()

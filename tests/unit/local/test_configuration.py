@@ -9,14 +9,15 @@ from pydantic import SecretStr
 
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.local import kafka, mosquitto
-from fairlead.local.sites import LocalSites
-from fairlead.local.state import SiteState, State, read_state, write_state
+from fairlead.local.site import Toolbox
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.state import Broker, SiteState, State, read_state, write_state
 
 SITE = SiteState(kafka_port=20001, controller_port=20002, mqtt_port=20003, cluster_id="c" * 22)
 
 
-def properties(site: SiteState) -> dict[str, str]:
-    text = kafka.server_properties(site, SecretStr("admin-word"), SecretStr("controller-word"))
+def properties(site: SiteState, broker: Broker | None = None) -> dict[str, str]:
+    text = kafka.server_properties(site, SecretStr("admin-word"), SecretStr("controller-word"), broker=broker)
     return dict(line.split("=", 1) for line in text.splitlines())
 
 
@@ -39,6 +40,30 @@ def test_a_sites_own_properties_win() -> None:
     own = SITE.model_copy(update={"properties": {"num.io.threads": "8", "log.retention.ms": "1000"}})
     assert properties(own)["num.io.threads"] == "8"
     assert properties(own)["log.retention.ms"] == "1000"
+
+
+def test_several_brokers_replicate_among_themselves() -> None:
+    state = SITE.model_copy(update={"more_brokers": ((20011, 20012), (20021, 20022))})
+    found = properties(state, state.brokers[1])
+    assert found["node.id"] == "2"
+    assert found["listeners"] == "CLIENT://127.0.0.1:20011,CONTROLLER://127.0.0.1:20012"
+    assert found["controller.quorum.voters"] == "1@127.0.0.1:20002,2@127.0.0.1:20012,3@127.0.0.1:20022"
+    assert (found["default.replication.factor"], found["min.insync.replicas"]) == ("3", "2")
+    assert found["offsets.topic.replication.factor"] == found["transaction.state.log.replication.factor"] == "3"
+    alone = properties(SITE)
+    assert (alone["node.id"], alone["offsets.topic.replication.factor"]) == ("1", "1")
+    assert "default.replication.factor" not in alone
+    assert state.ports == (20001, 20002, 20011, 20012, 20021, 20022, 20003)
+
+
+@pytest.mark.parametrize("brokers", [0, 2, 4])
+def test_an_even_number_of_brokers_is_refused(tmp_path: Path, brokers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = LocalSites(tmp_path)
+    tools = Toolbox(tmp_path, (), (), "", mosquitto.Programs(tmp_path, tmp_path, ""))
+    monkeypatch.setattr(local, "_tools", lambda _tell: tools)
+    with pytest.raises(ConfigurationError, match=rf"tokyo cannot have {brokers} brokers\n.*1, 3 or 5"):
+        local.up([SiteSpec("tokyo", brokers=brokers)])
+    assert local.status() == {}
 
 
 def test_only_the_bridge_reads() -> None:
@@ -70,8 +95,18 @@ def test_an_old_mosquitto_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_state_is_remembered(tmp_path: Path) -> None:
     file = tmp_path / "state.json"
     assert read_state(file) == State()
-    write_state(file, State(sites={"tokyo": SITE}))
-    assert read_state(file).sites == {"tokyo": SITE}
+    trio = SITE.model_copy(update={"more_brokers": ((20011, 20012), (20021, 20022))})
+    write_state(file, State(sites={"tokyo": SITE, "trio": trio}))
+    assert read_state(file).sites == {"tokyo": SITE, "trio": trio}
+
+
+def test_state_of_before_there_were_several_brokers(tmp_path: Path) -> None:
+    file = tmp_path / "state.json"
+    file.write_text(
+        '{"version": 1, "sites": {"tokyo": {"kafka_port": 20001, "controller_port": 20002, "mqtt_port": 20003, '
+        '"cluster_id": "cccccccccccccccccccccc", "kafka_users": ["admin"], "mqtt_users": [], "properties": {}}}}'
+    )
+    assert read_state(file).sites["tokyo"].brokers == (Broker(1, 20001, 20002),)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"sites": {"tokyo": {"kafka_port": "none"}}}'])

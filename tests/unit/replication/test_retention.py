@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairlead.wire.convention import PRODUCER_ID
-from fairlead.wire.types import ProducerState
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.wire.types import ProducerState, TopicPartition
 from replication.retention import limited, newest
 from topologies.load import load
 
@@ -11,22 +11,30 @@ DAY = 86_400_000
 
 
 def test_a_ship_keeps_days_of_its_replicas_and_all_that_it_holds() -> None:
-    topics = ["containers.BIGU1000016", "containers.BIGU1000021", "alerts.tokyo", "custody.tokyo", "__consumer_offsets"]
+    names = ("containers.BIGU1000016", "containers.BIGU1000021", "alerts.tokyo", "custody.tokyo", "__consumer_offsets")
+    topics = dict.fromkeys(names, 1)
     held = "containers.BIGU1000021"
 
     def holder(topic: str) -> str:
         return "duck-star" if topic == held else "tokyo"
 
     found = limited(load("big-blue"), "duck-star", topics, holder)
-    assert found == {"containers.BIGU1000016": 14 * DAY, "alerts.tokyo": 90 * DAY}
+    box, alerts = TopicPartition("containers.BIGU1000016"), TopicPartition("alerts.tokyo")
+    assert found == {box: 14 * DAY, alerts: 90 * DAY}
 
 
 def test_headquarters_keeps_everything() -> None:
-    assert limited(load("big-blue"), "los-angeles", ["containers.BIGU1000016"], lambda _: "tokyo") == {}
+    assert limited(load("big-blue"), "los-angeles", {"containers.BIGU1000016": 1}, lambda _: "tokyo") == {}
+
+
+def test_every_partition_of_a_topic_is_cut() -> None:
+    found = limited(load("fan-in"), "paris", {"metrics.new-york.cpu": 3}, lambda _: "new-york")
+    assert [tp.partition for tp in found] == [0, 1, 2]
 
 
 def test_the_newest_record_is_one_written_under_the_convention() -> None:
     ours, stranger = ProducerState(PRODUCER_ID, 1, 5, 1000), ProducerState(17, 0, 5, 9999)
     assert newest([ours, stranger]) == 1000
+    assert newest([ProducerState(FOREIGN_PRODUCER_ID + 1, 0, 5, 2000), stranger]) == 2000  # after a reversal
     assert newest([stranger]) is None
     assert newest([]) is None

@@ -34,7 +34,7 @@ def test_a_command_has_an_example_and_its_place_in_the_docs(name: str, callback:
 
 def test_all_commands_are_there() -> None:
     top = {name.partition(" ")[0] for name, _ in commands()}
-    assert top == set("up down status voyage bridge replicate shore tables sql feed acl audit topology".split())
+    assert top == set("up down status voyage bridge replicate link shore tables sql feed acl audit topology".split())
 
 
 def test_exit_codes_are_documented() -> None:

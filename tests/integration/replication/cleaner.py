@@ -1,0 +1,53 @@
+"""The broker's log cleaner, made eager, and waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+from fairlead.admin import admin_client
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.batch import parse_header
+from tests.integration.replication.conftest import Lab, until
+
+STILL: Final = 0.5  # seconds; an eager cleaner begins a round every 0.2 s
+
+
+@contextlib.contextmanager
+def eager(endpoint: KafkaEndpoint) -> Iterator[None]:
+    """A site's brokers look for logs to compact several times a second instead of every 15 s."""
+
+    client = admin_client(endpoint)
+    brokers = [str(each) for each in client.list_topics(timeout=30).brokers]
+
+    def alter(operation: AlterConfigOpType) -> None:
+        entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=operation)
+        for broker in brokers:  # a request may not name two
+            resource = ConfigResource(ConfigResource.Type.BROKER, broker, incremental_configs=[entry])
+            for future in client.incremental_alter_configs([resource]).values():
+                future.result(30)
+
+    alter(AlterConfigOpType.SET)
+    yield
+    alter(AlterConfigOpType.DELETE)
+
+
+async def settle(lab: Lab, site: str, topic: str) -> None:
+    """Wait until the cleaner has made holes in a log and, for more than a round of it, nothing changes any more."""
+    before: list[bytes] = []
+    since = time.monotonic()
+
+    async def cleaned() -> bool:
+        nonlocal before, since
+        now = await lab.stored(site, topic)
+        if now != before:
+            before, since = now, time.monotonic()
+        found = [parse_header(batch) for batch in now]
+        offsets = found[-1].next_offset if found else 0
+        return sum(each.count for each in found) < offsets and time.monotonic() > since + STILL
+
+    await until(cleaned, f"the broker of {site} does not compact {topic}", patience=20)

@@ -1,0 +1,149 @@
+"""What ordinary consumers see of a log at two sites: through confluent-kafka, which shares nothing with replication."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.records import headers as names
+
+PATIENCE = 30.0
+
+
+class Seen(NamedTuple):
+    """One record as a consumer gets it."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def is_filler(self) -> bool:
+        return (names.KIND, names.FILLER) in self.headers
+
+
+@dataclass(frozen=True)
+class View:
+    """All that one consumer can read of a topic, and where each partition begins and ends for it."""
+
+    records: list[Seen]
+    starts: dict[int, int]
+    ends: dict[int, int]  # where the consumer stands when it has read everything
+
+    @property
+    def data(self) -> list[Seen]:
+        return [each for each in self.records if not each.is_filler]
+
+
+def read_all(endpoint: KafkaEndpoint, topic: str, *, committed: bool) -> View:
+    """Read a topic from its beginning until there is no more."""
+    consumer = Consumer(
+        {
+            **endpoint.librdkafka(),
+            "group.id": "same-for-consumers",
+            "auto.offset.reset": "error",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.wait.max.ms": 20,
+            "fetch.message.max.bytes": 16 << 20,
+            "check.crcs": True,
+            "log_level": 0,
+        }
+    )
+    try:
+        count = len(consumer.list_topics(topic, timeout=PATIENCE).topics[topic].partitions)
+        starts = {
+            n: consumer.get_watermark_offsets(KafkaPartition(topic, n), timeout=PATIENCE)[0] for n in range(count)
+        }
+        consumer.assign([KafkaPartition(topic, n, at) for n, at in starts.items()])
+        records: list[Seen] = []
+        ended: set[int] = set()
+        deadline = time.monotonic() + PATIENCE
+        while len(ended) < count:
+            assert time.monotonic() < deadline, f"{topic} at {endpoint.site} is not read in {PATIENCE} s"
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    records.append(_seen(message))
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    ended.add(message.partition() or 0)
+                else:
+                    raise AssertionError(str(error))
+        ends = {each.partition: each.offset for each in consumer.position([KafkaPartition(topic, n) for n in starts])}
+        return View(sorted(records), starts, ends)
+    finally:
+        consumer.close()
+
+
+def _seen(message: Message) -> Seen:
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None and offset is not None
+    found = message.headers() or []
+    headers = tuple((name, content if content is None else bytes(content)) for name, content in found)
+    return Seen(partition, offset, message.timestamp()[1], message.key(), message.value(), headers)
+
+
+def assert_same_for_consumers(
+    source: KafkaEndpoint, target: KafkaEndpoint, topic: str, *, compacts: bool = False
+) -> list[Seen]:
+    """Insist that consumers of both sites see the same committed records: offsets, times, keys, values, headers.
+
+    At the target a consumer that reads uncommitted sees no more than that: aborted records never come over. Every
+    offset there is data or a marked filler.
+
+    Args:
+        compacts: Both sites clean the log, each in its own time: records that a later one of their key replaces may
+            be at one of them only, and the target's log may have holes again.
+
+    Returns:
+        the source's committed records.
+    """
+    here = read_all(source, topic, committed=True)
+    for committed in (True, False):
+        there = read_all(target, topic, committed=committed)
+        assert there.starts.keys() == here.starts.keys()
+        wanted = [each for each in here.data if each.offset >= there.starts[each.partition]]
+        found = [each for each in there.data if each.offset >= here.starts[each.partition]]
+        if compacts:
+            wanted, found = newest(wanted, found)
+        else:
+            for partition, start in there.starts.items():
+                offsets = [each.offset for each in there.records if each.partition == partition]
+                assert offsets == list(range(start, start + len(offsets)))
+        assert found == wanted, first_difference(wanted, found)
+    return here.data
+
+
+def newest(one: list[Seen], other: list[Seen]) -> tuple[list[Seen], list[Seen]]:
+    """Both lists without what only one of them has and a later record of the same key replaces."""
+    last: dict[tuple[int, bytes | None], int] = {}
+    for each in (*one, *other):
+        last[each.partition, each.key] = max(each.offset, last.get((each.partition, each.key), 0))
+
+    def kept(records: list[Seen], others: list[Seen]) -> list[Seen]:
+        places = {(each.partition, each.offset) for each in others}
+        return [
+            each
+            for each in records
+            if (each.partition, each.offset) in places or each.offset == last[each.partition, each.key]
+        ]
+
+    return kept(one, other), kept(other, one)
+
+
+def first_difference(wanted: list[Seen], found: list[Seen]) -> str:
+    """The first record in which two lists differ, in words."""
+    for one, other in zip(wanted, found, strict=False):
+        if one != other:
+            return f"source: {one}, target: {other}"
+    longer, name = (wanted, "source") if len(wanted) > len(found) else (found, "target")
+    return f"only at the {name}: {longer[min(len(wanted), len(found))]}" if len(wanted) != len(found) else ""

@@ -1,0 +1,85 @@
+"""Where logs begin: starts above zero, emptied logs, what a crash leaves."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.wire.codecs import Codec
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, filler_batch
+from fairlead.wire.record import encode_batch
+from fairlead.wire.types import TopicPartition
+from replication.fillers import fillers
+from replication.item import POSITION_KEY, Hole
+from replication.leftover import leftovers
+from tests.integration.replication.conftest import NOW_MS, Lab, records, states, until
+from tests.integration.replication.consumers import assert_same_for_consumers
+from tests.integration.replication.test_foreign import producer, send
+
+pytestmark = pytest.mark.integration
+
+
+async def same(lab: Lab, topic: str) -> int:
+    return len(await asyncio.to_thread(assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic))
+
+
+async def begins_at(lab: Lab, site: str, topic: str, offset: int) -> None:
+    tp = TopicPartition(topic)
+    cluster = await lab.cluster(site)
+
+    async def there() -> bool:
+        return (await cluster.start_offsets([tp]))[tp] == offset
+
+    await until(there, f"{topic} at {site} begins at {await cluster.start_offsets([tp])}, not at {offset}")
+
+
+async def test_a_log_begins_in_the_middle_of_a_batch(lab: Lab) -> None:
+    topic = lab.log("alpha.short")
+    await lab.make("alpha", topic)
+    client = producer(lab.kafka("alpha"), **{"linger.ms": 100})
+    send(client, topic, 0, 100)
+    await (await lab.cluster("alpha")).delete_records({TopicPartition(topic): 45})
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", topic, 100)
+        assert states(beta.snapshot()) == {}
+    assert await same(lab, topic) == 55
+
+
+async def test_a_log_without_any_record_left_is_positioned_by_the_next_one(lab: Lab) -> None:
+    """Nothing can be seen at either site; the offsets are right as soon as there is something."""
+    topic = lab.log("alpha.emptied")
+    await lab.make("alpha", topic)
+    many = encode_batch(records(0, 50_000), producer_id=-1, epoch=-1, sequence=-1, codec=Codec.ZSTD)
+    for _ in range(5):
+        await lab.append("alpha", {topic: many})
+    await (await lab.cluster("alpha")).delete_records({TopicPartition(topic): 250_000})
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta):
+        await lab.reaches("beta", topic, 0)
+        send(producer(lab.kafka("alpha")), topic, 0, 3)
+        await lab.reaches("beta", topic, 250_003)
+        await begins_at(lab, "beta", topic, 250_000)
+        assert states(beta.snapshot()) == {}
+    assert await same(lab, topic) == 3
+
+
+async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
+    """What a replicator leaves that dies between the fillers and their deletion."""
+    dead, alive, waiting, plain = (lab.log(f"x{n}") for n in range(4))
+    await lab.make("beta", dead, alive, waiting, plain)
+    for topic, stop in ((dead, 120_000), (waiting, 10)):
+        for each in fillers(Hole(0, stop, FOREIGN_PRODUCER_ID, 0, 0, NOW_MS, POSITION_KEY)):
+            await lab.append("beta", {topic: bytes(each.data)})
+    client = producer(lab.kafka("beta"))
+    send(client, dead, 0, 3)
+    await lab.append("beta", {alive: filler_batch(5, term=0, offset=0, marker=0, timestamp_ms=NOW_MS, key=b"other")})
+    send(client, plain, 0, 3)
+    logs = {TopicPartition(topic): 0 for topic in (plain, dead, alive, waiting)}
+    cluster = await lab.cluster("beta")
+    found = await leftovers(cluster, logs)
+    assert found == {TopicPartition(dead): 120_000}
+    assert await cluster.delete_records(found) == found
+    assert [record.offset for record in await lab.read("beta", dead)] == [120_000, 120_001, 120_002]
+    assert await leftovers(cluster, found) == {}

@@ -1,0 +1,157 @@
+"""A log of ordinary clients whose writer is not told by its name: a source that lost records and went on with others
+must be noticed, whenever it is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import time
+from typing import Any, cast
+
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, foreign_batch
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import FetchedPartition, TopicPartition
+from replication.item import Item
+from replication.lane import Counters, Lane
+from replication.rate import LinkBudget
+from replication.replica import Replica, Tail
+from replication.states import LogState
+from tests.unit.replication import test_lane as scripted
+from tests.unit.replication.broker import Broker
+from tests.unit.replication.test_writer import running
+from topologies.model import Priority
+
+LOG = TopicPartition("orders.europe")
+
+
+def stored(offset: int, value: bytes, epoch: int = 0) -> bytes:
+    """One record as an ordinary log has it, written by the leader of this epoch."""
+    made = bytearray(foreign_batch([NewRecord(value, timestamp_ms=1000 + offset)], offset=offset))
+    struct.pack_into(">q", made, 0, offset)
+    struct.pack_into(">i", made, 12, epoch)
+    return bytes(made)
+
+
+def answer(records: bytes, end: int) -> FetchedPartition:
+    return FetchedPartition(0, end, end, 0, (), memoryview(bytearray(records)))
+
+
+class Source(scripted.Source):
+    """Answers from a script, for one log."""
+
+    def hurry(self) -> None: ...
+
+    async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        if self.answers:
+            return {LOG: self.answers.pop(0)}
+        self.exhausted.set()
+        return await asyncio.Future()
+
+
+async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> Replica:
+    """Let a lane take these answers for a log that the broker may have part of already."""
+    source = Source(*answers, end=end)
+    async with running(broker) as writer:
+        replica = writer.replica(LOG, Priority.NORMAL)
+        await writer.learn([replica])
+        lane = Lane(
+            "a->b",
+            Priority.NORMAL,
+            cluster=cast(Cluster, source),
+            writer=writer,
+            budget=LinkBudget(None, now=time.monotonic()),
+            counters=Counters(),
+            ends={},
+            on_trouble=lambda *what: None,
+            on_change=lambda: None,
+            is_origin=lambda _: False,
+        )
+        lane.follow(replica)
+        task = asyncio.create_task(lane.run())
+        await asyncio.wait_for(source.exhausted.wait(), 5)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert not writer.is_busy(LOG)
+        task.cancel()
+    return replica
+
+
+def history(first: int, stop: int, word: bytes, epoch: int = 0) -> bytes:
+    return b"".join(stored(n, word + b" %d" % n, epoch) for n in range(first, stop))
+
+
+async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    for n in range(10):
+        broker.log(*LOG).append(stored(n, b"old %d" % n))
+    replica = await follow(
+        broker,
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),  # it ends at 4
+        answer(history(4, 12, b"new"), 12),
+        answer(history(9, 12, b"new"), 12),  # asked again from 9 on
+        end=4,
+    )
+    assert replica.trouble is not None
+    assert replica.trouble.state is LogState.DIVERGED
+    assert broker.log(*LOG).end == 10
+
+
+async def test_a_source_that_was_shorter_and_has_caught_up_goes_on() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    for n in range(10):
+        broker.log(*LOG).append(stored(n, b"old %d" % n))
+    replica = await follow(
+        broker,
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),
+        answer(history(4, 8, b"old"), 8),  # still not as far
+        answer(history(8, 12, b"old"), 12),
+        answer(history(9, 12, b"old"), 12),
+        end=4,
+    )
+    assert replica.trouble is None
+    assert broker.log(*LOG).end == 12
+
+
+async def test_a_new_leader_that_lost_records_and_has_others() -> None:
+    """An unclean election: the new leader ends at 4, and by the next poll it has gone on past the target's end."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    replica = await follow(
+        broker,
+        answer(history(0, 10, b"old"), 10),
+        answer(history(10, 12, b"new", epoch=1), 12),
+        answer(history(9, 12, b"new", epoch=1), 12),
+        end=12,
+    )
+    assert replica.trouble is not None
+    assert replica.trouble.state is LogState.DIVERGED
+    assert broker.log(*LOG).end == 10
+
+
+async def test_a_new_leader_with_the_same_records_goes_on() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    replica = await follow(
+        broker,
+        answer(history(0, 10, b"old"), 10),
+        answer(history(10, 12, b"old", epoch=1), 12),
+        answer(history(9, 10, b"old") + history(10, 12, b"old", epoch=1), 12),
+        end=12,
+    )
+    assert replica.trouble is None
+    assert broker.log(*LOG).end == 12
+
+
+def test_a_term_of_more_than_2_to_the_31_records_goes_on() -> None:
+    replica = Replica(TopicPartition("containers.BIGU1000016"), Priority.NORMAL)
+    replica.learned(2**31, Tail(PRODUCER_ID, 1, 0, 2**31 - 1, 7), 0)  # its sequence is 2^31 - 1: its marker is 0
+    item = Item(2**31, 2**31 + 1, memoryview(b""), 8, PRODUCER_ID, 1, 2**31, 0)  # sequence 0 again: looks like 2^31
+    assert replica.may_follow(item) is None
+
+
+def test_ordinary_logs_have_no_terms() -> None:
+    replica = Replica(LOG, Priority.NORMAL)
+    replica.learned(5, Tail(17, 3, 99, 4, 7), 0)  # written here by an ordinary client, before a reversal
+    assert replica.may_follow(Item(5, 6, memoryview(b""), 8, FOREIGN_PRODUCER_ID, 0, 0, 0)) is None
+    assert replica.may_follow(Item(5, 6, memoryview(b""), 8, PRODUCER_ID, 1, 5, 0)) is not None
