@@ -5,6 +5,7 @@ Passwords are ``SecretStr``: they do not show in ``repr``, logs or tracebacks.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,15 @@ class KafkaEndpoint:
         if self.tls and not self.tls_verify_hostname:
             conf["ssl.endpoint.identification.algorithm"] = "none"
         return conf
+
+
+Endpoint = KafkaEndpoint | Callable[[], KafkaEndpoint]
+"""An endpoint, or where to ask for it as it is now: passwords change while programs run."""
+
+
+def current(endpoint: Endpoint) -> KafkaEndpoint:
+    """The endpoint as it is now."""
+    return endpoint() if callable(endpoint) else endpoint
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint, current
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
@@ -76,7 +76,7 @@ class GroupSync:
     Args:
         link: Its ``groups`` are the patterns.
         source: Gives the source's Kafka as user ``replicator.<target>``; asked whenever a connection is made.
-        target: The target's Kafka as user ``replicator``.
+        target: The target's Kafka as user ``replicator``; asked likewise, if it can be.
         carries: Whether offsets of a topic follow: those of every log that the link may take, also of logs that the
             target holds itself, so that a group which comes home brings its position along.
         interval: Seconds between two looks, at least.
@@ -86,7 +86,7 @@ class GroupSync:
         self,
         link: Link,
         source: Callable[[], KafkaEndpoint],
-        target: KafkaEndpoint,
+        target: Endpoint,
         *,
         carries: Callable[[str], bool],
         interval: float = 15.0,
@@ -151,7 +151,7 @@ class GroupSync:
             client = f"fairlead-groups.{self._link.to}"
             self._logs = await Cluster.open(self._target, client_id=client, request_timeout=REQUEST_TIMEOUT)
         self._from = self._from or GroupClient(self._source())
-        self._to = self._to or GroupClient(self._target)
+        self._to = self._to or GroupClient(current(self._target))
         return self._from, self._to, self._logs
 
     async def close(self) -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
@@ -56,14 +55,12 @@ class Planner:
         site: str,
         *,
         catalog: Catalog,
-        endpoint: KafkaEndpoint,
         ledger: Ledger,
         pulls: Sequence[Pull],
     ) -> None:
         self._topology = topology
         self._site = site
         self._catalog = catalog
-        self._endpoint = endpoint
         self._ledger = ledger
         self._pulls = pulls
         self._changed = asyncio.Event()
@@ -178,7 +175,7 @@ class Planner:
                     continue
                 topics = {tp.topic for tp, over in self._followed.items() if pull.name == min(over, default="")}
                 try:
-                    await settings.bring_over(pull.cluster, cluster, self._endpoint, sorted(topics))
+                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, sorted(topics))
                 except FairleadError as error:
                     log.warning("%s: settings do not follow: %s", pull.name, error.what)
 
@@ -188,7 +185,7 @@ class Planner:
         for pull in self._pulls:
             if pull.name in over and pull.cluster is not None:
                 try:
-                    await settings.bring_over(pull.cluster, cluster, self._endpoint, [tp.topic])
+                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, [tp.topic])
                 except FairleadError as error:
                     log.warning("%s: max.message.bytes does not follow: %s", tp.topic, error.what)
         there = await cluster.topic_settings([tp.topic], ["max.message.bytes"])
@@ -268,7 +265,7 @@ class Planner:
             if source is not None:
                 count = max(pull.topics.get(tp.topic, 1) for pull in carrying[tp])
                 wanted[tp.topic] = Model(source, max(count, tp.partition + 1))
-        await make(cluster, self._endpoint, wanted, self._here)
+        await make(cluster, cluster.endpoint, wanted, self._here)
         self._ledger.offer(wanted.keys() - self._here.keys())
         self._here |= {topic: model.partitions for topic, model in wanted.items()}
 

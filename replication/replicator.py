@@ -18,14 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from replication.group_sync import GroupSync
 from replication.ledger import Ledger
 from replication.plan import Catalog
 from replication.planner import Planner
-from replication.pull import Pull
+from replication.pull import REQUEST_TIMEOUT, Pull
 from replication.states import now
 from replication.writer import Writer
 from topologies.model import Topology
@@ -45,7 +45,7 @@ class Replicator:
     Args:
         topology: Which links lead here and what they carry.
         site: The target.
-        target: Its Kafka, as user ``replicator``.
+        target: Its Kafka, as user ``replicator``; asked at every attempt to connect, if it can be.
         upstream: Gives another site's Kafka, as user ``replicator.<site>``; asked at every attempt to connect.
         status_file: Where ``snapshot()`` is written each second as JSON; None writes nothing.
         memory: Bytes of fetched batches that may wait for the target.
@@ -55,7 +55,7 @@ class Replicator:
         self,
         topology: Topology,
         site: str,
-        target: KafkaEndpoint,
+        target: Endpoint,
         upstream: Callable[[str], KafkaEndpoint],
         *,
         status_file: Path | None = None,
@@ -88,9 +88,7 @@ class Replicator:
             )
             for link in topology.links_to(site)
         )
-        self._planner = Planner(
-            topology, site, catalog=catalog, endpoint=target, ledger=self._ledger, pulls=self._pulls
-        )
+        self._planner = Planner(topology, site, catalog=catalog, ledger=self._ledger, pulls=self._pulls)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done."""
@@ -136,7 +134,9 @@ class Replicator:
         """Connect, however long it takes; from then on the cluster reconnects by itself."""
         for wait in itertools.chain(BACKOFF, itertools.repeat(BACKOFF[-1])):
             try:
-                cluster = await Cluster.open(self._target, client_id=f"fairlead-replicator.{self.site}")
+                cluster = await Cluster.open(
+                    self._target, client_id=f"fairlead-replicator.{self.site}", request_timeout=REQUEST_TIMEOUT
+                )
             except FairleadError as error:
                 self._say(error.what)
                 await asyncio.sleep(wait)

@@ -1,6 +1,10 @@
 """Renew ``fairlead/jars/jars.lock``: resolve what each set requests, download it, note the SHA-256 of what came.
 
-Run it after changing `requested` in the lock file. What it writes is trusted from then on, so read the difference.
+    .venv/bin/python tools/lock_jars.py [SET …]
+
+Run it after changing `requested` in the lock file; named sets are renewed, without a name all are. A new set begins
+with its `requested` and `transitive` and an empty table of jars. What it writes is trusted from then on, so read the
+difference.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, UnknownNameError
 from fairlead.jars import ivy
 from fairlead.jars.lock import LOCK_FILE, JarSet, format_lock, parse_coordinates, parse_lock
 from fairlead.jars.store import sha256_of
@@ -27,7 +31,11 @@ def renewed(jar_set: JarSet) -> JarSet:
 
 def main() -> int:
     try:
-        sets = {name: renewed(body) for name, body in parse_lock(LOCK_FILE.read_text(encoding="utf-8")).items()}
+        sets = parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
+        for name in sys.argv[1:] or list(sets):
+            if name not in sets:
+                raise UnknownNameError("set of jars", name, sets)
+            sets[name] = renewed(sets[name])
     except FairleadError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

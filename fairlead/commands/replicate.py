@@ -89,10 +89,11 @@ def replicator_for(context: Context, site: str, *, memory: int = MEMORY) -> Repl
         FairleadError: the site was never started, or its password is not known.
     """
     user = upstream_user(site)
+    context.directory.kafka(site, "replicator")  # what is wrong with the target is said at once
     return Replicator(
         context.topology,
         site,
-        context.directory.kafka(site, "replicator"),
+        lambda: context.directory.kafka(site, "replicator"),
         lambda source: context.directory.kafka(source, user),
         status_file=status_file(context.folder, site),
         memory=memory,

@@ -1,4 +1,4 @@
-"""One local site: its two processes, from files to a site that serves, and back.
+"""One local site: its processes (Kafka's brokers, Mosquitto), from files to a site that serves, and back.
 
 Not safe against a second caller; ``fairlead.local.sites`` holds the lock.
 """
@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from pydantic import SecretStr
 
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.local import kafka, mosquitto, ports, processes
 from fairlead.local.mosquitto import Programs
-from fairlead.local.state import SiteState
+from fairlead.local.state import Broker, SiteState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Toolbox:
     mosquitto: Programs
 
 
+def process_name(what: str, broker: int = 1) -> str:
+    """``kafka``, ``kafka-2`` and so on by node id; ``mqtt``. Names pid files, folders and what status shows."""
+    return what if broker == 1 else f"{what}-{broker}"
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSite:
     """A site's folders and processes below a state folder."""
@@ -38,28 +44,35 @@ class LocalSite:
     folder: Path
     name: str
 
-    @property
-    def kafka_folder(self) -> Path:
-        return self.folder / "sites" / self.name / "kafka"
+    def kafka_folder(self, broker: int = 1) -> Path:
+        """Everything of one broker, by its node id."""
+        return self.folder / "sites" / self.name / process_name("kafka", broker)
 
     @property
     def mosquitto_folder(self) -> Path:
         return self.folder / "sites" / self.name / "mosquitto"
 
-    def pid_file(self, what: str) -> Path:
-        """Pid file of ``kafka`` or ``mqtt``."""
-        return self.folder / "run" / f"{what}.{self.name}.pid"
+    def pid_file(self, what: str, broker: int = 1) -> Path:
+        """Pid file of ``kafka`` (one of its brokers) or ``mqtt``."""
+        return self.folder / "run" / f"{process_name(what, broker)}.{self.name}.pid"
+
+    def pid_files(self) -> list[Path]:
+        """Those of all its processes, also of brokers that nobody remembers."""
+        further = (self.folder / "run").glob(f"kafka-*.{self.name}.pid")
+        return [self.pid_file("kafka"), *further, self.pid_file("mqtt")]
 
     @property
     def has_data(self) -> bool:
         """Whether Kafka has ever been formatted here."""
-        return (self.kafka_folder / "data" / "meta.properties").exists()
+        return (self.kafka_folder() / "data" / "meta.properties").exists()
 
     def taken_ports(self, state: SiteState) -> dict[str, int]:
         """Remembered ports of processes that do not run, which somebody else listens on now."""
         wanted: dict[str, int] = {}
-        if processes.find(self.pid_file("kafka")) is None:
-            wanted |= {"Kafka": state.kafka_port, "Kafka's controller": state.controller_port}
+        for broker in state.brokers:
+            if processes.find(self.pid_file("kafka", broker.number)) is None:
+                name = "Kafka" if len(state.brokers) == 1 else f"Kafka's broker {broker.number}"
+                wanted |= {name: broker.port, f"{name}'s controller": broker.controller_port}
         if processes.find(self.pid_file("mqtt")) is None:
             wanted |= {"Mosquitto": state.mqtt_port}
         return {what: port for what, port in wanted.items() if not ports.is_free(port)}
@@ -72,6 +85,7 @@ class Start:
     Args:
         kafka_users, mqtt_users: Every user with the password it is to have.
         known: The users' passwords that the running or formatted brokers know already.
+        brokers: Node ids of the brokers to start; what other ones do is not looked at.
     """
 
     site: LocalSite
@@ -83,6 +97,7 @@ class Start:
     controller: SecretStr
     tell: Callable[[str], None]
     cancel: threading.Event
+    brokers: tuple[int, ...] = (1,)
     started: list[Path] = field(default_factory=list)
 
     def run(self) -> None:
@@ -100,24 +115,36 @@ class Start:
         self.tell("ready")
 
     def _run_kafka(self) -> None:
-        site, folder, tools = self.site, self.site.kafka_folder, self.tools
-        pid_file = site.pid_file("kafka")
-        process = processes.find(pid_file)
         known = self.known
-        if process is None:
-            self.tell("starting Kafka")
-            admin = known.get(kafka.ADMIN, self.kafka_users[kafka.ADMIN])
-            kafka.write_files(folder, self.state, admin, self.controller)
-            if kafka.format_if_new(folder, self.state.cluster_id, self.kafka_users):
-                known = self.kafka_users
-            line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm)
-            log, mark, version = folder / "console.log", kafka.marker(folder), tools.kafka_version
-            process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
-            self.started.append(pid_file)
-        endpoint = KafkaEndpoint(site.name, ((ports.HOST, self.state.kafka_port),), kafka.ADMIN, known[kafka.ADMIN])
-        client = kafka.wait_ready(process, endpoint, folder, cancel=self.cancel)
+        chosen = [broker for broker in self.state.brokers if broker.number in self.brokers]
+        running: dict[Broker, psutil.Process] = {}
+        for broker in chosen:
+            process = processes.find(self.site.pid_file("kafka", broker.number))
+            if process is None:
+                process, formatted = self._start_broker(broker)
+                known = self.kafka_users if formatted else known
+            running[broker] = process
+        for broker, process in running.items():
+            address = (ports.HOST, broker.port)
+            endpoint = KafkaEndpoint(self.site.name, (address,), kafka.ADMIN, known[kafka.ADMIN])
+            folder = self.site.kafka_folder(broker.number)
+            client = kafka.wait_ready(process, endpoint, folder, cancel=self.cancel, node_id=broker.number)
         new = {user: secret for user, secret in self.kafka_users.items() if known.get(user) != secret}
         kafka.ensure_users(client, new)
+
+    def _start_broker(self, broker: Broker) -> tuple[psutil.Process, bool]:
+        """Its process, and whether its log directory is new and so knows the users as they are to be."""
+        tools, folder = self.tools, self.site.kafka_folder(broker.number)
+        self.tell("starting Kafka" if len(self.state.brokers) == 1 else f"starting Kafka's broker {broker.number}")
+        admin = self.known.get(kafka.ADMIN, self.kafka_users[kafka.ADMIN])
+        kafka.write_files(folder, self.state, admin, self.controller, broker=broker)
+        formatted = kafka.format_if_new(folder, self.state.cluster_id, self.kafka_users, node_id=broker.number)
+        line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm)
+        pid_file, log = self.site.pid_file("kafka", broker.number), folder / "console.log"
+        mark, version = kafka.marker(folder), tools.kafka_version
+        process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
+        self.started.append(pid_file)
+        return process, formatted
 
     def _run_mosquitto(self) -> None:
         site, folder, tools = self.site, self.site.mosquitto_folder, self.tools

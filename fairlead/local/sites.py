@@ -1,7 +1,8 @@
 """All local sites of one state folder: up, down, status, and where each one is for whom.
 
-Files below the folder: ``state.json`` (ports, users), ``secrets.json`` (mode 0600), ``sites/<site>/kafka`` and
-``sites/<site>/mosquitto``, ``run/*.pid``. Callers in several processes wait for each other.
+Files below the folder: ``state.json`` (ports, users), ``secrets.json`` (mode 0600), ``sites/<site>/kafka`` (further
+brokers: ``kafka-2`` and so on) and ``sites/<site>/mosquitto``, ``run/*.pid``. Callers in several processes wait for
+each other.
 """
 
 from __future__ import annotations
@@ -25,29 +26,37 @@ from fairlead.local import cds, kafka, mosquitto, ports, processes
 from fairlead.local.files import explained, require_room
 from fairlead.local.formatting import kafka_uuid
 from fairlead.local.passwords import Passwords, secret_variable
-from fairlead.local.site import LocalSite, Start, Toolbox, port_taken
+from fairlead.local.site import LocalSite, Start, Toolbox, port_taken, process_name
 from fairlead.local.state import SiteState, State, read_state, write_state
 from fairlead.local.waiting import Cancelled, interruptible
 
 Progress = Callable[[str, str], None]
 What = Literal["kafka", "mqtt"]
-_ROOM_PER_SITE = 100 << 20  # bytes: a few segments, logs of the brokers, Mosquitto's queue
+_ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, logs of the brokers, Mosquitto's queue
 _LOCK_TIMEOUT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSpec:
-    """A site to start. ``properties`` win over the brokers' usual ones. Kafka's super user ``admin`` always exists."""
+    """A site to start. ``properties`` win over the brokers' usual ones. Kafka's super user ``admin`` always exists.
+
+    With three ``brokers`` or more (odd numbers only) topics have three replicas, two of which must be in sync.
+    """
 
     name: str
     kafka_users: tuple[str, ...] = ()
     mqtt_users: tuple[str, ...] = ("bridge", "device")
     properties: Mapping[str, str] = field(default_factory=dict)
+    brokers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SiteProcess:
-    """How a local site is. ``up`` means: the process is ours and its port accepts connections."""
+    """How a local site is. ``up`` means: the process is ours and its port accepts connections.
+
+    ``kafka_up`` is true when every broker is; ``brokers`` tells it of each by node id. The processes are ``mqtt``,
+    ``kafka`` and, of a site with several brokers, ``kafka-2`` and so on.
+    """
 
     name: str
     kafka_up: bool
@@ -58,6 +67,7 @@ class SiteProcess:
     mosquitto_version: str
     pids: Mapping[str, int]
     logs: Mapping[str, Path]
+    brokers: Mapping[int, bool] = field(default_factory=dict)
 
 
 class LocalSites:
@@ -88,14 +98,21 @@ class LocalSites:
             starts = self._prepare(specs, tools, tell)
             self._run(starts)
 
-    def restart(self, site: str, what: What = "kafka") -> None:
-        """Stop one process of a site, if it runs, and start it again; returns when it serves."""
+    def restart(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
+        """Stop one process of a site, if it runs, and start it again; returns when it serves.
+
+        Args:
+            broker: Node id, of Kafka. The site's other brokers are left as they are, whether they run or not.
+        """
         state = self._known(site)
         tools = self._tools(lambda _site, _text: None)
         with self._locked():
-            processes.stop([self._site(site).pid_file(what)])
-            spec = SiteSpec(site, state.kafka_users, state.mqtt_users, state.properties)
-            self._run(self._prepare([spec], tools, lambda _site, _text: None))
+            processes.stop([self._site(site).pid_file(what, broker)])
+            spec = SiteSpec(site, state.kafka_users, state.mqtt_users, state.properties, len(state.brokers))
+            starts = self._prepare([spec], tools, lambda _site, _text: None)
+            for start in starts:
+                start.brokers = (broker,) if what == "kafka" else start.brokers
+            self._run(starts)
 
     def _tools(self, tell: Progress) -> Toolbox:
         java, broker = find_java(), mosquitto.find_mosquitto()
@@ -105,8 +122,8 @@ class LocalSites:
 
     def _prepare(self, specs: Sequence[SiteSpec], tools: Toolbox, tell: Progress) -> list[Start]:
         """Decide ports and passwords, and remember them before anything is started."""
-        new = sum(not self._site(spec.name).has_data for spec in specs)
-        require_room(self.folder, _ROOM_PER_SITE * max(1, new))
+        new = sum(spec.brokers for spec in specs if not self._site(spec.name).has_data)
+        require_room(self.folder, _ROOM_PER_BROKER * max(1, new))
         state = read_state(self._state_file)
         cancel = threading.Event()
         starts: list[Start] = []
@@ -124,18 +141,30 @@ class LocalSites:
 
     def _site_state(self, state: State, spec: SiteSpec) -> SiteState:
         """The remembered state of a site with the spec's properties, or a new one with free ports."""
+        if spec.brokers < 1 or spec.brokers % 2 == 0:
+            raise ConfigurationError(
+                f"{spec.name} cannot have {spec.brokers} brokers",
+                hint="1, 3 or 5: each is a controller too, and more than half of them must run",
+            )
         site, known = self._site(spec.name), state.sites.get(spec.name)
         properties = {"properties": dict(spec.properties)}
         if known is not None:
             taken = site.taken_ports(known)
-            if not taken:
-                return known.model_copy(update=properties)
-            if site.has_data:  # clients may know its address
-                raise port_taken(spec.name, taken)
-            processes.stop([site.pid_file("kafka"), site.pid_file("mqtt")])  # it moves
+            if len(known.brokers) == spec.brokers:
+                if not taken:
+                    return known.model_copy(update=properties)
+                if site.has_data:  # clients may know its address
+                    raise port_taken(spec.name, taken)
+            elif site.has_data:
+                raise ConfigurationError(
+                    f"{spec.name} has {len(known.brokers)} brokers with data and cannot get {spec.brokers}",
+                    hint=f"leave the number as it is, or forget the data: fairlead down {spec.name} --purge",
+                )
+            processes.stop(site.pid_files())  # it moves
         others = [port for name, other in state.sites.items() if name != spec.name for port in other.ports]
-        client, controller, mqtt = ports.choose_ports(3, taken=others)
-        addresses = {"kafka_port": client, "controller_port": controller, "mqtt_port": mqtt}
+        mqtt, *kafka_ports = ports.choose_ports(1 + 2 * spec.brokers, taken=others)
+        (client, controller), *more = zip(kafka_ports[::2], kafka_ports[1::2], strict=True)
+        addresses = {"kafka_port": client, "controller_port": controller, "mqtt_port": mqtt, "more_brokers": more}
         return SiteState.model_validate({**addresses, **properties, "cluster_id": kafka_uuid()})
 
     def _start(
@@ -162,6 +191,7 @@ class LocalSites:
             controller=wanted[kafka.CONTROLLER],
             tell=lambda text: tell(name, text),
             cancel=cancel,
+            brokers=tuple(broker.number for broker in state.brokers),
         )
 
     def _keep(self, start: Start) -> None:
@@ -202,7 +232,7 @@ class LocalSites:
             state = read_state(self._state_file) if not (purge and names is None) else None
             chosen = self._all_site_names() if names is None else list(names)
             sites = [self._site(name) for name in chosen]
-            processes.stop([site.pid_file(what) for site in sites for what in ("kafka", "mqtt")])
+            processes.stop([pid_file for site in sites for pid_file in site.pid_files()])
             if not purge:
                 return
             with explained(self.folder):
@@ -215,10 +245,10 @@ class LocalSites:
                     self._passwords.forget(site.name)
             write_state(self._state_file, state)
 
-    def kill(self, site: str, what: What = "kafka") -> None:
-        """SIGKILL one process of a site, for fault tests."""
+    def kill(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
+        """SIGKILL one process of a site (of Kafka: the broker with this node id), for fault tests."""
         self._known(site)
-        processes.kill(self._site(site).pid_file(what))
+        processes.kill(self._site(site).pid_file(what, broker))
 
     # --- looking ------------------------------------------------------------------------------------------------
 
@@ -234,7 +264,7 @@ class LocalSites:
         """
         state = self._known(site)
         password = self._password(site, user, "Kafka", state.kafka_users)
-        return KafkaEndpoint(site, ((ports.HOST, state.kafka_port),), user, password)
+        return KafkaEndpoint(site, tuple((ports.HOST, broker.port) for broker in state.brokers), user, password)
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
         """Where a site's Mosquitto is, for a user; raises as ``kafka`` does."""
@@ -244,18 +274,27 @@ class LocalSites:
 
     def _status(self, name: str, state: SiteState) -> SiteProcess:
         site = self._site(name)
-        found = {what: processes.find(site.pid_file(what)) for what in ("kafka", "mqtt")}
-        recorded = {what: processes.read(site.pid_file(what)) for what in found}
+        numbers = {process_name("kafka", broker.number): broker.number for broker in state.brokers}
+        files = {what: site.pid_file("kafka", number) for what, number in numbers.items()}
+        files["mqtt"] = site.pid_file("mqtt")
+        found = {what: processes.find(file) for what, file in files.items()}
+        version = {what: facts.version for what in files if (facts := processes.read(files[what])) is not None}
+        brokers = {
+            broker.number: found[process_name("kafka", broker.number)] is not None and ports.accepts(broker.port)
+            for broker in state.brokers
+        }
+        logs = {what: site.kafka_folder(number) / "server.log" for what, number in numbers.items()}
         return SiteProcess(
             name=name,
-            kafka_up=found["kafka"] is not None and ports.accepts(state.kafka_port),
+            kafka_up=all(brokers.values()),
             mqtt_up=found["mqtt"] is not None and ports.accepts(state.mqtt_port),
             kafka_port=state.kafka_port,
             mqtt_port=state.mqtt_port,
-            kafka_version=facts.version if (facts := recorded["kafka"]) else "",
-            mosquitto_version=facts.version if (facts := recorded["mqtt"]) else "",
+            kafka_version=next((version[what] for what in numbers if what in version), ""),
+            mosquitto_version=version.get("mqtt", ""),
             pids={what: process.pid for what, process in found.items() if process is not None},
-            logs={"kafka": site.kafka_folder / "server.log", "mqtt": site.mosquitto_folder / "mosquitto.log"},
+            logs=logs | {"mqtt": site.mosquitto_folder / "mosquitto.log"},
+            brokers=brokers,
         )
 
     def _password(self, site: str, user: str, kind: str, users: Collection[str]) -> SecretStr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -10,8 +11,17 @@ from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file
 
 
+class Broker(NamedTuple):
+    """One broker of a site: its node id, from 1, and its ports."""
+
+    number: int
+    port: int
+    controller_port: int
+
+
 class SiteState(BaseModel):
-    """One site. ``users`` are those that its brokers know already."""
+    """One site. ``users`` are those that its brokers know already; ``more_brokers`` are the ports (for clients, for
+    controllers) of its second broker and further ones."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -22,10 +32,16 @@ class SiteState(BaseModel):
     kafka_users: tuple[str, ...] = ()
     mqtt_users: tuple[str, ...] = ()
     properties: dict[str, str] = Field(default_factory=dict)
+    more_brokers: tuple[tuple[int, int], ...] = ()
 
     @property
-    def ports(self) -> tuple[int, int, int]:
-        return (self.kafka_port, self.controller_port, self.mqtt_port)
+    def brokers(self) -> tuple[Broker, ...]:
+        both = ((self.kafka_port, self.controller_port), *self.more_brokers)
+        return tuple(Broker(number, *ports) for number, ports in enumerate(both, 1))
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (*(port for broker in self.brokers for port in broker[1:]), self.mqtt_port)
 
 
 class State(BaseModel):

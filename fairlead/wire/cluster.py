@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint
 from fairlead.wire import fetch_codec, offsets, produce_codec, settings
 from fairlead.wire import metadata as md
 from fairlead.wire.batch import Buffer
@@ -40,14 +40,14 @@ class Cluster(Router):
     the answer, or ``ConnectionLost`` is raised where no broker can be reached.
     """
 
-    def __init__(self, endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float) -> None:
+    def __init__(self, endpoint: Endpoint, *, client_id: str, request_timeout: float) -> None:
         super().__init__(endpoint, client_id=client_id, request_timeout=request_timeout)
         self._lanes: dict[int, asyncio.Lock] = {}
         self._sessions = 0
 
     @classmethod
-    async def open(cls, endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float = 30.0) -> Cluster:
-        """Connect and log in.
+    async def open(cls, endpoint: Endpoint, *, client_id: str, request_timeout: float = 30.0) -> Cluster:
+        """Connect and log in; an endpoint that can be asked is asked again at every later connect.
 
         Raises:
             ConnectionLost: no bootstrap address can be reached; retriable, address in ``fields``.

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint
+from fairlead.errors import FairleadError
 from fairlead.wire.connection import Connection, connect
 from fairlead.wire.errors import ConnectionLost, RequestTimeout
+
+log = logging.getLogger(__name__)
 
 Key = tuple[str, int]
 
@@ -15,16 +19,27 @@ Key = tuple[str, int]
 class Pool:
     """Connections by (role, node id). Bootstrap addresses have the node ids -1, -2, ... until metadata names them."""
 
-    def __init__(self, endpoint: KafkaEndpoint, client_id: str, request_timeout: float) -> None:
-        self._endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, client_id: str, request_timeout: float) -> None:
+        """``endpoint`` is asked at every connect, if it can be."""
+        self._ask = endpoint if callable(endpoint) else None
+        self._endpoint = endpoint() if callable(endpoint) else endpoint
         self._client_id = client_id
         self._timeout = request_timeout
-        self._bootstrap = {-1 - index: address for index, address in enumerate(endpoint.bootstrap)}
+        self._bootstrap = {-1 - index: address for index, address in enumerate(self._endpoint.bootstrap)}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._open: dict[Key, Connection] = {}
         self._opening: dict[Key, asyncio.Task[Connection]] = {}
         self._incarnations: dict[Key, int] = {}
         self._closed = False
+
+    def endpoint(self) -> KafkaEndpoint:
+        """The cluster's endpoint as it is now; as it was, while it cannot be told."""
+        if self._ask is not None:
+            try:
+                self._endpoint = self._ask()
+            except FairleadError as error:
+                log.warning("%s: the endpoint cannot be told: %s", self._endpoint.site, error.what)
+        return self._endpoint
 
     def set_brokers(self, brokers: dict[int, tuple[str, int]]) -> None:
         """Take over addresses from metadata; a bootstrap connection to one of them becomes that broker's."""
@@ -80,7 +95,9 @@ class Pool:
                 address="",
             )
         host, port = address
-        connection = await connect(host, port, self._endpoint, client_id=self._client_id, request_timeout=self._timeout)
+        connection = await connect(
+            host, port, self.endpoint(), client_id=self._client_id, request_timeout=self._timeout
+        )
         self._open[key] = connection
         self._incarnations[key] = self._incarnations.get(key, 0) + 1
         return connection

@@ -236,7 +236,7 @@ def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, position = decode_signed(data, position)
-        name = data[position : position + size].decode()
+        name = data[position : position + size].decode(errors="replace")  # as Java shows it
         position += size
         size, position = decode_signed(data, position)
         value = None if size < 0 else data[position : position + size]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 from kafka.protocol.metadata import MetadataResponse
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.wire import metadata as md
 from fairlead.wire.connection import METADATA_VERSION, body_at
 from fairlead.wire.errors import (
@@ -37,8 +37,7 @@ LOGS_PER_REQUEST: Final = 2000  # of ListOffsets and the like: some 10 ms of cod
 class Router:
     """The half of ``Cluster`` that knows where logs are. Not thread safe, belongs to one event loop."""
 
-    def __init__(self, endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float) -> None:
-        self.endpoint = endpoint
+    def __init__(self, endpoint: Endpoint, *, client_id: str, request_timeout: float) -> None:
         self.request_timeout = request_timeout
         self.metadata = md.MetadataCache()
         self.pool = Pool(endpoint, client_id, request_timeout)
@@ -48,6 +47,10 @@ class Router:
         self._asked_at: dict[str, float] = {}
         self._seen = b""  # digest of the last answer with all topics
         self.whole_bytes = 0
+
+    @property
+    def endpoint(self) -> KafkaEndpoint:
+        return self.pool.endpoint()
 
     async def topics(self, names: Collection[str] | None = None, *, refresh: bool = False) -> dict[str, TopicInfo]:
         """Topics by name; unknown and unauthorised ones are left out.

@@ -1,0 +1,1 @@
+"""Long random runs (``make chaos``). Not part of the ordinary tests."""

@@ -1,0 +1,37 @@
+"""The sites that long random runs are let loose on, for how long, and with which seed."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.local.sites import LocalSites, SiteSpec
+
+SPECS = (SiteSpec("alpha"), SiteSpec("beta"), SiteSpec("trio", brokers=3))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
+    """``alpha`` and ``beta`` with one broker, ``trio`` with three."""
+    local = LocalSites(tmp_path_factory.mktemp("chaos"))
+    local.up(SPECS)
+    yield local
+    local.down(purge=True)
+
+
+@pytest.fixture
+def seed(capsys: pytest.CaptureFixture[str]) -> int:
+    """``FAIRLEAD_CHAOS_SEED``, else a new one; printed, so that the moments can be had again."""
+    chosen = int(os.environ.get("FAIRLEAD_CHAOS_SEED") or random.SystemRandom().randrange(10**9))
+    with capsys.disabled():
+        print(f"\nFAIRLEAD_CHAOS_SEED={chosen}")  # noqa: T201 - what a test prints
+    return chosen
+
+
+@pytest.fixture
+def seconds() -> float:
+    """How long to go on: ``FAIRLEAD_CHAOS_SECONDS``, ten minutes by default."""
+    return float(os.environ.get("FAIRLEAD_CHAOS_SECONDS") or 600)

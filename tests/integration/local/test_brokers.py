@@ -1,0 +1,73 @@
+"""A site of three brokers: one of them may go at any time, and it comes back."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka import Message, Producer
+from confluent_kafka.admin import AdminClient
+
+from fairlead.admin import admin_client, create_logs
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import ConfigurationError
+from fairlead.local.sites import LocalSites, SiteSpec
+
+pytestmark = pytest.mark.integration
+
+
+def test_three_brokers_survive_the_loss_of_one(fresh: LocalSites) -> None:
+    trio = SiteSpec("trio", ("bridge",), brokers=3)
+    fresh.up([trio])
+    status = fresh.status()["trio"]
+    assert status.kafka_up and status.brokers == {1: True, 2: True, 3: True}
+    assert set(status.pids) == {"kafka", "kafka-2", "kafka-3", "mqtt"}
+    admin = fresh.kafka("trio", "admin")
+    assert len(admin.bootstrap) == 3
+
+    client = admin_client(admin)
+    create_logs(admin, {"test.kept": {}}, client=client)
+    leader, replicas, in_sync = partition(client, "test.kept")
+    assert replicas == {1, 2, 3} and in_sync == {1, 2, 3}
+
+    fresh.kill("trio", broker=leader)
+    status = fresh.status()["trio"]
+    assert not status.kafka_up
+    assert {number for number, up in status.brokers.items() if not up} == {leader}
+    append(admin, "test.kept", 10)  # by the next leader: acks=all, two in sync
+    assert partition(client, "test.kept")[0] != leader
+
+    before = fresh.status()["trio"].pids
+    fresh.restart("trio", broker=leader)
+    after = fresh.status()["trio"]
+    assert after.kafka_up
+    assert set(after.pids.items()) > set(before.items())  # the others were left alone
+    deadline = time.monotonic() + 30
+    while partition(client, "test.kept")[2] != {1, 2, 3}:
+        assert time.monotonic() < deadline, "the broker that came back does not catch up"
+    fresh.up([trio])
+    assert fresh.status()["trio"] == after
+    with pytest.raises(ConfigurationError, match="has 3 brokers with data"):
+        fresh.up([SiteSpec("trio")])
+    fresh.down(["trio"])
+    assert fresh.status()["trio"].pids == {}
+
+
+def partition(client: AdminClient, topic: str) -> tuple[int, set[int], set[int]]:
+    """Leader, replicas and those in sync of a topic's one partition."""
+    found = client.list_topics(topic, timeout=10).topics[topic].partitions[0]
+    return found.leader, set(found.replicas), set(found.isrs)
+
+
+def append(endpoint: KafkaEndpoint, topic: str, count: int) -> None:
+    failed: list[str] = []
+
+    def delivered(error: object, _message: Message) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    producer = Producer({**endpoint.librdkafka(), "enable.idempotence": True, "log_level": 0})
+    for number in range(count):
+        producer.produce(topic, str(number).encode(), on_delivery=delivered)
+    assert producer.flush(60) == 0
+    assert failed == []

@@ -1,0 +1,130 @@
+"""Passwords are changed while the replicator runs: of its user at the source, and of its user at the target.
+
+A broker asks for the password when a connection is made, so the lines are reset after each change, as a broker's
+``connections.max.reauth.ms`` would do in the long run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import secrets
+from collections.abc import Callable, Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from pydantic import SecretStr
+
+from fairlead.admin import admin_client
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.local.kafka import ensure_users
+from replication.replicator import Replicator
+from tests.integration.replication.conftest import Lab, links, states, until
+from tests.support.chaos import detoured, impatient
+from tests.support.proof import ends, proven
+from tests.support.traffic import Traffic
+
+pytestmark = pytest.mark.integration
+USERS = {"alpha": "replicator.beta", "beta": "replicator"}
+
+
+class Keyring:
+    """The replicator's users, and the passwords it has been told."""
+
+    def __init__(self, kafka: Callable[..., KafkaEndpoint]) -> None:
+        self._kafka = kafka
+        self._told = {site: kafka(site, user).password for site, user in USERS.items()}
+
+    def endpoint(self, site: str) -> KafkaEndpoint:
+        return dataclasses.replace(self._kafka(site, USERS[site]), password=self._told[site])
+
+    def change(self, site: str) -> SecretStr:
+        """Give the user another password at the site, of which the replicator is not told."""
+        new = SecretStr(secrets.token_urlsafe(24))
+        ensure_users(admin_client(self._kafka(site)), {USERS[site]: new})
+        return new
+
+    def tell(self, site: str, password: SecretStr) -> None:
+        self._told[site] = password
+
+    def restore(self, site: str) -> None:
+        """Give the user the password again that it had in the beginning."""
+        known = self._kafka(site, USERS[site]).password
+        assert known is not None
+        ensure_users(admin_client(self._kafka(site)), {USERS[site]: known})
+
+
+@pytest.fixture
+def keyring(kafka: Callable[..., KafkaEndpoint]) -> Iterator[Keyring]:
+    """Users that may do everything with topics; afterwards nothing again, with the passwords they had."""
+
+    everything = ResourceType.TOPIC, "*", ResourcePatternType.LITERAL
+    rights = {
+        site: (*everything, f"User:{user}", "*", AclOperation.ALL, AclPermissionType.ALLOW)
+        for site, user in USERS.items()
+    }
+    admins = {site: admin_client(kafka(site)) for site in USERS}
+    for site, right in rights.items():
+        for made in admins[site].create_acls([AclBinding(*right)]).values():
+            made.result()
+    ring = Keyring(kafka)
+    yield ring
+    for site, right in rights.items():
+        ring.restore(site)
+        for gone in admins[site].delete_acls([AclBindingFilter(*right)]).values():
+            gone.result()
+
+
+async def test_passwords_are_changed_while_it_runs(lab: Lab, keyring: Keyring) -> None:
+    own, plain = [lab.log(f"alpha.{n}") for n in range(4)], lab.log("alpha.plain")
+    await lab.make("alpha", *own, plain)
+    here, there = lab.kafka("alpha"), lab.kafka("beta")
+    topology = lab.one_way()
+    with impatient(3.0, client="fairlead-replicator"):
+        beta = Replicator(topology, "beta", lambda: keyring.endpoint("beta"), keyring.endpoint)
+        async with (
+            detoured(here, client="fairlead-replicator") as source,
+            detoured(there, client="fairlead-replicator") as target,
+            lab.running(beta),
+            Traffic(here, own=own, idempotent=[plain]) as writers,
+        ):
+
+            async def grows() -> None:
+                before = await ends(there, writers.written)
+
+                async def grown() -> bool:
+                    now = await ends(there, writers.written)
+                    return all(now[log] > before[log] for log in now)
+
+                await until(grown, f"not every log grows at beta: {beta.snapshot()}")
+
+            async def refused(cause: Callable[[], str]) -> None:
+                async def said() -> bool:
+                    return "refused the login" in cause()
+
+                await until(said, f"a refused login is not shown: {beta.snapshot()}")
+
+            await grows()
+            password = await asyncio.to_thread(keyring.change, "alpha")
+            await grows()  # a connection that is logged in stays
+            source.reset()
+            await refused(lambda: str(links([beta.snapshot()])["alpha->beta"]["cause"]))
+            keyring.tell("alpha", password)
+            await grows()
+
+            password = await asyncio.to_thread(keyring.change, "beta")
+            target.reset()
+            await refused(lambda: str(beta.snapshot()["target"]["cause"]))
+            keyring.tell("beta", password)
+            await grows()
+            await writers.stop()
+            await proven(topology, writers.written, here, there)
+            assert beta.snapshot()["target"]["state"] == "up"
+            assert states(beta.snapshot()) == {}

@@ -1,0 +1,82 @@
+"""The target's disk is full: its broker cannot append, halts, and comes back when there is room.
+
+The limit is RLIMIT_FSIZE of the running broker: from then on no file can become larger, which fails an append in the
+middle as a full disk does (EFBIG instead of ENOSPC). It needs no mount and no rights, and it comes at a chosen moment;
+a small file system would have to be there before the broker starts, in a namespace that outlives it. To Kafka both are
+an IOException of its only log directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+
+import psutil
+import pytest
+
+from fairlead.local.sites import LocalSites
+from fairlead.wire.codecs import Codec
+from tests.integration.replication.conftest import Lab, states, until
+from tests.support.chaos import impatient
+from tests.support.proof import ends, proven
+from tests.support.traffic import Traffic
+
+pytestmark = pytest.mark.integration
+MARGIN = 500_000  # bytes that files which grow slowly may still get, above all the broker's metadata
+
+
+async def test_the_targets_disk_is_full(lab: Lab, sites: LocalSites) -> None:
+    with impatient(3.0, client="fairlead-replicator"):
+        await fill_the_disk(lab, sites)
+
+
+async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
+    own, plain, fat = [lab.log(f"alpha.{n}") for n in range(4)], lab.log("alpha.plain"), lab.log("alpha.fat")
+    await lab.make("alpha", *own, plain, fat)
+    beta = lab.replicator(lab.one_way(), "beta")
+    here, there = lab.kafka("alpha"), lab.kafka("beta")
+    writers = Traffic(here, own=own, idempotent=[plain])
+    filling = Traffic(here, own=[fat], sizes=[40_000], codec=Codec.NONE)
+    logs = writers.written | filling.written
+    async with lab.running(beta), writers:
+
+        async def copied() -> bool:
+            return min((await ends(there, writers.written)).values()) > 0
+
+        await until(copied, "not every log is copied")
+        broker = psutil.Process(sites.status()["beta"].pids["kafka"])
+        data = sites.folder / "sites" / "beta" / "kafka" / "data"
+        limit = max(each.stat().st_size for each in data.glob("__cluster_metadata-0/*")) + MARGIN
+        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        async with filling:
+
+            async def halted() -> bool:
+                return not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE
+
+            await until(halted, "the broker does not halt", 60)
+        assert f"{fat}-0" in await asyncio.to_thread(last_error, sites)
+
+        async def noticed() -> bool:
+            return bool(beta.snapshot()["target"]["state"] == "unavailable")
+
+        await until(noticed, "the target is still called up")
+        assert "cannot be reached" in beta.snapshot()["target"]["cause"]
+        await asyncio.to_thread(sites.restart, "beta")
+        before = await ends(there, writers.written)
+
+        async def grown() -> bool:
+            now = await ends(there, writers.written)
+            return all(now[log] > before[log] for log in now)
+
+        await until(grown, f"not every log goes on: {before}", 60)
+        await writers.stop()
+        await proven(lab.one_way(), logs, here, there)
+        assert beta.snapshot()["target"]["state"] == "up"
+        assert states(beta.snapshot()) == {}
+
+
+def last_error(sites: LocalSites) -> str:
+    """What beta's broker says of a file that is too large, the last time."""
+    lines = sites.status()["beta"].logs["kafka"].read_text().splitlines()
+    where = max(n for n, line in enumerate(lines) if "File too large" in line)
+    return "\n".join(lines[max(0, where - 3) : where + 1])

@@ -1,0 +1,110 @@
+"""``kill -9`` of the replicator at fifty random moments, of the source, and of the target, while writers append."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.local.sites import LocalSites
+from tests.integration.replication.conftest import Lab, links, states, until
+from tests.support.chaos import impatient
+from tests.support.proof import ends, proven
+from tests.support.traffic import Traffic
+from tests.support.victims import Victim
+
+pytestmark = pytest.mark.integration
+KILLS = 50
+
+
+@contextlib.asynccontextmanager
+async def traffic(lab: Lab, *, seed: int = 1, pause: float = 0.05) -> AsyncIterator[Traffic]:
+    """Writers of every kind at alpha."""
+    own = [lab.log(f"alpha.own-{n}") for n in range(4)]
+    plain, transactional = lab.log("alpha.plain"), lab.log("alpha.transactional")
+    await lab.make("alpha", *own, plain, transactional)
+    made = Traffic(
+        lab.kafka("alpha"), own=own, idempotent=[plain], transactional=[transactional], seed=seed, pause=pause
+    )
+    async with made as writers:
+        yield writers
+
+
+async def test_fifty_kills_of_the_replicator_lose_nothing_and_repeat_nothing(lab: Lab, sites: LocalSites) -> None:
+    chance = random.Random(20)  # noqa: S311 - moments, not secrets
+    moved = 0
+    async with traffic(lab) as writers, Victim(str(sites.folder), lab.stream) as victim:
+        before: dict[str, int] = {}
+        for _ in range(KILLS):
+            await victim.start()
+            await asyncio.sleep(chance.uniform(0.0, 0.6))
+            await victim.end(signal.SIGKILL)
+            there = await ends(lab.kafka("beta"), writers.written)
+            moved += there != before
+            before = there
+        await victim.start()
+        await writers.stop()
+        assert await all_is_well(lab, writers) > 500
+        assert moved > KILLS / 5  # many kills met a replicator at work
+        await victim.end(signal.SIGTERM)
+
+
+async def test_the_source_is_killed_under_load(lab: Lab, sites: LocalSites) -> None:
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta), traffic(lab) as writers:
+        await growth(lab, writers, "beta")
+        await asyncio.to_thread(sites.kill, "alpha")
+
+        async def noticed() -> bool:
+            return bool(links([beta.snapshot()])["alpha->beta"]["state"] == "unavailable")
+
+        await until(noticed, "the dead source is not noticed")
+        await asyncio.to_thread(sites.restart, "alpha")
+        await growth(lab, writers, "beta")
+        await writers.stop()
+        await all_is_well(lab, writers)
+        assert states(beta.snapshot()) == {}
+
+
+async def test_the_target_is_killed_under_load(lab: Lab, sites: LocalSites) -> None:
+    with impatient(3.0, client="fairlead-replicator"):
+        await kill_the_target(lab, sites)
+
+
+async def kill_the_target(lab: Lab, sites: LocalSites) -> None:
+    beta = lab.replicator(lab.one_way(), "beta")
+    async with lab.running(beta), traffic(lab) as writers:
+        await growth(lab, writers, "beta")
+        await asyncio.to_thread(sites.kill, "beta")
+
+        async def noticed() -> bool:
+            return bool(beta.snapshot()["target"]["state"] == "unavailable")
+
+        await until(noticed, "the dead target is not noticed")
+        assert beta.snapshot()["target"]["cause"]
+        await asyncio.to_thread(sites.restart, "beta")
+        await growth(lab, writers, "beta")
+        await writers.stop()
+        await all_is_well(lab, writers)
+        assert beta.snapshot()["target"]["state"] == "up"
+        assert states(beta.snapshot()) == {}
+
+
+async def all_is_well(lab: Lab, writers: Traffic) -> int:
+    here, there = lab.kafka("alpha"), lab.kafka("beta")
+    return await proven(lab.one_way(), writers.written, here, there)
+
+
+async def growth(lab: Lab, writers: Traffic, site: str) -> None:
+    """Wait until every log has grown at a site."""
+    before = await ends(lab.kafka(site), writers.written)
+
+    async def grown() -> bool:
+        there = await ends(lab.kafka(site), writers.written)
+        return all(there[log] > before[log] for log in there)
+
+    await until(grown, f"not every log grows at {site}: {before}", 60)

@@ -1,0 +1,112 @@
+"""Three brokers, three replicas of each log, two of which must be in sync: leaders go, at the target, at the source."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.wire.types import TopicPartition
+from replication.replicator import Replicator
+from tests.integration.replication.conftest import Lab, states, until
+from tests.support.proof import ends, proven
+from tests.support.traffic import Traffic
+from topologies.model import Topology
+
+pytestmark = pytest.mark.integration
+TRIO = "trio"
+
+
+@pytest.fixture(scope="module")
+def trio(sites: LocalSites) -> Iterator[LocalSites]:
+    """A site of three brokers beside the others, all of them running."""
+    sites.up([SiteSpec(TRIO, brokers=3)])
+    yield sites
+    if not os.environ.get("FAIRLEAD_TEST_KEEP"):
+        sites.down([TRIO], purge=True)
+
+
+@pytest.fixture(autouse=True)
+def complete(trio: LocalSites) -> Iterator[None]:
+    """Whatever a test has killed is up again afterwards."""
+    yield
+    trio.up([SiteSpec(TRIO, brokers=3)])
+
+
+def link(lab: Lab, source: str, target: str) -> Topology:
+    ends = {site: {"kind": "datacentre"} for site in (source, target)}
+    return lab.topology(sites=ends, links=[{"from": source, "to": target, "streams": {lab.stream: "all"}}])
+
+
+async def leader_of_most(lab: Lab, topics: list[str]) -> int:
+    """The broker of trio that leads most of these logs."""
+    cluster = await lab.cluster(TRIO)
+    await cluster.topics(topics, refresh=True)
+    count = Counter(cluster.metadata.leader(TopicPartition(topic)) for topic in topics)
+    return count.most_common(1)[0][0]
+
+
+async def all_grow(lab: Lab, site: str, writers: Traffic) -> None:
+    before = await ends(lab.kafka(site), writers.written)
+
+    async def grown() -> bool:
+        there = await ends(lab.kafka(site), writers.written)
+        return all(there[log] > before[log] for log in there)
+
+    await until(grown, f"not every log grows at {site}: {before}", 60)
+
+
+def traffic(lab: Lab, site: str, own: list[str], other: list[str]) -> Traffic:
+    return Traffic(lab.kafka(site), own=own, idempotent=other[:1], transactional=other[1:], pause=0.05)
+
+
+async def test_the_target_loses_its_leaders_under_load(lab: Lab, trio: LocalSites) -> None:
+    own, other = [lab.log(f"alpha.own-{n}") for n in range(9)], [lab.log("alpha.plain"), lab.log("alpha.transactional")]
+    await lab.make("alpha", *own, *other)
+    topology = link(lab, "alpha", TRIO)
+    target = lab.replicator(topology, TRIO)
+    async with lab.running(target), traffic(lab, "alpha", own, other) as writers:
+        await all_grow(lab, TRIO, writers)
+        first = await leader_of_most(lab, own)
+        metadata = (await lab.cluster(TRIO)).metadata
+        assert {metadata.replicas(TopicPartition(topic)) for topic in own} == {3}
+        await asyncio.to_thread(trio.kill, TRIO, broker=first)
+        await all_grow(lab, TRIO, writers)  # two are left: enough
+
+        second = await leader_of_most(lab, own)
+        await asyncio.to_thread(trio.kill, TRIO, broker=second)  # one is left: neither quorum nor two in sync
+        await all_grow(lab, "alpha", writers)
+        await asyncio.to_thread(trio.restart, TRIO, broker=first)
+        await all_grow(lab, TRIO, writers)
+        await asyncio.to_thread(trio.restart, TRIO, broker=second)
+        await all_grow(lab, TRIO, writers)
+        await writers.stop()
+        await proof(lab, topology, writers, "alpha", TRIO, target)
+
+
+async def test_the_source_loses_its_leaders_under_load(lab: Lab, trio: LocalSites) -> None:
+    own, other = [lab.log(f"trio.own-{n}") for n in range(9)], [lab.log("trio.plain"), lab.log("trio.transactional")]
+    await lab.make(TRIO, *own, *other)
+    topology = link(lab, TRIO, "alpha")
+    target = lab.replicator(topology, "alpha")
+    async with lab.running(target), traffic(lab, TRIO, own, other) as writers:
+        await all_grow(lab, "alpha", writers)
+        gone = await leader_of_most(lab, own)
+        await asyncio.to_thread(trio.kill, TRIO, broker=gone)
+        await all_grow(lab, "alpha", writers)
+        await asyncio.to_thread(trio.restart, TRIO, broker=gone)
+        await all_grow(lab, "alpha", writers)
+        await writers.stop()
+        await proof(lab, topology, writers, TRIO, "alpha", target)
+
+
+async def proof(
+    lab: Lab, topology: Topology, writers: Traffic, source: str, target: str, replicator: Replicator
+) -> None:
+    here, there = lab.kafka(source), lab.kafka(target)
+    await proven(topology, writers.written, here, there)
+    assert states(replicator.snapshot()) == {}

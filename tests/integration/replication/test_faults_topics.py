@@ -1,0 +1,64 @@
+"""A topic is deleted and made again at the source, under load: what the target has stays, and nothing is mixed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fairlead.admin import delete_logs
+from tests.integration.replication.conftest import Lab, states, until
+from tests.support.proof import caught_up, ends, proven
+from tests.support.traffic import Traffic
+
+pytestmark = pytest.mark.integration
+
+
+async def test_a_topic_is_deleted_and_made_again_at_the_source(lab: Lab) -> None:
+    other = "o" + lab.stream[1:]
+    again = f"{other}.alpha"
+    own, plain = [lab.log(f"alpha.{n}") for n in range(4)], lab.log("alpha.plain")
+    every = {lab.stream: "all", other: "all"}
+    topology = lab.topology(
+        streams={lab.stream: {}, other: {}}, links=[{"from": "alpha", "to": "beta", "streams": every}]
+    )
+    await lab.make("alpha", *own, plain, again)
+    here, there = lab.kafka("alpha"), lab.kafka("beta")
+    beta = lab.replicator(topology, "beta")
+    async with lab.running(beta), Traffic(here, own=own, idempotent=[plain]) as writers:
+        async with Traffic(here, own=[again], seed=2) as first:
+
+            async def long() -> bool:
+                return (await ends(there, first.written))[again] > 50
+
+            await until(long, "the log is not copied")
+        await caught_up(first.written, here, there)
+        before = await lab.stored("beta", again)
+        end = await lab.end("beta", again)
+        await asyncio.to_thread(delete_logs, here, [again])
+
+        async def gone() -> bool:
+            return await lab.end("alpha", again) == -1
+
+        await until(gone, "the topic is not deleted")
+        await lab.make("alpha", again)
+        async with Traffic(here, own=[again], seed=3) as second:
+
+            async def longer() -> bool:
+                return (await ends(here, second.written))[again] > 2 * end
+
+            await until(longer, "the new log does not grow beyond the old one")
+
+        async def named() -> bool:
+            return states(beta.snapshot()) == {again: "source-recreated"}
+
+        await until(named, f"not named: {beta.snapshot()['logs']}")
+        assert beta.snapshot()["logs"][again]["what_to_do"]
+        await writers.stop()
+        await proven(lab.one_way(), writers.written, here, there)  # all others go on
+        assert await lab.stored("beta", again) == before
+
+    # Put right by hand: once the old replica is away, the new log is copied from its beginning.
+    await asyncio.to_thread(delete_logs, there, [again])
+    async with lab.running(lab.replicator(topology, "beta")):
+        await proven(topology, writers.written | second.written, here, there)

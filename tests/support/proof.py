@@ -1,0 +1,58 @@
+"""The proof at the end of every fault test: the target caught up, nothing lost, nothing twice, both audits agree."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.types import TopicPartition
+from replication.audit import compare, compare_records
+from tests.support.traffic import Written, verdict
+from topologies.model import Topology
+
+
+async def ends(endpoint: KafkaEndpoint, logs: Mapping[str, object]) -> dict[str, int]:
+    """Where these logs end; -1 for those that do not exist."""
+    async with await Cluster.open(endpoint, client_id="proof") as cluster:
+        found = await cluster.end_offsets([TopicPartition(log) for log in logs])
+        return {tp.topic: end if isinstance(end, int) else -1 for tp, end in found.items()}
+
+
+async def caught_up(
+    written: Mapping[str, Written], source: KafkaEndpoint, target: KafkaEndpoint, *, patience: float = 60.0
+) -> None:
+    """Wait until the target's logs end where the source's do; nobody may write any more.
+
+    The source is asked each time, too: the marks that end transactions are written after the commit is answered.
+    """
+    deadline = time.monotonic() + patience
+    while (there := await ends(target, written)) != (wanted := await ends(source, written)):
+        behind = {log: (end, wanted[log]) for log, end in there.items() if end != wanted[log]}
+        assert time.monotonic() < deadline, f"after {patience:g} s the target is not where the source is: {behind}"
+        await asyncio.sleep(0.1)
+
+
+async def proven(
+    topology: Topology,
+    written: Mapping[str, Written],
+    source: KafkaEndpoint,
+    target: KafkaEndpoint,
+    *,
+    patience: float = 60.0,
+) -> int:
+    """Wait for the target, then insist on every proof there is; how many acknowledged values were written.
+
+    ``written`` must be all logs of the topology's streams, in which nothing is written any more.
+    """
+    await caught_up(written, source, target, patience=patience)
+    assert await asyncio.to_thread(verdict, written, source, target) == []
+    quick = await compare(topology, source, target)
+    full = await compare_records(topology, source, target)
+    assert quick.ok, quick.as_json()
+    assert full.ok, full.as_json()
+    assert full.compared == quick.compared == len(written), (full.as_json(), quick.as_json())
+    assert (quick.behind, quick.apart, quick.only_a, quick.only_b) == (0, [], [], []), quick.as_json()
+    return sum(len(each.sure) for each in written.values())

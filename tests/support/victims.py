@@ -1,0 +1,50 @@
+"""Replicator processes to be killed (``tests.integration.replication.victim``), one life after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Self
+
+_PATIENCE = 60.0  # seconds for a process to start, or to end
+
+
+class Victim:
+    """One replicator at a time, in processes that are forked from one that has everything imported."""
+
+    def __init__(self, folder: str, stream: str, *settings: str) -> None:
+        self._arguments = ("-m", "tests.integration.replication.victim", folder, stream, *settings, "lives=1")
+        self.pid = 0  # of the life that runs; 0 while none does
+
+    async def __aenter__(self) -> Self:
+        pipe = asyncio.subprocess.PIPE
+        self._nursery = await asyncio.create_subprocess_exec(sys.executable, *self._arguments, stdin=pipe, stdout=pipe)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+        assert self._nursery.stdin is not None
+        self._nursery.stdin.close()
+        await self._nursery.wait()
+
+    async def start(self) -> None:
+        """Begin a life. It runs, which does not yet mean that it replicates."""
+        assert self._nursery.stdin is not None and self.pid == 0
+        self._nursery.stdin.write(b"go\n")
+        self.pid = await self._hear("running")
+
+    async def end(self, number: signal.Signals) -> None:
+        """End it by a signal; it must end of that."""
+        pid, self.pid = self.pid, 0
+        os.kill(pid, number)
+        assert await self._hear("ended") == (0 if number is signal.SIGTERM else -number)
+
+    async def _hear(self, word: str) -> int:
+        assert self._nursery.stdout is not None
+        async with asyncio.timeout(_PATIENCE):
+            heard = (await self._nursery.stdout.readline()).decode().split()
+        assert heard[:1] == [word], heard
+        return int(heard[1])
