@@ -42,8 +42,6 @@ SURVEY: Final = (2.0, 30.0)
 SURVEY_PER_LOG: Final = 0.002
 FORGIVE: Final = 5.0
 TIDY: Final = 20.0
-SETTINGS: Final = (30.0, 600.0)  # seconds between two comparisons of topic settings
-SETTINGS_PER_TOPIC: Final = 0.06
 
 
 class Planner:
@@ -168,16 +166,26 @@ class Planner:
 
     async def keep_settings(self, cluster: Cluster) -> None:
         """Let the settings of replicas follow their source's."""
-        while True:
-            await asyncio.sleep(min(max(len(self._followed) * SETTINGS_PER_TOPIC, SETTINGS[0]), SETTINGS[1]))
+        async with asyncio.TaskGroup() as group:
             for pull in self._pulls:
+                group.create_task(self._keep_settings_over(pull, cluster))
+
+    async def _keep_settings_over(self, pull: Pull, cluster: Cluster) -> None:
+        while True:
+            await asyncio.sleep(settings.PAUSE[0])
+            topics = sorted({tp.topic for tp, links in self._followed.items() if pull.name == min(links, default="")})
+            step, wait = settings.pace(len(topics), pull.link.rate)
+            for start in range(0, len(topics), step):
+                some = topics[start : start + step]
                 if pull.cluster is None:
-                    continue
-                topics = {tp.topic for tp, over in self._followed.items() if pull.name == min(over, default="")}
+                    break
+                pull.charge(len(some) * settings.BYTES_PER_TOPIC)
                 try:
-                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, sorted(topics))
+                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, some)
                 except FairleadError as error:
                     log.warning("%s: settings do not follow: %s", pull.name, error.what)
+                    break
+                await asyncio.sleep(wait)
 
     async def limit_of(self, cluster: Cluster, tp: TopicPartition) -> int:
         """``max.message.bytes`` of a log at the target, after letting it follow the source's where that is allowed."""

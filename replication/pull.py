@@ -20,7 +20,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicInfo, TopicPartition
 from replication.group_sync import GroupSync
 from replication.lane import Counters, Lane
-from replication.plan import Catalog
+from replication.plan import EVERY_SOURCE, Catalog
 from replication.rate import LinkBudget
 from replication.replica import Replica
 from replication.skip import MaySkip
@@ -36,6 +36,10 @@ REFRESH: Final = (1.0, 300.0)  # seconds between two looks for new logs
 QUIET: Final = (10.0, 3.0)  # after this many seconds without a new one: this many seconds at least
 LOOK_AGAIN: Final = 0.25
 REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second that looking may cost, while there is news and when not
+THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate that looking may take, while there is news and when not
+THIN_LANES: Final = 2  # on a link with a rate: one answer travels while the other is asked for
+BYTES_PER_LOG: Final = 60  # of a question for a log's offsets: on a thin link a request takes about a second
+LEAST_LOGS: Final = 40
 LANE_LOGS: Final = 500  # a broker reads every log of a session at every answer: 12 microseconds each
 
 
@@ -120,6 +124,10 @@ class Pull:
             self.troubles[tp] = Trouble(state, cause, now(), self.name)
             self._on_change()
 
+    def charge(self, count: int) -> None:
+        """Account for bytes of background questions over the link: data of its later classes waits for them."""
+        self._budget.charge(Priority.NORMAL, count, time.monotonic())
+
     def expect(self, topics: Collection[str]) -> None:
         """Other sites' logs have these names by now: look at once whether the source has them, too."""
         new = {each for each in topics if each not in self._expected and each not in self._ids}
@@ -178,6 +186,8 @@ class Pull:
             async with await Cluster.open(
                 self._endpoint(), client_id=client, request_timeout=REQUEST_TIMEOUT
             ) as cluster:
+                if self.link.rate is not None:
+                    cluster.logs_per_request = max(LEAST_LOGS, self.link.rate // BYTES_PER_LOG)
                 self.cluster = cluster
                 self._round_trip = await _round_trip(cluster)
                 async with asyncio.TaskGroup() as group:
@@ -196,6 +206,7 @@ class Pull:
         news = time.monotonic()
         while True:
             found = await cluster.all_topics()
+            self.charge(cluster.whole_bytes)
             if found is not None or not self.is_up:
                 changed = found is not None and self._saw(found)
                 if changed or not self.is_up:
@@ -204,7 +215,8 @@ class Pull:
                     self._on_change()
             await asyncio.sleep(LOOK_AGAIN)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), refresh_pause(cluster.whole_bytes, time.monotonic() - news))
+                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.link.rate)
+                await asyncio.wait_for(self._look.wait(), pause)
             self._look.clear()
 
     def _saw(self, found: Mapping[str, TopicInfo]) -> bool:
@@ -227,9 +239,10 @@ class Pull:
     def _lane_for(self, priority: Priority) -> Lane | None:
         """A lane of this class with room for one more log, opened if need be; None while the link is not up."""
         lanes = self._lanes.setdefault(priority, [])
-        for lane in lanes:
-            if len(lane) < LANE_LOGS:
-                return lane
+        youngest = min(lanes, key=len, default=None)
+        wanted = THIN_LANES if self.link.rate is not None and priority not in EVERY_SOURCE else 1
+        if youngest is not None and len(lanes) >= wanted and len(youngest) < LANE_LOGS:
+            return youngest
         if self._group is None or self.cluster is None or self._writer is None:
             return None
         lane = Lane(
@@ -292,11 +305,13 @@ class Pull:
         }
 
 
-def refresh_pause(size: int, quiet: float) -> float:
+def refresh_pause(size: int, quiet: float, rate: int | None = None) -> float:
     """Seconds to wait before a cluster whose topics take ``size`` bytes to list is asked again, after ``quiet`` seconds
-    without news."""
+    without news, over a link with this rate."""
     calm = quiet > QUIET[0]
     least = QUIET[1] if calm else REFRESH[0]
+    if rate is not None:
+        return max(size / min(rate * THIN_SHARE[calm], REFRESH_BYTES[calm]), least)
     return min(max(size / REFRESH_BYTES[calm], least), REFRESH[1])
 
 

@@ -6,6 +6,8 @@ done, an alert finds its own bucket as full as alerts have left it, and all clas
 
 from __future__ import annotations
 
+from typing import Final
+
 from topologies.model import Priority
 
 CLASSES: tuple[Priority, ...] = (Priority.CONTROL, Priority.URGENT, Priority.NORMAL, Priority.BULK)
@@ -42,11 +44,16 @@ class TokenBucket:
         return short / self.rate if short > 0 else 0.0
 
 
+LEAST_BYTES: Final = 4096  # smaller requests than this cost more than they spare
+LEAST_SECONDS: Final = 0.6  # two lanes that ask for so much by turns fill a satellite's link and its round trip
+
+
 class LinkBudget:
     """The rate of one link, divided by strict priority. Without a rate everything is allowed at once."""
 
     def __init__(self, rate: int | None, *, now: float, burst_seconds: float = 1.0) -> None:
         self.rate = rate
+        self.least = max(LEAST_BYTES, int((rate or 0) * LEAST_SECONDS))  # to ask for at least
         self._buckets: dict[Priority, TokenBucket] = {}
         if rate is not None:
             burst = max(1, int(rate * burst_seconds))
@@ -63,7 +70,7 @@ class LinkBudget:
         return max(1, min(most, int(bucket.available(now)))) if bucket else most
 
     def charge(self, priority: Priority, count: int, now: float) -> None:
-        """Account for bytes that have come over the link."""
+        """Account for bytes that have come over the link, whatever they were."""
         if self._buckets:
             for each in CLASSES[CLASSES.index(priority) :]:
                 self._buckets[each].charge(count, now)

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.wire.types import TopicPartition
 from replication.content import BEFORE_FIRST_TERM, Hole, Item, fillers
+from replication.foreign_id import is_foreign
 from replication.item import same_marker
 from replication.states import Trouble
 from topologies.model import Priority
@@ -55,6 +56,7 @@ class Replica:
     """One log at the target."""
 
     __slots__ = (
+        "checked",
         "end",
         "feeds",
         "flying",
@@ -82,6 +84,7 @@ class Replica:
         self.generation = -1  # of the writer's connection on which end and tail were read
         self.flying = 0
         self.foreign_id = FOREIGN_PRODUCER_ID  # what is appended for ordinary clients has this producer id
+        self.checked = -1  # the end, read again after a source had offered what comes there: it was not written here
         self.primed = False  # an append has been taken since the end was read: the broker knows the producer
         self.tries = 0  # refusals at the very end of the log, without any progress in between
         self.limit: int | None = None  # exclusive; what the target holds itself begins there
@@ -158,6 +161,17 @@ class Replica:
         if first.stop < rest.stop:
             self.queue.appendleft(Waiting(rest._replace(base=first.stop), feed))
         self.queue.appendleft(Waiting(first, feed))
+
+    def may_be_written_here(self, item: Item) -> bool:
+        """Whether ordinary clients may be writing this log here, so that ``item`` could be what they just wrote.
+
+        Their batches and the replicator's are no compare-and-swap for each other until the broker knows the
+        replicator's producer id. But whatever a source has of a log that is written here was below this site's end
+        before: it is enough to read the end once more after the source has offered it (``checked``).
+        """
+        if item.producer_id == PRODUCER_ID or self.primed or self.flying or self.checked == item.base:
+            return False
+        return self.tail is None or not is_foreign(self.tail.producer_id)
 
     def may_follow(self, item: Item) -> str | None:
         """Why ``item`` cannot be what follows the log's tail; None when it can."""

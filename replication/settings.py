@@ -27,6 +27,11 @@ FOLLOWED: Final = (
     "min.compaction.lag.ms",
 )
 AT_ONCE: Final = 500
+LEAST_AT_ONCE: Final = 5
+BYTES_PER_TOPIC: Final = 450  # both ways
+PAUSE: Final = (30.0, 600.0)  # seconds between two comparisons
+PAUSE_PER_TOPIC: Final = 0.06
+THIN_SHARE: Final = 0.02  # of a link's rate that comparing may take
 
 Settings = Mapping[str, str]
 
@@ -50,11 +55,25 @@ def changes(source: Settings, target: Settings) -> dict[str, str]:
     return out
 
 
+def pace(topics: int, rate: int | None) -> tuple[int, float]:
+    """How many of so many topics to compare at a time over a link with this rate, and seconds to pause after that."""
+    if rate is not None:
+        step = max(LEAST_AT_ONCE, rate // BYTES_PER_TOPIC)
+        return step, step * BYTES_PER_TOPIC / (rate * THIN_SHARE)
+    return max(topics, 1), min(max(topics * PAUSE_PER_TOPIC, PAUSE[0]), PAUSE[1])
+
+
+def _at_once(cluster: Cluster) -> int:
+    """A topic's settings are as much as the offsets of eight logs."""
+    return max(LEAST_AT_ONCE, min(AT_ONCE, cluster.logs_per_request // 8))
+
+
 async def read(cluster: Cluster, topics: list[str]) -> dict[str, dict[str, str]]:
     """The followed settings of topics as a cluster has them; topics that may not be asked about are left out."""
     found: dict[str, dict[str, str]] = {}
-    for start in range(0, len(topics), AT_ONCE):
-        found |= await cluster.topic_settings(topics[start : start + AT_ONCE], FOLLOWED)
+    step = _at_once(cluster)
+    for start in range(0, len(topics), step):
+        found |= await cluster.topic_settings(topics[start : start + step], FOLLOWED)
     return found
 
 

@@ -70,6 +70,8 @@ class Writer:
         self._work = asyncio.Event()
         self._doubts: dict[TopicPartition, dict[int, Item]] = {}  # items by base whose outcome is not known
         self._doubted = asyncio.Event()
+        self._unchecked: dict[TopicPartition, Replica] = {}  # to be appended to once their ends have been read again
+        self._to_check = asyncio.Event()
         self._pause = False  # before the doubts are examined: the broker asked for patience
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
         self.trimmer = Trimmer(cluster)
@@ -179,6 +181,7 @@ class Writer:
         """Send and examine until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._examine_doubts())
+            group.create_task(self._check_ends())
             group.create_task(self.trimmer.run())
             while True:
                 await self._work.wait()
@@ -244,6 +247,10 @@ class Writer:
         if replica.flying and (waiting.step.opens_term or not replica.primed):
             # Sequence 0 is no compare-and-swap, and a broker that has forgotten the producer takes anything once: what
             # is before must be confirmed first.
+            return None
+        if replica.may_be_written_here(waiting.step):
+            self._unchecked[replica.tp] = replica
+            self._to_check.set()
             return None
         problem = replica.may_follow(waiting.step)
         if problem is not None:
@@ -314,6 +321,25 @@ class Writer:
                 self.trimmer.before(replica.tp, replica.positioning - 1)  # the last filler stays until data is in
         if replica.is_complete:
             self._on_change()
+
+    # ---- logs that ordinary clients may be writing here
+
+    async def _check_ends(self) -> None:
+        while True:
+            await self._to_check.wait()
+            self._to_check.clear()
+            some, self._unchecked = self._unchecked, {}
+            try:
+                ends = await read_ends(self._cluster, tuple(some))
+            except WireError as error:
+                self.trouble = error.what
+                ends = {}
+            for tp, replica in some.items():
+                if ends.get(tp) == replica.sent:
+                    replica.checked = replica.sent
+                    self._list(replica)
+                else:
+                    self._doubt(replica)
 
     # ---- doubts
 

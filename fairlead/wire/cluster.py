@@ -23,7 +23,7 @@ from fairlead.wire.errors import (
     broker_error,
     is_retriable,
 )
-from fairlead.wire.routing import CONTROL, Coded, Router
+from fairlead.wire.routing import BACKGROUND, Coded, Router
 from fairlead.wire.types import TP, FetchedPartition, ProduceResult, ProducerState
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ class Cluster(Router):
         Raises:
             ConnectionLost, RequestTimeout: no broker answers.
         """
-        connection = await self.pool.any(CONTROL)
+        connection = await self.pool.any(BACKGROUND)
         return settings.answered(await connection.call(*settings.request(topics, names)))
 
     async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:

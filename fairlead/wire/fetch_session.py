@@ -55,6 +55,7 @@ class FetchSession:
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
         self._woken = asyncio.Event()
+        self.received = 0  # bytes of all answers so far, as Kafka frames them
         self.seconds = 0.0  # that the last answer took from its first byte to its last
 
     def __len__(self) -> int:
@@ -226,6 +227,7 @@ class FetchSession:
         seconds = self._cluster.request_timeout + wait_ms / 1000
         frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=seconds)
         self.seconds = connection.seconds
+        self.received += len(frame) + 4
         return fetch_codec.decode_response(frame, body_at(frame))
 
     def _body(

@@ -30,6 +30,7 @@ T = TypeVar("T")
 Coded = tuple[int, T | None]  # error code, value when it is 0
 
 CONTROL: Final = "control"
+BACKGROUND: Final = "background"  # questions that may be late: nothing else waits behind them
 UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
 LOGS_PER_REQUEST: Final = 2000  # of ListOffsets and the like: some 10 ms of coding each
 
@@ -41,6 +42,7 @@ class Router:
         self.request_timeout = request_timeout
         self.metadata = md.MetadataCache()
         self.pool = Pool(endpoint, client_id, request_timeout)
+        self.logs_per_request = LOGS_PER_REQUEST  # to be lowered where the way to the cluster is thin
         self._loop = asyncio.get_running_loop()
         self._refreshing = asyncio.Lock()
         self._wanted: set[str] = set()
@@ -147,7 +149,7 @@ class Router:
         *,
         seconds: float | None = None,
         patient: bool = False,
-        chunk: int = LOGS_PER_REQUEST,
+        chunk: int | None = None,
     ) -> dict[TP, T | BrokerError]:
         """Ask every log's leader, again where the protocol says so. ``patient``: unknown topics are waited for too."""
         started = self._loop.time()
@@ -167,7 +169,9 @@ class Router:
                 codes = dict.fromkeys(left, NETWORK_EXCEPTION)
             for log in groups.pop(md.NO_LEADER, ()):
                 codes[log] = self.metadata.why_no_leader(log)
-            parts = [(node, part) for node, some in groups.items() for part in chunks(some, chunk)]
+            parts = [
+                (node, part) for node, some in groups.items() for part in chunks(some, chunk or self.logs_per_request)
+            ]
             answers = await asyncio.gather(*(self._ask(node, part, ask) for node, part in parts))
             for answer in answers:
                 for log, (code, value) in answer.items():

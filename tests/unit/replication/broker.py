@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fairlead.wire.batch import Header, parse_header
-from fairlead.wire.types import FetchedPartition, ProduceResult, TopicPartition
+from fairlead.wire.types import FetchedPartition, ProduceResult, ProducerState, TopicPartition
 
 OUT_OF_ORDER, FENCED, LOST, NOT_LEADER = 45, 47, 13, 6
 
@@ -70,6 +70,7 @@ class Broker:
         self.pool = SimpleNamespace(incarnation=lambda role, node: self.connections)
         self.rivals: list[Any] = []  # called before each request: others append meanwhile
         self.requests = 0
+        self.states: dict[TopicPartition, tuple[ProducerState, ...]] = {}  # as DescribeProducers would tell them
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.logs.setdefault(TopicPartition(topic, partition), Log())
@@ -91,6 +92,11 @@ class Broker:
             answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(*tp).append(batch)
         return answer
 
+    async def producer_states(
+        self, logs: Collection[TopicPartition]
+    ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
+        return {tp: self.states.get(tp, ()) for tp in logs}
+
     async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         for rival in self.rivals:
             rival()
@@ -98,8 +104,6 @@ class Broker:
 
     async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
         return {
-            tp: FetchedPartition(
-                0, self.log(*tp).end, -1, 0, (), memoryview(bytearray(self.log(*tp).at(offset)))
-            )
+            tp: FetchedPartition(0, self.log(*tp).end, -1, 0, (), memoryview(bytearray(self.log(*tp).at(offset))))
             for tp, offset in positions.items()
         }

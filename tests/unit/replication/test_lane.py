@@ -27,6 +27,7 @@ class Source:
     """A cluster and its fetch session in one: answers by script, then waits for ever."""
 
     seconds = 0.0
+    received = 0
 
     def __init__(self, *answers: FetchedPartition, end: int) -> None:
         self.answers = list(answers)

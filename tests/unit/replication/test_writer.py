@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from fairlead.wire.batch import parse_header
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import term_batch
+from fairlead.wire.convention import foreign_batch, term_batch
 from fairlead.wire.record import NewRecord
-from fairlead.wire.types import ProduceResult, TopicPartition
+from fairlead.wire.types import ProduceResult, ProducerState, TopicPartition
 from replication import writer as under_test
 from replication.content import Item, Unfit, steps
 from replication.replica import Replica
+from replication.stamp import restamp
 from replication.states import LogState
 from replication.writer import Writer
 from tests.unit.replication.broker import Broker
@@ -285,3 +286,30 @@ async def test_what_waits_for_a_log_that_is_let_go_is_dropped() -> None:
             await asyncio.sleep(0)
         assert (broker.log(TOPIC).end, writer.queued) == (end, 0)
         assert end < source.end
+
+
+@pytest.mark.parametrize("meanwhile", [True, False])
+async def test_what_an_ordinary_client_has_just_written_here_is_not_appended_again(meanwhile: bool) -> None:
+    """On a cycle a client's records come back from another site before this site's end has been read again. Only when
+    nobody writes here any more (the link was reversed) is what a source offers new."""
+
+    def written_by(producer_id: int, offset: int) -> bytes:
+        made = bytearray(foreign_batch([NewRecord(b"%d" % offset, timestamp_ms=5000)], offset=offset))
+        restamp(memoryview(made), producer_id, 0, offset)
+        return bytes(made)
+
+    broker = Broker(LUCK())
+    broker.log(TOPIC).append(written_by(17, 0))
+    async with running(broker) as writer:
+        replica = writer.replica(TopicPartition(TOPIC), Priority.NORMAL)
+        broker.states[replica.tp] = (ProducerState(17, 0, 0, 5000),)
+        await writer.learn([replica])
+        if meanwhile:
+            broker.log(TOPIC).append(written_by(17, 1))
+        source = Source(writer, replica, [struct.pack(">q", n) + written_by(99, n)[8:] for n in (0, 1)])
+        source.position = 1
+        source.submit()
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert (broker.log(TOPIC).end, source.moved) == ((2, 0) if meanwhile else (2, 1))
+        assert replica.trouble is None
