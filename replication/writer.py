@@ -44,6 +44,7 @@ MAX_REQUEST_BYTES: Final = 8 << 20
 MAX_REQUEST_LOGS: Final = 2000
 MAX_TRIES: Final = 3
 LEAST_SHARE: Final = 64 << 10
+UNDER_WAY: Final = 32 << 20  # fills the longest fattest link; more would only be memory
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 
 LimitOf = Callable[[TopicPartition], Awaitable[int]]
@@ -135,9 +136,9 @@ class Writer:
         return None if first is None else part.records[first.start : first.stop]
 
     def share(self) -> int:
-        """Bytes that one lane may ask for at a time: half of the memory is for what is under way, half for what waits
-        here."""
-        return max(self._memory // (2 * max(self.lanes, 1)), LEAST_SHARE)
+        """Bytes that one lane may ask for at a time: at most half of the memory is for what is under way, the rest for
+        what waits here."""
+        return max(min(self._memory // 2, UNDER_WAY) // max(self.lanes, 1), LEAST_SHARE)
 
     async def room(self) -> None:
         """Wait until less is queued than the memory allows."""

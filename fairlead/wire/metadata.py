@@ -10,6 +10,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from fairlead.wire.connection import METADATA_VERSION
 from fairlead.wire.errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, is_retriable
+from fairlead.wire.metadata_codec import Answer, Topic
 from fairlead.wire.types import TP, TopicInfo
 
 NO_LEADER = -1
@@ -37,32 +38,35 @@ class MetadataCache:
         self._names: dict[bytes, str] = {}
         self._ids: dict[str, bytes] = {}
 
-    def apply(self, answer: Any, asked: Collection[str] | None) -> None:
+    def apply(self, answer: Answer, asked: Collection[str] | None) -> None:
         """Take over an answer; ``asked`` None says that it lists every visible topic."""
         if answer.brokers:
-            self.brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-        if asked is None:
-            for known in set(self._topics).difference(topic.name for topic in answer.topics):
-                self._forget(known)
+            self.brokers = answer.brokers
+        gone = set(self._topics) if asked is None else set()
         for topic in answer.topics:
+            gone.discard(topic.name)
             self._errors.pop(topic.name, None)
             if topic.error_code:
                 self._errors[topic.name] = topic.error_code
                 if not is_retriable(topic.error_code) or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                     self._forget(topic.name)
-                if not topic.partitions:
+                if not topic.leaders:
                     continue
             self._remember(topic)
+        for name in gone:
+            self._forget(name)
 
-    def _remember(self, topic: Any) -> None:
-        topic_id = topic.topic_id if isinstance(topic.topic_id, uuid.UUID) else uuid.UUID(bytes=bytes(topic.topic_id))
-        leaders = {entry.partition_index: entry.leader_id for entry in topic.partitions}
-        first = next(iter(topic.partitions), None)
-        replicas = len(first.replica_nodes or ()) if first is not None else 1
+    def _remember(self, topic: Topic) -> None:
+        known = self._topics.get(topic.name)
+        if known is not None and self._ids[topic.name] == topic.topic_id:
+            if known.partitions != topic.leaders or known.replicas != topic.replicas:
+                self._topics[topic.name] = TopicInfo(topic.name, known.topic_id, topic.leaders, topic.replicas)
+            return
         self._forget(topic.name)
-        self._topics[topic.name] = TopicInfo(topic.name, topic_id, leaders, replicas)
-        self._ids[topic.name] = topic_id.bytes
-        self._names[topic_id.bytes] = topic.name
+        topic_id = uuid.UUID(bytes=topic.topic_id)
+        self._topics[topic.name] = TopicInfo(topic.name, topic_id, topic.leaders, topic.replicas)
+        self._ids[topic.name] = topic.topic_id
+        self._names[topic.topic_id] = topic.name
 
     def _forget(self, name: str) -> None:
         self._topics.pop(name, None)

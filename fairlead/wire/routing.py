@@ -7,11 +7,9 @@ import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from kafka.protocol.metadata import MetadataResponse
-
 from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.wire import metadata as md
-from fairlead.wire.connection import METADATA_VERSION, body_at
+from fairlead.wire.connection import body_at
 from fairlead.wire.errors import (
     NETWORK_EXCEPTION,
     REQUEST_TIMED_OUT,
@@ -22,6 +20,7 @@ from fairlead.wire.errors import (
     broker_error,
     is_retriable,
 )
+from fairlead.wire.metadata_codec import decode_response
 from fairlead.wire.pool import Pool
 from fairlead.wire.retry import backoff
 from fairlead.wire.types import TP, TopicInfo
@@ -103,7 +102,7 @@ class Router:
             self.whole_bytes = len(body)
             seen = hashlib.blake2b(body, digest_size=16).digest()
             if seen != self._seen:
-                self.metadata.apply(MetadataResponse.decode(body, version=METADATA_VERSION), None)
+                self.metadata.apply(decode_response(body), None)
                 self.pool.set_brokers(self.metadata.brokers)
                 self._seen = seen
                 known = self.metadata.topics()
@@ -114,8 +113,8 @@ class Router:
     async def ask_metadata(self, names: Collection[str] | None) -> None:
         """One Metadata request to any broker, taken over; None asks for all visible topics."""
         connection = await self.pool.any(CONTROL)
-        answer = await connection.call(md.request(names), MetadataResponse)
-        self.metadata.apply(answer, names)
+        frame = await connection.ask(md.request(names))
+        self.metadata.apply(decode_response(memoryview(frame)[body_at(frame) :]), names)
         self.pool.set_brokers(self.metadata.brokers)
 
     async def _retry(self, action: Callable[[], Awaitable[None]]) -> None:

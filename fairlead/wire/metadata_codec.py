@@ -1,0 +1,87 @@
+"""Metadata answers by hand: with 10,000 topics they are 740 kB, and a decoder that makes an object of every field costs
+0.2 s and 60 MB for each. kafka-python's codec is the oracle in the tests. Version 12, bodies only."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from fairlead.wire.varint import decode_unsigned, skip_tags
+
+_I16: Final = struct.Struct(">h")
+_I32: Final = struct.Struct(">i")
+_PARTITION: Final = struct.Struct(">hiii")
+_THROTTLE: Final = 4
+_AUTHORIZED: Final = 4
+
+
+class Topic(NamedTuple):
+    """One topic of an answer. ``leaders`` maps partition numbers to node ids, -1 while there is none; ``replicas`` is
+    how many brokers keep a copy of the first partition listed."""
+
+    name: str
+    error_code: int
+    topic_id: bytes
+    leaders: dict[int, int]
+    replicas: int
+
+
+class Answer(NamedTuple):
+    """Brokers by node id, and the topics one by one: they are decoded as they are asked for, once."""
+
+    brokers: dict[int, tuple[str, int]]
+    topics: Iterator[Topic]
+
+
+def decode_response(body: memoryview) -> Answer:
+    """Read an answer.
+
+    Raises:
+        IndexError, struct.error, UnicodeDecodeError: it is cut short, or none.
+    """
+    count, at = decode_unsigned(body, _THROTTLE)
+    brokers: dict[int, tuple[str, int]] = {}
+    for _ in range(count - 1):
+        (node,) = _I32.unpack_from(body, at)
+        host, at = _text(body, at + 4)
+        (port,) = _I32.unpack_from(body, at)
+        _, at = _text(body, at + 4)  # rack
+        at = skip_tags(body, at)
+        brokers[node] = (host, port)
+    _, at = _text(body, at)  # cluster id
+    return Answer(brokers, _topics(body, at + 4))  # controller
+
+
+def _topics(body: memoryview, at: int) -> Iterator[Topic]:
+    count, at = decode_unsigned(body, at)
+    for _ in range(count - 1):
+        (error_code,) = _I16.unpack_from(body, at)
+        name, at = _text(body, at + 2)
+        topic_id = bytes(body[at : at + 16])
+        partitions, at = decode_unsigned(body, at + 17)  # after whether it is internal
+        leaders: dict[int, int] = {}
+        replicas = 1
+        for number in range(partitions - 1):
+            _, partition, leader, _ = _PARTITION.unpack_from(body, at)
+            leaders[partition] = leader
+            at += 14
+            nodes, at = decode_unsigned(body, at)
+            if number == 0:
+                replicas = nodes - 1
+            at += 4 * (nodes - 1)
+            for _ in range(2):  # in-sync and offline replicas
+                nodes, at = decode_unsigned(body, at)
+                at += 4 * (nodes - 1)
+            at = skip_tags(body, at)
+        at = skip_tags(body, at + _AUTHORIZED)
+        yield Topic(name, error_code, topic_id, leaders, replicas)
+
+
+def _text(body: memoryview, at: int) -> tuple[str, int]:
+    """A compact string, which may be null (empty here)."""
+    size, at = decode_unsigned(body, at)
+    if size <= 1:
+        return "", at
+    end = at + size - 1
+    return str(body[at:end], "utf-8"), end

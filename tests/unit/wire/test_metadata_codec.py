@@ -1,0 +1,96 @@
+"""The hand-written decoder of Metadata answers against kafka-python's encoder."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.metadata import MetadataResponse
+
+from fairlead.wire.connection import METADATA_VERSION
+from fairlead.wire.metadata import MetadataCache
+from fairlead.wire.metadata_codec import Topic, decode_response
+
+NAMES = st.text(st.sampled_from("abcXYZ0129._-é"), min_size=1, max_size=30)
+NODES = st.integers(-1, 2**31 - 1)
+TOPICS = st.builds(
+    lambda name, code, identity, leaders, replicas: Topic(name, code, identity.bytes, leaders, replicas),
+    NAMES,
+    st.integers(-1, 130),
+    st.uuids(),
+    st.dictionaries(st.integers(0, 300), NODES, max_size=5),
+    st.integers(1, 200),
+)
+BROKERS = st.dictionaries(NODES, st.tuples(NAMES, st.integers(0, 65535)), max_size=4)
+
+
+def encoded(brokers: dict[int, tuple[str, int]], topics: list[Topic]) -> bytes:
+    made = [topic_of(topic) for topic in topics]
+    nodes = [
+        MetadataResponse.MetadataResponseBroker(version=METADATA_VERSION, node_id=node, host=host, port=port, rack=None)
+        for node, (host, port) in brokers.items()
+    ]
+    answer = MetadataResponse(
+        version=METADATA_VERSION, throttle_time_ms=7, brokers=nodes, cluster_id="c", controller_id=1, topics=made
+    )
+    return bytes(answer.encode(version=METADATA_VERSION))
+
+
+def topic_of(topic: Topic) -> Any:
+    kind = MetadataResponse.MetadataResponseTopic
+    partitions = [
+        kind.MetadataResponsePartition(
+            version=METADATA_VERSION,
+            error_code=0,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=3,
+            replica_nodes=list(range(topic.replicas)),
+            isr_nodes=list(range(topic.replicas)),
+            offline_replicas=[],
+        )
+        for number, leader in topic.leaders.items()
+    ]
+    return kind(
+        version=METADATA_VERSION,
+        error_code=topic.error_code,
+        name=topic.name,
+        topic_id=uuid.UUID(bytes=topic.topic_id),
+        is_internal=False,
+        partitions=partitions,
+    )
+
+
+@settings(max_examples=80)
+@given(BROKERS, st.lists(TOPICS, max_size=8))
+def test_answers(brokers: dict[int, tuple[str, int]], topics: list[Topic]) -> None:
+    found = decode_response(memoryview(encoded(brokers, topics)))
+    assert found.brokers == brokers
+    assert list(found.topics) == [each if each.leaders else each._replace(replicas=1) for each in topics]
+
+
+def test_a_cut_answer_is_an_error() -> None:
+    topic = Topic("a.b", 0, uuid.uuid4().bytes, {0: 1}, 1)
+    whole = encoded({1: ("host", 9092)}, [topic])
+    with pytest.raises((IndexError, struct.error)):
+        list(decode_response(memoryview(whole[:-30])).topics)
+
+
+def test_the_cache_keeps_what_has_not_changed() -> None:
+    same, other = uuid.uuid4().bytes, uuid.uuid4().bytes
+    cache = MetadataCache()
+    cache.apply(decode_response(memoryview(encoded({1: ("h", 1)}, [Topic("a.b", 0, same, {0: 1}, 1)]))), None)
+    first = cache.topics()["a.b"]
+    cache.apply(decode_response(memoryview(encoded({}, [Topic("a.b", 0, same, {0: 1}, 1)]))), None)
+    assert cache.topics()["a.b"] is first
+    cache.apply(decode_response(memoryview(encoded({}, [Topic("a.b", 0, same, {0: 2, 1: 2}, 1)]))), None)
+    assert cache.topics()["a.b"].partitions == {0: 2, 1: 2}
+    cache.apply(decode_response(memoryview(encoded({}, [Topic("a.b", 0, other, {0: 2}, 1)]))), None)
+    assert cache.topic_name(other) == "a.b"
+    assert cache.topic_name(same) is None
+    cache.apply(decode_response(memoryview(encoded({}, []))), None)
+    assert cache.topics() == {}
