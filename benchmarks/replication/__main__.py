@@ -1,0 +1,60 @@
+"""Measure, print, and write ``build/bench/replication.json``.
+
+    python -m benchmarks.replication [--only many_topics,bulk,idle,latency,growth] [--topics N]
+
+With ``--only`` the other parts keep what the file has of them. Everything together takes about a quarter of an hour and
+wants a machine that does nothing else; ``--topics`` makes it smaller, for trying out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import datetime as dt
+import json
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from benchmarks._results import FOLDER, machine, write
+from benchmarks.replication import bulk, growth, idle, latency, many_topics
+from benchmarks.replication.mirrormaker_side import described
+
+Part = Callable[[int | None], Coroutine[Any, Any, dict[str, Any]]]
+
+PARTS: Final[dict[str, Part]] = {
+    "many_topics": lambda topics: many_topics.measure(topics or many_topics.TOPICS),
+    "bulk": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100),
+    "idle": lambda topics: idle.measure(topics or idle.LOGS),
+    "latency": lambda topics: latency.measure(topics or latency.LOGS),
+    "growth": lambda topics: growth.measure(growth.LOGS if topics is None else (topics // 10, topics // 3, topics)),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, separated by commas")
+    parser.add_argument("--topics", type=int, help="how many logs, instead of each part's own number")
+    options = parser.parse_args()
+    chosen = options.only.split(",")
+    if unknown := set(chosen) - set(PARTS):
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # leaves no brokers behind
+    found = _before() if set(chosen) != set(PARTS) else {}
+    found["peer"] = described()
+    for name in chosen:
+        here = machine()
+        figures = asyncio.run(PARTS[name](options.topics))
+        found[name] = {**figures, "machine": here, "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
+        write("replication", found)
+        print(f"{name:12}", json.dumps({key: value for key, value in figures.items() if key != "target"}, indent=1))
+
+
+def _before() -> dict[str, Any]:
+    file = FOLDER / "replication.json"
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return {name: part for name, part in known.items() if name in PARTS and "at" in part}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Fairlead's side: one replicator in a process of its own, as ``fairlead replicate`` runs it (status file included)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import uvloop
+
+from benchmarks.replication.world import SOURCE, TARGET, USER, Logs, World
+from fairlead.local.sites import LocalSites
+from replication.replicator import Replicator
+from topologies.model import Topology
+
+
+def topology(stream: str) -> Topology:
+    """One link, which carries everything of one stream."""
+    return Topology.model_validate(
+        {
+            "name": "bench",
+            "sites": {SOURCE: {"kind": "datacentre"}, TARGET: {"kind": "datacentre"}},
+            "streams": {stream: {}},
+            "links": [{"from": SOURCE, "to": TARGET, "streams": {stream: "all"}}],
+        }
+    )
+
+
+async def replicate(folder: Path, stream: str) -> None:
+    """The measured process: one replicator until SIGTERM."""
+    sites, stop = LocalSites(folder), asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    replicator = Replicator(
+        topology(stream),
+        TARGET,
+        sites.kafka(TARGET, USER),
+        lambda site: sites.kafka(site, USER),
+        status_file=folder / "run" / f"replicator.{TARGET}.json",
+    )
+    await replicator.run(stop)
+
+
+@contextlib.asynccontextmanager
+async def fairlead(world: World, logs: Logs) -> AsyncIterator[psutil.Process]:
+    """The process that copies ``logs``; stopped afterwards."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "benchmarks.replication.fairlead_side", str(world.sites.folder), logs.stream
+    )
+    try:
+        yield psutil.Process(child.pid)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.terminate()
+        await child.wait()
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(replicate(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,78 @@
+"""What two sides' figures say about each other, and about the targets. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+Figures = Mapping[str, Any]
+AT_LEAST: Final = frozenset({"speed_ratio"})  # all other targets are upper limits
+
+
+def compare(fairlead: Figures, mirrormaker: Figures) -> dict[str, float]:
+    """Fairlead beside MirrorMaker.
+
+    ``speed_ratio`` is how many times faster Fairlead is, by the clock that is less favourable to it: both times count
+    to the last record, from the start of the process or from the first record at the target. ``cpu_ratio`` is
+    Fairlead's CPU as a part of MirrorMaker's (0.02 is a fiftieth), ``rss_mb`` Fairlead's memory, ``rss_ratio`` that as
+    a part.
+    """
+    from_start = mirrormaker["seconds_from_start"] / fairlead["seconds_from_start"]
+    from_first = mirrormaker["seconds_from_first_record"] / fairlead["seconds_from_first_record"]
+    return {
+        "speed_ratio": round(min(from_start, from_first), 1),
+        "speed_ratio_from_start": round(from_start, 1),
+        "speed_ratio_from_first_record": round(from_first, 1),
+        "cpu_ratio": round(fairlead["cpu_seconds"] / mirrormaker["cpu_seconds"], 4),
+        "rss_mb": fairlead["rss_mb"],
+        "rss_ratio": round(fairlead["rss_mb"] / mirrormaker["rss_mb"], 3),
+    }
+
+
+def growth(rows: Sequence[Figures]) -> dict[str, float]:
+    """The largest set of logs against the smallest: how many times the logs, the time and the memory."""
+    small, large = rows[0], rows[-1]
+    logs = large["logs"] / small["logs"]
+    return {
+        "logs_ratio": logs,
+        "seconds_ratio": round(large["seconds_from_start"] / small["seconds_from_start"], 1),
+        "seconds_from_first_record_ratio": round(
+            large["seconds_from_first_record"] / small["seconds_from_first_record"], 1
+        ),
+        "cpu_ratio": round(large["cpu_seconds"] / small["cpu_seconds"], 1),
+        "rss_ratio": round(large["rss_mb"] / small["rss_mb"], 1),
+    }
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least ``percent`` of all do not exceed (nearest rank)."""
+    ordered = sorted(values)
+    rank = -(-len(ordered) * percent // 100)
+    return ordered[max(0, int(rank) - 1)]
+
+
+class Verdict(NamedTuple):
+    """One figure beside its target. ``relation`` is ``>=`` or ``<=``."""
+
+    what: str
+    measured: float
+    relation: str
+    target: float
+
+    @property
+    def met(self) -> bool:
+        return self.measured >= self.target if self.relation == ">=" else self.measured <= self.target
+
+
+def verdicts(part: Figures) -> list[Verdict]:
+    """Every figure of a part that has a target, in the order of its targets."""
+    return [
+        Verdict(name, part[name], ">=" if name in AT_LEAST else "<=", target)
+        for name, target in part.get("target", {}).items()
+    ]
+
+
+def growth_targets(rows: Sequence[Figures]) -> dict[str, float]:
+    """No worse than linear: time and memory grow at most as many times as the logs."""
+    logs = rows[-1]["logs"] / rows[0]["logs"]
+    return {"seconds_ratio": logs, "seconds_from_first_record_ratio": logs, "rss_ratio": logs}
