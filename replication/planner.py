@@ -17,18 +17,15 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
-from replication import settings
 from replication.ledger import Ledger
-from replication.leftover import interrupted
 from replication.making import AT_ONCE as CREATE_AT_ONCE
 from replication.making import Model, make
 from replication.ordered import Ordered
 from replication.plan import EVERY_SOURCE, Catalog, Source, choose, to_survey
 from replication.pull import Pull, refresh_pause
 from replication.replica import Replica
-from replication.retention import keep_sweeping, limited
 from replication.states import LinkState, LogState
-from replication.trim import Trimmer
+from replication.upkeep import Upkeep
 from replication.writer import Writer
 from topologies.model import Topology
 
@@ -41,7 +38,6 @@ RETRY: Final = 1.0
 SURVEY: Final = (2.0, 30.0)
 SURVEY_PER_LOG: Final = 0.002
 FORGIVE: Final = 5.0
-TIDY: Final = 20.0
 
 
 class Planner:
@@ -56,7 +52,6 @@ class Planner:
         ledger: Ledger,
         pulls: Sequence[Pull],
     ) -> None:
-        self._topology = topology
         self._site = site
         self._catalog = catalog
         self._ledger = ledger
@@ -66,6 +61,14 @@ class Planner:
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
         self._look = asyncio.Event()
         self.ordered = Ordered(ledger.orders, catalog)
+        self.upkeep = Upkeep(
+            topology,
+            site,
+            pulls,
+            followed=lambda: self._followed,
+            here=lambda: self._here,
+            holder=self._holder_of,
+        )
         self.orders_done = 0  # offset in the topic of orders before which all are carried out
         self.last_error = ""
 
@@ -142,62 +145,6 @@ class Planner:
                 self._forgive(writer)
             total = sum(len(logs) for logs in asked.values())
             await asyncio.sleep(min(max(total * SURVEY_PER_LOG, SURVEY[0]), SURVEY[1]))
-
-    async def keep_retention(self, cluster: Cluster) -> None:
-        """Delete what this site's retention of its replicas no longer covers."""
-        await keep_sweeping(cluster, lambda: limited(self._topology, self._site, self._here, self._holder_of))
-
-    async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
-        """Delete what a replicator that died while it positioned logs has left at their starts: once for each source
-        from which they are followed, since a log that begins below its source was never trimmed."""
-        done: set[str] = set()
-        while True:
-            await asyncio.sleep(TIDY)
-            for pull in self._pulls:
-                logs = [tp for tp, over in self._followed.items() if pull.name in over]
-                if pull.cluster is None or not logs or pull.name in done:
-                    continue
-                try:
-                    for tp, before in (await interrupted(cluster, pull.cluster, logs)).items():
-                        trimmer.before(tp, before)
-                    done.add(pull.name)
-                except FairleadError as error:
-                    log.warning("%s: fillers of an interrupted positioning: %s", pull.name, error.what)
-
-    async def keep_settings(self, cluster: Cluster) -> None:
-        """Let the settings of replicas follow their source's."""
-        async with asyncio.TaskGroup() as group:
-            for pull in self._pulls:
-                group.create_task(self._keep_settings_over(pull, cluster))
-
-    async def _keep_settings_over(self, pull: Pull, cluster: Cluster) -> None:
-        while True:
-            await asyncio.sleep(settings.PAUSE[0])
-            topics = sorted({tp.topic for tp, links in self._followed.items() if pull.name == min(links, default="")})
-            step, wait = settings.pace(len(topics), pull.link.rate)
-            for start in range(0, len(topics), step):
-                some = topics[start : start + step]
-                if pull.cluster is None:
-                    break
-                pull.charge(len(some) * settings.BYTES_PER_TOPIC)
-                try:
-                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, some)
-                except FairleadError as error:
-                    log.warning("%s: settings do not follow: %s", pull.name, error.what)
-                    break
-                await asyncio.sleep(wait)
-
-    async def limit_of(self, cluster: Cluster, tp: TopicPartition) -> int:
-        """``max.message.bytes`` of a log at the target, after letting it follow the source's where that is allowed."""
-        over = self._followed.get(tp, frozenset())
-        for pull in self._pulls:
-            if pull.name in over and pull.cluster is not None:
-                try:
-                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, [tp.topic])
-                except FairleadError as error:
-                    log.warning("%s: max.message.bytes does not follow: %s", tp.topic, error.what)
-        there = await cluster.topic_settings([tp.topic], ["max.message.bytes"])
-        return int(there.get(tp.topic, {}).get("max.message.bytes", "0"))
 
     # ---- the plan
 

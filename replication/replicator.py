@@ -116,16 +116,16 @@ class Replicator:
                 cluster,
                 memory=self._memory,
                 on_change=self._changed,
-                limit_of=lambda tp: self._planner.limit_of(cluster, tp),
+                limit_of=lambda tp: self._planner.upkeep.limit_of(cluster, tp),
             )
             group.create_task(writer.run())
             group.create_task(self._follow_ledger(cluster))
             group.create_task(self._planner.watch_target(cluster, self._say))
             group.create_task(self._planner.run(cluster, writer))
             group.create_task(self._planner.survey(writer))
-            group.create_task(self._planner.keep_retention(cluster))
-            group.create_task(self._planner.keep_settings(cluster))
-            group.create_task(self._planner.keep_tidy(cluster, writer.trimmer))
+            group.create_task(self._planner.upkeep.keep_retention(cluster))
+            group.create_task(self._planner.upkeep.keep_settings(cluster))
+            group.create_task(self._planner.upkeep.keep_tidy(cluster, writer.trimmer))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
             self._changed()

@@ -1,0 +1,131 @@
+"""What is known about a target's logs, and how much may wait for them: the half of ``Writer`` that sends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Container, Iterable
+from typing import Final
+
+from fairlead.wire.batch import split
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import PRODUCER_ID
+from fairlead.wire.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerError
+from fairlead.wire.types import TopicPartition
+from replication.foreign_id import id_after, is_foreign
+from replication.guard import read_ends, read_tails, stored_at
+from replication.replica import Replica, Tail
+from replication.states import LogState, Trouble, now
+from topologies.model import Priority
+
+log = logging.getLogger(__name__)
+
+LEAST_SHARE: Final = 64 << 10
+UNDER_WAY: Final = 32 << 20  # fills the longest fattest link; more would only be memory
+
+
+class Target:
+    """The logs of one target as its replicator knows them."""
+
+    def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._memory = memory
+        self._on_change = on_change
+        self._room = asyncio.Event()
+        self._room.set()
+        self._generation = 0  # what was learned in an earlier one is old
+        self.queued = 0
+        self.lanes = 0  # how many fetch at the same time
+        self.replicas: dict[TopicPartition, Replica] = {}
+        self.gone: set[str] = set()  # topics that the target does not have, to the plan's surprise
+        self.trouble: str | None = None  # why the target cannot be written to at the moment
+
+    def replica(self, tp: TopicPartition, priority: Priority) -> Replica:
+        """The one record of a log, made at first use."""
+        found = self.replicas.get(tp)
+        if found is None:
+            found = self.replicas[tp] = Replica(tp, priority)
+        return found
+
+    async def learn(self, replicas: Collection[Replica]) -> None:
+        """Read where these logs end and who wrote last; logs that cannot be read get into trouble.
+
+        Raises:
+            WireError: the target cannot be reached.
+        """
+        generation = self._generation
+        ends = await read_ends(self._cluster, [each.tp for each in replicas])
+        tails = await read_tails(self._cluster, {tp: end for tp, end in ends.items() if isinstance(end, int)})
+        for each in replicas:
+            end = ends[each.tp]
+            if isinstance(end, BrokerError):
+                if end.code == UNKNOWN_TOPIC_OR_PARTITION:
+                    self.gone.add(each.tp.topic)
+                elif end.retriable:
+                    raise end
+                self.stop(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
+                continue
+            tail = tails.get(each.tp)
+            if tail is not None and tail.producer_id != PRODUCER_ID and tail.producer_id != each.foreign_id:
+                each.foreign_id = await self._foreign_id(each.tp, end, tail)
+            each.learned(end, tail, generation)
+            if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
+                each.trouble = None
+
+    async def _foreign_id(self, tp: TopicPartition, end: int, tail: Tail) -> int:
+        if is_foreign(tail.producer_id):
+            return tail.producer_id
+        return id_after(end, (await self._cluster.producer_states([tp]))[tp])
+
+    async def only_positioned(self, replica: Replica) -> bool:
+        """Whether the log has nothing but the fillers of an interrupted positioning, or nothing at all."""
+        if replica.end <= 0:
+            return True
+        stored = await stored_at(self._cluster, {replica.tp: replica.end - 1}, decode=True)
+        last = stored.get(replica.tp)
+        return last is not None and last.positions
+
+    async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
+        """The target's batch that contains an offset, as stored; None when it has none."""
+        part = (await self._cluster.fetch({tp: offset}, max_wait_ms=0))[tp]
+        first = None if part.error_code else next(split(part.records), None)
+        return None if first is None else part.records[first.start : first.stop]
+
+    def share(self) -> int:
+        """Bytes that one lane may ask for at a time: at most half of the memory is for what is under way, the rest for
+        what waits here."""
+        return max(min(self._memory // 2, UNDER_WAY) // max(self.lanes, 1), LEAST_SHARE)
+
+    async def room(self) -> None:
+        """Wait until less is queued than the memory allows."""
+        await self._room.wait()
+
+    def stop(self, replica: Replica, state: LogState, cause: str) -> None:
+        """Stop one log in a named state; all others go on."""
+        if replica.trouble is None or replica.trouble.state is not state:
+            log.error("%s %s: %s", replica.tp, state, cause)
+            replica.trouble = Trouble(state, cause, now())
+        self._account(-replica.clear())
+        self._on_change()
+
+    def drop_all_but(self, followed: Container[TopicPartition]) -> None:
+        """Forget what waits for logs that are not followed any more. What is on its way to the broker stays so."""
+        for tp, replica in self.replicas.items():
+            if replica.queue and tp not in followed:
+                self._account(-replica.clear())
+
+    def is_busy(self, tp: TopicPartition) -> bool:
+        """Whether something is on its way to this log."""
+        replica = self.replicas.get(tp)
+        return replica is not None and (replica.flying > 0 or bool(replica.queue))
+
+    def troubles(self) -> Iterable[tuple[TopicPartition, Trouble]]:
+        """Logs that are stopped, with why."""
+        return ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
+
+    def _account(self, count: int) -> None:
+        self.queued += count
+        if self.queued < self._memory // 2:
+            self._room.set()
+        else:
+            self._room.clear()
