@@ -37,7 +37,7 @@ bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (
 	$(BIN)/python -m benchmarks.replication
 
 chaos: $(READY) ## kill -9 of replicators and brokers at random for FAIRLEAD_CHAOS_SECONDS (600), then compare everything
-	$(BIN)/pytest -m chaos tests/chaos -s
+	$(BIN)/pytest -m chaos -s
 
 up: $(READY) ## start the sites of TOPOLOGY (big-blue)
 	$(BIN)/fairlead up --topology $(TOPOLOGY)

@@ -39,15 +39,25 @@ def main() -> None:
     chosen = options.only.split(",")
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))  # leaves no brokers behind
     found = _before() if set(chosen) != set(PARTS) else {}
     found["peer"] = described()
     for name in chosen:
         here = machine()
-        figures = asyncio.run(PARTS[name](options.topics))
+        figures = asyncio.run(_until_told(PARTS[name](options.topics)))
         found[name] = {**figures, "machine": here, "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
         write("replication", found)
         print(f"{name:12}", json.dumps({key: value for key, value in figures.items() if key != "target"}, indent=1))
+
+
+async def _until_told(part: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """Run one part; Ctrl-C and SIGTERM end it, and its brokers with it."""
+    task, loop = asyncio.ensure_future(part), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        raise SystemExit("stopped") from None
 
 
 def _before() -> dict[str, Any]:

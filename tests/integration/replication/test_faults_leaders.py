@@ -88,6 +88,7 @@ async def test_the_target_loses_its_leaders_under_load(lab: Lab, trio: LocalSite
         await proof(lab, topology, writers, "alpha", TRIO, target)
 
 
+@pytest.mark.chaos  # as the target's, which is always run
 async def test_the_source_loses_its_leaders_under_load(lab: Lab, trio: LocalSites) -> None:
     own, other = [lab.log(f"trio.own-{n}") for n in range(9)], [lab.log("trio.plain"), lab.log("trio.transactional")]
     await lab.make(TRIO, *own, *other)

@@ -33,7 +33,7 @@ from tests.integration.replication.histories import (
 
 pytestmark = pytest.mark.integration
 
-FEW: Final = 5
+FEW: Final = 3
 MANY: Final = int(os.environ.get("FAIRLEAD_HISTORIES", "0"))
 PHASES: Final = (Phase.explicit, Phase.reuse, Phase.generate)
 
