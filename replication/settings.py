@@ -29,8 +29,8 @@ FOLLOWED: Final = (
 AT_ONCE: Final = 500
 LEAST_AT_ONCE: Final = 5
 BYTES_PER_TOPIC: Final = 450  # both ways
-PAUSE: Final = (30.0, 600.0)  # seconds between two comparisons
-PAUSE_PER_TOPIC: Final = 0.06
+PAUSE: Final = (30.0, 1800.0)  # seconds between two comparisons
+PAUSE_PER_TOPIC: Final = 0.18  # with its bytes: 2.5 kB/s at most
 THIN_SHARE: Final = 0.02  # of a link's rate that comparing may take
 
 Settings = Mapping[str, str]

@@ -125,7 +125,9 @@ class Target:
 
     def _account(self, count: int) -> None:
         self.queued += count
-        if self.queued < self._memory // 2:
-            self._room.set()
-        else:
-            self._room.clear()
+        has_room = self.queued < self._memory // 2
+        if has_room != self._room.is_set():
+            if has_room:
+                self._room.set()
+            else:
+                self._room.clear()
