@@ -18,13 +18,15 @@ from typing import Any, Final
 
 from benchmarks._results import FOLDER, machine, write
 from benchmarks.replication import bulk, growth, idle, latency, many_topics
-from benchmarks.replication.mirrormaker_side import described
+from benchmarks.replication.mirrormaker_side import TUNED, described
 
 Part = Callable[[int | None], Coroutine[Any, Any, dict[str, Any]]]
 
 PARTS: Final[dict[str, Part]] = {
     "many_topics": lambda topics: many_topics.measure(topics or many_topics.TOPICS),
     "bulk": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100),
+    "many_topics_tuned": lambda topics: many_topics.measure(topics or many_topics.TOPICS, settings=TUNED),
+    "bulk_tuned": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100, settings=TUNED),
     "idle": lambda topics: idle.measure(topics or idle.LOGS),
     "latency": lambda topics: latency.measure(topics or latency.LOGS),
     "growth": lambda topics: growth.measure(growth.LOGS if topics is None else (topics // 10, topics // 3, topics)),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.replication.copying import copy
 from benchmarks.replication.fairlead_side import fairlead
 from benchmarks.replication.load import produce
-from benchmarks.replication.mirrormaker_side import mirrormaker
+from benchmarks.replication.mirrormaker_side import DELIVERED, Setting, mirrormaker
 from benchmarks.replication.ratios import compare
 from benchmarks.replication.world import Logs, World
 from fairlead.wire.batch import split
@@ -22,7 +24,7 @@ PRODUCER: Final[dict[str, object]] = {}
 TARGET: Final = {"speed_ratio": 10, "cpu_ratio": 1 / 30}
 
 
-async def measure(records: int = RECORDS) -> dict[str, Any]:
+async def measure(records: int = RECORDS, *, settings: Sequence[Setting] = DELIVERED) -> dict[str, Any]:
     """Both sides on the same two brokers, each with its own topic, which exists at both sites beforehand."""
     async with World.fresh() as world:
         sets = [await world.make_logs(1, partitions=PARTITIONS) for _ in range(2)]
@@ -31,7 +33,7 @@ async def measure(records: int = RECORDS) -> dict[str, Any]:
         ends = [await _ends(world, logs) for logs in sets]
         per_batch = await _records_per_batch(world, sets[0])
         ours = await copy(world, fairlead, sets[0], ends[0], within=600)
-        theirs = await copy(world, mirrormaker, sets[1], ends[1], within=1800)
+        theirs = await copy(world, functools.partial(mirrormaker, settings=settings), sets[1], ends[1], within=1800)
     return {
         "topics": 1,
         "partitions": PARTITIONS,

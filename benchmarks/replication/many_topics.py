@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.replication.copying import copy
 from benchmarks.replication.fairlead_side import fairlead
 from benchmarks.replication.load import append
-from benchmarks.replication.mirrormaker_side import mirrormaker
+from benchmarks.replication.mirrormaker_side import DELIVERED, Setting, mirrormaker
 from benchmarks.replication.ratios import compare
 from benchmarks.replication.world import World
 
@@ -17,7 +19,7 @@ BATCHES, PER_BATCH = 4, 5  # small batches are harder for what copies batches
 TARGET: Final = {"speed_ratio": 25, "cpu_ratio": 1 / 40, "rss_mb": 150}
 
 
-async def measure(topics: int) -> dict[str, Any]:
+async def measure(topics: int, *, settings: Sequence[Setting] = DELIVERED) -> dict[str, Any]:
     """Both sides on the same two brokers, each with its own topics, which exist at both sites beforehand."""
     async with World.fresh() as world:
         sets = [await world.make_logs(topics) for _ in range(2)]
@@ -27,7 +29,7 @@ async def measure(topics: int) -> dict[str, Any]:
         ]
         # Fairlead first: its brokers have not warmed up yet.
         ours = await copy(world, fairlead, sets[0], ends[0], within=600)
-        theirs = await copy(world, mirrormaker, sets[1], ends[1], within=1800)
+        theirs = await copy(world, functools.partial(mirrormaker, settings=settings), sets[1], ends[1], within=1800)
     shape = {"topics": topics, "records_per_topic": BATCHES * PER_BATCH, "record_bytes": RECORD_BYTES}
     return {
         **shape,

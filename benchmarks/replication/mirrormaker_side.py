@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -44,7 +44,7 @@ class Setting(NamedTuple):
     why: str
 
 
-SETTINGS: Final = (
+_COMMON: Final = (
     Setting("tasks.max", "2", "one for each core of the machine"),
     Setting(
         "replication.policy.class",
@@ -53,7 +53,6 @@ SETTINGS: Final = (
     ),
     Setting("emit.heartbeats.enabled", "false", "not part of the comparison: work that only MirrorMaker would do"),
     Setting("emit.checkpoints.enabled", "false", "no consumer groups are there to be translated"),
-    Setting("emit.offset-syncs.enabled", "false", "needed for checkpoints only; saves a second producer its work"),
     Setting("sync.topic.configs.enabled", "false", "the topics are the same already"),
     Setting("sync.topic.acls.enabled", "false", "there are none"),
     Setting("sync.group.offsets.enabled", "false", "no groups"),
@@ -67,11 +66,22 @@ SETTINGS: Final = (
     Setting("status.storage.replication.factor", "1", "one broker at each site"),
     Setting("offset.storage.partitions", "1", "25 by default: fewer logs to open"),
     Setting("status.storage.partitions", "1", "5 by default: fewer logs to open"),
+    Setting(f"{TARGET}.producer.compression.type", "lz4", "as the source's batches"),
+)
+
+DELIVERED: Final = (
+    *_COMMON,
+    Setting("offset-syncs.topic.replication.factor", "1", "one broker at each site"),
+)
+"""As a user has it who names the clusters, two tasks and the policy, and leaves out what only MirrorMaker would do."""
+
+TUNED: Final = (
+    *_COMMON,
+    Setting("emit.offset-syncs.enabled", "false", "a second producer less; but no position can be translated"),
     Setting(f"{SOURCE}.consumer.max.poll.records", "5000", "500 by default: fewer rounds for the same records"),
     Setting(f"{SOURCE}.consumer.fetch.max.bytes", "52428800", "the default"),
     Setting(f"{SOURCE}.consumer.max.partition.fetch.bytes", "1048576", "the default"),
     Setting(f"{SOURCE}.consumer.receive.buffer.bytes", "1048576", "64 kB by default: fewer system calls"),
-    Setting(f"{TARGET}.producer.compression.type", "lz4", "as the source's batches"),
     Setting(f"{TARGET}.producer.linger.ms", "20", "Connect's default is 0: batches would hold few records"),
     Setting(f"{TARGET}.producer.batch.size", "262144", "16 kB by default: larger batches for the bulk of one topic"),
     Setting(f"{TARGET}.producer.buffer.memory", "134217728", "32 MB by default: thousands of open batches"),
@@ -79,6 +89,7 @@ SETTINGS: Final = (
     Setting(f"{TARGET}.producer.enable.idempotence", "true", "so that five requests in flight keep the order"),
     Setting(f"{TARGET}.producer.max.in.flight.requests.per.connection", "5", "Connect's default is 1"),
 )
+"""As fast as we know how to make it."""
 
 _LOG4J2: Final = """status = error
 appender.file.type = File
@@ -96,11 +107,14 @@ def described() -> dict[str, Any]:
     return {
         "version": jar_set("mirrormaker").revision_of("connect-mirror"),
         "jvm": list(JVM),
-        "settings": [setting._asdict() for setting in SETTINGS],
+        "settings": [setting._asdict() for setting in DELIVERED],
+        "tuning": [setting._asdict() for setting in TUNED if setting not in DELIVERED],
     }
 
 
-def properties(stream: str, source: KafkaEndpoint, target: KafkaEndpoint) -> str:
+def properties(
+    stream: str, source: KafkaEndpoint, target: KafkaEndpoint, settings: Sequence[Setting] = DELIVERED
+) -> str:
     """The text of its properties file; holds passwords."""
     lines = [f"clusters={SOURCE}, {TARGET}"]
     for name, endpoint in ((SOURCE, source), (TARGET, target)):
@@ -116,17 +130,19 @@ def properties(stream: str, source: KafkaEndpoint, target: KafkaEndpoint) -> str
         f"{SOURCE}->{TARGET}.enabled=true",
         f"{SOURCE}->{TARGET}.topics={stream}[.].*",
         f"{TARGET}->{SOURCE}.enabled=false",
-        *(f"{key}={value}" for key, value, _ in SETTINGS),
+        *(f"{key}={value}" for key, value, _ in settings),
     ]
     return "\n".join(lines) + "\n"
 
 
 @contextlib.asynccontextmanager
-async def mirrormaker(world: World, logs: Logs) -> AsyncIterator[psutil.Process]:
+async def mirrormaker(
+    world: World, logs: Logs, *, settings: Sequence[Setting] = DELIVERED
+) -> AsyncIterator[psutil.Process]:
     """The process that copies ``logs``; stopped afterwards."""
     jars = await asyncio.to_thread(ensure_jars, "mirrormaker")
     folder = world.sites.folder / f"mirrormaker.{logs.stream}"
-    _write(folder, properties(logs.stream, world.source.endpoint, world.target.endpoint))
+    _write(folder, properties(logs.stream, world.source.endpoint, world.target.endpoint, settings))
     command = [
         str(find_java()),
         *JVM,

@@ -31,6 +31,7 @@ Coded = tuple[int, T | None]  # error code, value when it is 0
 CONTROL: Final = "control"
 BACKGROUND: Final = "background"  # questions that may be late: nothing else waits behind them
 UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
+_NO_ANSWER: Final = (NETWORK_EXCEPTION, REQUEST_TIMED_OUT)
 LOGS_PER_REQUEST: Final = 2000  # of ListOffsets and the like: some 10 ms of coding each
 
 
@@ -168,10 +169,8 @@ class Router:
                 codes = dict.fromkeys(left, NETWORK_EXCEPTION)
             for log in groups.pop(md.NO_LEADER, ()):
                 codes[log] = self.metadata.why_no_leader(log)
-            parts = [
-                (node, part) for node, some in groups.items() for part in chunks(some, chunk or self.logs_per_request)
-            ]
-            answers = await asyncio.gather(*(self._ask(node, part, ask) for node, part in parts))
+            size = chunk or self.logs_per_request
+            answers = await asyncio.gather(*(self._ask_all(node, some, size, ask) for node, some in groups.items()))
             for answer in answers:
                 for log, (code, value) in answer.items():
                     if code:
@@ -193,6 +192,23 @@ class Router:
                 await asyncio.sleep(backoff(attempt, 0.5))
                 attempt += 1
         return results
+
+    async def _ask_all(
+        self,
+        node: int,
+        logs: Sequence[TP],
+        size: int,
+        ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]],
+    ) -> Mapping[TP, Coded[T]]:
+        """Ask one leader about its logs, one request after the other: the coded requests and answers of very many logs
+        take a multiple of their bytes in memory."""
+        out: dict[TP, Coded[T]] = {}
+        for part in chunks(logs, size):
+            answer = await self._ask(node, part, ask)
+            out |= answer
+            if any(code in _NO_ANSWER for code, _ in answer.values()):
+                return dict.fromkeys(logs, (NETWORK_EXCEPTION, None)) | out  # the others would only wait as long
+        return out
 
     async def _ask(
         self, node: int, logs: list[TP], ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]]

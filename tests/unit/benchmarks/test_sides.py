@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 
 import psutil
+import pytest
 from pydantic import SecretStr
 
 from benchmarks.replication.fairlead_side import topology
 from benchmarks.replication.gauge import bytes_between, cpu_seconds, parse_sockets, peak_rss_mb
-from benchmarks.replication.mirrormaker_side import SETTINGS, described, properties
+from benchmarks.replication.mirrormaker_side import DELIVERED, TUNED, Setting, described, properties
 from fairlead.endpoint import KafkaEndpoint
 
 SS = """\
@@ -41,22 +42,23 @@ def test_a_process_has_used_cpu_and_memory() -> None:
     assert peak_rss_mb(own) >= own.memory_info().rss / 1e6 * 0.5
 
 
-def test_the_peers_properties_name_both_clusters_and_every_setting() -> None:
+@pytest.mark.parametrize("settings", [DELIVERED, TUNED])
+def test_the_peers_properties_name_both_clusters_and_every_setting(settings: tuple[Setting, ...]) -> None:
     source = KafkaEndpoint("alpha", (("127.0.0.1", 1111),), "admin", SecretStr("one"))
     target = KafkaEndpoint("beta", (("127.0.0.1", 2222),), "admin", SecretStr("two"))
-    text = properties("b0", source, target)
+    text = properties("b0", source, target, settings)
     lines = dict(line.split("=", 1) for line in text.splitlines())
     assert (lines["alpha.bootstrap.servers"], lines["beta.bootstrap.servers"]) == ("127.0.0.1:1111", "127.0.0.1:2222")
     assert 'password="one"' in lines["alpha.sasl.jaas.config"]
     assert 'password="two"' in lines["beta.sasl.jaas.config"]
     assert lines["alpha->beta.topics"] == "b0[.].*"
-    assert {key: lines[key] for key, _, _ in SETTINGS} == {key: value for key, value, _ in SETTINGS}
+    assert {key: lines[key] for key, _, _ in settings} == {key: value for key, value, _ in settings}
 
 
 def test_the_report_names_the_peers_version_and_no_secret() -> None:
     found = described()
     assert found["version"] == "4.3.1"
-    assert not any("jaas" in setting["key"] for setting in found["settings"])
+    assert not any("jaas" in setting["key"] for setting in found["settings"] + found["tuning"])
 
 
 def test_the_measured_link_carries_the_whole_stream() -> None:
