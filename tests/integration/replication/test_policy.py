@@ -188,9 +188,7 @@ async def _batch_with(lab: Lab, topic: str, offset: int) -> int:
 
 
 @pytest.mark.parametrize(("logs", "size"), [(1, 10_000), (60, 2000)], ids=["one log", "many logs"])
-async def test_the_rate_is_kept(
-    lab: Lab, more_sites: Callable[..., None], logs: int, size: int
-) -> None:
+async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs: int, size: int) -> None:
     """On a line that could carry far more, counted on the line."""
     rate = 100_000
     await asyncio.to_thread(more_sites, SOURCE)
