@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
@@ -18,6 +19,14 @@ from fairlead.errors import FairleadError
 
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
+
+
+def asked(show: Callable[[], None]) -> bool:
+    """Whether a person at the terminal wants what ``show`` tells done; without a terminal nobody is asked."""
+    if not (errors.is_terminal and sys.stdin.isatty()):
+        return False
+    show()
+    return typer.confirm("Do it?", err=True)
 
 
 def emit(data: Any, *, as_json: bool, render: Callable[[], None]) -> None:

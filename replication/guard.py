@@ -15,9 +15,8 @@ from fairlead.wire.batch import HEADER_BYTES, Header, parse_header
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import marker_offset
 from fairlead.wire.errors import BrokerError, broker_error
-from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TopicPartition
-from replication.content import POSITION_KEY, Item
+from replication.content import Item
 from replication.foreign_id import is_ordinary
 from replication.replica import Tail
 from replication.stamp import canonical_crc
@@ -29,7 +28,7 @@ AT_ONCE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One batch as stored. ``positions``: it ends in a filler that only positions an empty log."""
+    """The header of one batch as stored, as far as it decides anything."""
 
     base: int
     stop: int
@@ -37,7 +36,6 @@ class Stored:
     producer_id: int
     term: int
     marker: int
-    positions: bool = False
 
     @property
     def tail(self) -> Tail:
@@ -67,9 +65,7 @@ async def read_tails(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> di
     return {tp: each.tail for tp, each in stored.items()}
 
 
-async def stored_at(
-    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, decode: bool = False
-) -> dict[TopicPartition, Stored]:
+async def stored_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, Stored]:
     """The batches that contain these offsets; logs that have none there (deleted, not yet readable) are left out.
 
     Raises:
@@ -95,7 +91,6 @@ async def stored_at(
                 header.producer_id,
                 header.producer_epoch,
                 marker_offset(header),
-                decode and positions(part.records[: header.size]),
             )
         # A broker answers at least one log per request, the others as far as its answer has room. Nothing at all
         # means that none of them has such an offset.
@@ -109,9 +104,3 @@ def _crc(records: memoryview, header: Header) -> int:
     if not is_ordinary(header.producer_id) or len(records) < header.size:
         return header.crc
     return canonical_crc(memoryview(bytearray(records[: header.size])), header)
-
-
-def positions(batch: memoryview) -> bool:
-    """Whether a batch ends in a filler that only positions an empty log."""
-    records = decode_batch(batch)
-    return bool(records) and records[-1].key == POSITION_KEY

@@ -84,7 +84,6 @@ class Lane:
         self._counters = counters
         self._ends = ends
         self._on_trouble = on_trouble
-        self._on_change = on_change
         self._start = start
         self._may_skip = may_skip
         self._seeker = Seeker(
@@ -95,6 +94,7 @@ class Lane:
             is_origin=is_origin,
             may_skip=may_skip,
             on_trouble=on_trouble,
+            on_change=on_change,
             move=self._move,
         )
         self._answer = AnswerSize(round_trip)
@@ -216,7 +216,6 @@ class Lane:
         lost = {tp: self._cursors[tp] for tp, part in answer.items() if not self._take(tp, part)}
         if lost:
             self._ends |= await self._seeker.find(lost)
-            self._on_change()
         if self._doubted:
             doubted, self._doubted = self._doubted, {}
             await self._seeker.judge([(self._cursors[tp], found) for tp, found in doubted.items()])

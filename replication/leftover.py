@@ -21,6 +21,11 @@ LOG_BYTES: Final = 128 << 10  # a filler batch takes 60 kB at most
 _POSITION: Final = filler_body(POSITION_KEY)
 
 
+def positions(batch: Buffer) -> bool:
+    """Whether a batch holds nothing but fillers that position a log: all its records are the same then."""
+    return first_body(batch) == _POSITION
+
+
 def left_over(records: Buffer) -> tuple[int | None, bool]:
     """How far positioning fillers reach in batches fetched from a log's start.
 
@@ -31,7 +36,7 @@ def left_over(records: Buffer) -> tuple[int | None, bool]:
     reach: int | None = None
     for start, stop, header in split(records):
         with memoryview(records) as view, view[start:stop] as batch:
-            if first_body(batch) != _POSITION:
+            if not positions(batch):
                 return reach, True
         reach = header.next_offset
     return reach, False

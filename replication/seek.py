@@ -8,7 +8,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication.agreement import conflict
 from replication.cursor import Cursor
-from replication.guard import positions
+from replication.leftover import positions
 from replication.proof import Doubt
 from replication.replica import Feed
 from replication.skip import MaySkip
@@ -32,6 +32,7 @@ class Seeker:
         is_origin: Callable[[str], bool],
         may_skip: MaySkip,
         on_trouble: LogTrouble,
+        on_change: Callable[[], None],
         move: Callable[[Cursor, int], None],
     ) -> None:
         self._feed = feed
@@ -41,6 +42,7 @@ class Seeker:
         self._is_origin = is_origin
         self._may_skip = may_skip
         self._on_trouble = on_trouble
+        self._on_change = on_change
         self._move = move
 
     async def begin(self, cursors: Mapping[TopicPartition, Cursor]) -> None:
@@ -110,6 +112,7 @@ class Seeker:
             return
         self._move(cursor, end)
         cursor.short = True
+        self._on_change()  # another source may have what comes next
 
     async def _begins_later(self, cursor: Cursor, start: int) -> None:
         replica = cursor.replica

@@ -7,13 +7,14 @@ import logging
 from collections.abc import Callable, Collection, Container, Iterable
 from typing import Final
 
-from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import PRODUCER_ID
 from fairlead.wire.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerError
 from fairlead.wire.types import TopicPartition
 from replication.foreign_id import id_after, is_foreign
-from replication.guard import read_ends, read_tails, stored_at
+from replication.guard import read_ends, read_tails
+from replication.leftover import positions
+from replication.reading import first_batch
 from replication.replica import Replica, Tail
 from replication.states import LogState, Trouble, now
 from topologies.model import Priority
@@ -81,15 +82,22 @@ class Target:
         """Whether the log has nothing but the fillers of an interrupted positioning, or nothing at all."""
         if replica.end <= 0:
             return True
-        stored = await stored_at(self._cluster, {replica.tp: replica.end - 1}, decode=True)
-        last = stored.get(replica.tp)
-        return last is not None and last.positions
+        last = await self.batch_at(replica.tp, replica.end - 1)
+        return last is not None and positions(last)
 
     async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
-        """The target's batch that contains an offset, as stored; None when it has none."""
-        part = (await self._cluster.fetch({tp: offset}, max_wait_ms=0))[tp]
-        first = None if part.error_code else next(split(part.records), None)
-        return None if first is None else part.records[first.start : first.stop]
+        """The target's batch that contains an offset, as stored; None when it has none.
+
+        Raises:
+            WireError: the target cannot be reached, or answers with an error that may pass.
+        """
+        try:
+            found = await first_batch(self._cluster, tp, offset)
+        except BrokerError as error:
+            if error.retriable:
+                raise
+            return None
+        return None if found is None else found.data
 
     def share(self) -> int:
         """Bytes that one lane may ask for at a time: at most half of the memory is for what is under way, the rest for

@@ -298,18 +298,17 @@ class Writer(Target):
         for (tp, _), item in sorted(present.items(), key=lambda pair: pair[0][1]):
             first.setdefault(tp, item)
         stored = await stored_at(self._cluster, {tp: item.base for tp, item in first.items()})
+        other = {
+            tp: there.beside(first[tp])
+            for tp, there in stored.items()
+            if there.differs(first[tp]) and await self._contradicts(tp, first[tp])
+        }
         for replica in replicas:
             doubts = self._doubts.pop(replica.tp)
             if replica.trouble is not None:
                 continue
-            sent, there = first.get(replica.tp), stored.get(replica.tp)
-            if (
-                sent is not None
-                and there is not None
-                and there.differs(sent)
-                and await self._contradicts(sent, replica)
-            ):
-                self.stop(replica, LogState.DIVERGED, there.beside(sent))
+            if replica.tp in other:
+                self.stop(replica, LogState.DIVERGED, other[replica.tp])
             elif replica.tries >= MAX_TRIES and doubts:
                 refused = min(doubts)
                 self.stop(
@@ -324,9 +323,9 @@ class Writer(Target):
                 if replica.is_complete:
                     self._on_change()
 
-    async def _contradicts(self, sent: Item, replica: Replica) -> bool:
+    async def _contradicts(self, tp: TopicPartition, sent: Item) -> bool:
         """Whether what is stored where ``sent`` belongs is another record, not the same batch split or filled."""
-        stored = await self.batch_at(replica.tp, sent.base)
+        stored = await self.batch_at(tp, sent.base)
         return stored is not None and bool(item_conflict(sent, stored))
 
     def _list(self, replica: Replica) -> None:

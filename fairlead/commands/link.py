@@ -81,66 +81,51 @@ def describe(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command()
-def pause(
-    link: LinkArgument = None,
-    source: FromOption = None,
-    target: ToOption = None,
-    stream: StreamOption = None,
-    log: LogOption = None,
-    all_: AllOption = False,
-    reason: ReasonOption = "",
-    yes: YesOption = False,
-    wait: WaitOption = WAIT,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    as_json: JsonOption = False,
-) -> None:
-    """Stop fetching over a link, or one stream or log over it.
+def _pausing(verb: Verb, text: str) -> Callable[..., None]:
+    def command(
+        link: LinkArgument = None,
+        source: FromOption = None,
+        target: ToOption = None,
+        stream: StreamOption = None,
+        log: LogOption = None,
+        all_: AllOption = False,
+        reason: ReasonOption = "",
+        yes: YesOption = False,
+        wait: WaitOption = WAIT,
+        topology: TopologyOption = DEFAULT_TOPOLOGY,
+        as_json: JsonOption = False,
+    ) -> None:
+        context, scope = open_topology(topology), Scope(stream, log)
+        links = choose_links(context, link, source, target, scope, all_=all_)
+        every = verb is Verb.RESUME and all_ and scope.is_whole
+        run_verb(context, verb, links, scope, reason=reason, yes=yes, wait=wait, as_json=as_json, every=every)
 
-    It stays so until it is resumed, whatever restarts. Nothing is lost by it while the source keeps its records.
-
-    Example: fairlead link pause 'tokyo->sydney' --stream containers --reason 'satellite is down' --yes
-    """
-    context = open_topology(topology)
-    scope = Scope(stream, log)
-    links = choose_links(context, link, source, target, scope, all_=all_)
-    run_verb(context, Verb.PAUSE, links, scope, reason=reason, yes=yes, wait=wait, as_json=as_json)
+    command.__doc__ = text
+    return command
 
 
-@app.command()
-def resume(
-    link: LinkArgument = None,
-    source: FromOption = None,
-    target: ToOption = None,
-    stream: StreamOption = None,
-    log: LogOption = None,
-    all_: AllOption = False,
-    reason: ReasonOption = "",
-    yes: YesOption = False,
-    wait: WaitOption = WAIT,
-    topology: TopologyOption = DEFAULT_TOPOLOGY,
-    as_json: JsonOption = False,
-) -> None:
-    """End a pause.
+app.command("pause")(
+    _pausing(
+        Verb.PAUSE,
+        """Stop fetching over a link, or one stream or log over it.
 
-    Name the same link, stream or log that was paused; --all ends every pause on every link.
+        It stays so until it is resumed, whatever restarts. Nothing is lost by it while the source keeps its records.
 
-    Example: fairlead link resume 'tokyo->sydney' --stream containers --yes
-    """
-    context = open_topology(topology)
-    scope = Scope(stream, log)
-    links = choose_links(context, link, source, target, scope, all_=all_)
-    run_verb(
-        context,
-        Verb.RESUME,
-        links,
-        scope,
-        reason=reason,
-        yes=yes,
-        wait=wait,
-        as_json=as_json,
-        every=all_ and scope.is_whole,
+        Example: fairlead link pause 'tokyo->sydney' --stream containers --reason 'satellite is down' --yes
+        """,
     )
+)
+app.command("resume")(
+    _pausing(
+        Verb.RESUME,
+        """End a pause.
+
+        Name the same link, stream or log that was paused; --all ends every pause on every link.
+
+        Example: fairlead link resume 'tokyo->sydney' --stream containers --yes
+        """,
+    )
+)
 
 
 def _about_logs(verb: Verb, text: str) -> Callable[..., None]:

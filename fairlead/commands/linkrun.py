@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-import typer
 from rich.markup import escape
 
 from fairlead.commands import linkshow
 from fairlead.commands.context import Context
-from fairlead.console import console, emit, errors
+from fairlead.console import asked, console, emit, errors
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from replication.foreign import check_link
@@ -44,7 +42,7 @@ def run_verb(
 ) -> None:
     """Show the plan; carry it out with ``yes``, or when a person at the terminal says so."""
     plan, away = asyncio.run(_plan(context, verb, links, scope, reason, every=every, patience=min(PATIENCE, wait)))
-    wanted = yes or (not as_json and not plan.is_empty and _asked(plan))
+    wanted = yes or (not as_json and not plan.is_empty and asked(lambda: linkshow.show_plan(tell(plan), errors)))
     outcome = Outcome()
     if wanted:
         outcome = asyncio.run(_execute(context, plan, wait, quiet=as_json))
@@ -104,13 +102,6 @@ async def _execute(context: Context, plan: Plan, wait: float, *, quiet: bool) ->
             return await Executor(ground, wait=wait).run(plan)
         with errors.status("") as status:
             return await Executor(ground, wait=wait, progress=status.update).run(plan)
-
-
-def _asked(plan: Plan) -> bool:
-    if not (errors.is_terminal and sys.stdin.isatty()):
-        return False
-    linkshow.show_plan(tell(plan), errors)
-    return typer.confirm("Do it?", err=True)
 
 
 def _render(context: Context, plan: Plan, outcome: Outcome, *, applied: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
-from fairlead.console import console, emit, errors
+from fairlead.console import asked, console, emit, errors
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from replication.orders import Order
 from replication.resolve.execute import Executor
@@ -53,7 +52,7 @@ def resolve(
     if at not in context.topology.sites:
         raise UnknownNameError("site", at, context.topology.sites)
     plan = asyncio.run(_plan(context, at, log, _choice(skip=skip, refill=refill, retry=retry), shorter=shorter))
-    yes = yes or (not as_json and _asked(plan))
+    yes = yes or (not as_json and asked(lambda: _show(plan, errors)))
     if yes:
         if not as_json:
             errors.print(f"{plan.log} at {plan.site} is {plan.state}", soft_wrap=True)
@@ -95,8 +94,8 @@ async def _plan(context: Context, site: str, log: str, choice: Choice | None, *,
 async def _execute(context: Context, plan: Plan, *, quiet: bool) -> None:
     target, user = context.directory.kafka(plan.site, ADMIN), upstream_user(plan.site)
 
-    async def write(order: Order) -> None:
-        await asyncio.to_thread(append_orders, target, [order])
+    async def write(order: Order) -> int:
+        return await asyncio.to_thread(append_orders, target, [order])
 
     def status() -> Any:
         now = read_status(context.folder, plan.site)
@@ -110,14 +109,6 @@ async def _execute(context: Context, plan: Plan, *, quiet: bool) -> None:
         target, lambda source: context.directory.kafka(source, user), write=write, status=status, say=say
     )
     await executor.run(plan)
-
-
-def _asked(plan: Plan) -> bool:
-    """Whether a person at a terminal, who has seen the plan, wants it done."""
-    if not (errors.is_terminal and sys.stdin.isatty()):
-        return False
-    _show(plan, errors)
-    return typer.confirm("Do it?", err=True)
 
 
 def _render(plan: Plan, *, applied: bool) -> None:

@@ -8,20 +8,18 @@ A copy that was interrupted goes on at its own end, and nothing counts as kept b
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.records import headers
 from fairlead.wire.batch import (
     DELETE_HORIZON,
-    HEADER_BYTES,
     LOG_APPEND_TIME,
     TRANSACTIONAL,
     Header,
     crc_of,
     parse_header,
-    split,
     zero_base_offset,
 )
 from fairlead.wire.cluster import Cluster
@@ -30,51 +28,16 @@ from fairlead.wire.errors import BrokerError, broker_error
 from fairlead.wire.record import NewRecord, Record, decode_batch, encode_batch
 from fairlead.wire.types import TopicPartition
 from replication.item import HOLE_KEY, POSITION_KEY
+from replication.reading import StoredBatch, batches
 from replication.resolve.facts import Extent
 from replication.stamp import restamp
 
 NOBODY: Final = -1  # producer id, epoch and sequence of a batch without a producer
-READ_BYTES: Final = 4 << 20
 TRIES: Final = 3
 _SPECIAL: Final = TRANSACTIONAL | DELETE_HORIZON
 
 OnProgress = Callable[[TopicPartition, int], None]
 """Called with a log and the offset up to which it is done."""
-
-
-class Stored(NamedTuple):
-    """One batch as a broker has it: writable bytes of its own."""
-
-    header: Header
-    data: memoryview
-
-
-async def batches(cluster: Cluster, log: TopicPartition, extent: Extent) -> AsyncIterator[Stored]:
-    """Every stored batch with offsets in ``extent``, whole, in order.
-
-    Raises:
-        WireError: the log cannot be read.
-    """
-    at = extent.start
-    while at < extent.stop:
-        answer = (await cluster.fetch({log: at}, max_wait_ms=0, partition_max_bytes=READ_BYTES))[log]
-        if answer.error_code:
-            raise broker_error(answer.error_code, log)
-        if len(answer.records) < HEADER_BYTES:
-            return  # nothing is stored from here to the end: compaction took it
-        for start, stop, header in split(answer.records):
-            if header.base_offset >= extent.stop:
-                return
-            if header.next_offset > at:
-                yield Stored(header, answer.records[start:stop])
-                at = header.next_offset
-
-
-async def first_batch(cluster: Cluster, log: TopicPartition, offset: int) -> Stored | None:
-    """The stored batch that contains ``offset``, or the first after it; None when there is neither."""
-    async for each in batches(cluster, log, Extent(offset, 1 << 62)):
-        return each
-    return None
 
 
 class Copier:
@@ -94,7 +57,7 @@ class Copier:
         """
         end = await self._end(kept)
         first = True
-        async for batch in batches(self._cluster, log, Extent(max(extent.start, end), extent.stop)):
+        async for batch in batches(self._cluster, log, max(extent.start, end), extent.stop):
             header = batch.header
             if header.next_offset <= end:
                 continue
@@ -122,7 +85,7 @@ class Copier:
             end = await self._put(kept, made, end, end + count)
         return end
 
-    async def _append(self, kept: TopicPartition, batch: Stored, end: int) -> int:
+    async def _append(self, kept: TopicPartition, batch: StoredBatch, end: int) -> int:
         header, stop = batch.header, batch.header.next_offset
         if end > header.base_offset:
             raise FairleadError(
@@ -180,7 +143,7 @@ def _travels(header: Header) -> bool:
     return not (header.is_control or header.is_transactional or header.has_holes or header.attributes & LOG_APPEND_TIME)
 
 
-def without_producer(batch: Stored) -> memoryview:
+def without_producer(batch: StoredBatch) -> memoryview:
     """The same records as a batch of nobody, holes and control records as fillers. Equal batches give equal bytes."""
     header = batch.header
     data = memoryview(bytearray(batch.data))
@@ -210,8 +173,8 @@ async def difference(
     Raises:
         WireError: one of them cannot be read.
     """
-    copies = batches(cluster, kept, extent)
-    async for batch in batches(cluster, log, extent):
+    copies = batches(cluster, kept, *extent)
+    async for batch in batches(cluster, log, *extent):
         copy = await anext(copies, None)
         while copy is not None and copy.header.next_offset <= batch.header.base_offset:
             if not all(map(is_filler, decode_batch(copy.data))):
@@ -227,17 +190,17 @@ async def difference(
     return ""
 
 
-def identity(batch: Stored) -> tuple[int, int, int]:
+def identity(batch: StoredBatch) -> tuple[int, int, int]:
     """Offsets and CRC, the CRC counted from the bytes that are there."""
     return batch.header.base_offset, batch.header.next_offset, crc_of(batch.data)
 
 
-def _as_sent(batch: Stored) -> tuple[int, int, int]:
+def _as_sent(batch: StoredBatch) -> tuple[int, int, int]:
     made = without_producer(batch)
     return batch.header.base_offset, batch.header.next_offset, parse_header(made).crc
 
 
-def pack_batch(batch: Stored, *, log: TopicPartition, site: str) -> bytes:
+def pack_batch(batch: StoredBatch, *, log: TopicPartition, site: str) -> bytes:
     """A batch that a topic does not take, as the value of one record that every topic takes."""
     offsets = f"{batch.header.base_offset}..{batch.header.last_offset}"
     facts: Sequence[tuple[str, bytes]] = (

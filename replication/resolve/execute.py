@@ -18,7 +18,8 @@ from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication.orders import Order
-from replication.resolve.copier import Copier, difference, first_batch, pack_batch
+from replication.reading import first_batch
+from replication.resolve.copier import Copier, difference, pack_batch
 from replication.resolve.explain import explain
 from replication.resolve.facts import Committed, Extent
 from replication.resolve.look import CLIENT, Upstream, restore_groups
@@ -39,7 +40,6 @@ from replication.states import LogState
 
 POLL: Final = 0.2
 PAUSE_SECONDS: Final = 30.0
-SETTLED: Final = dt.timedelta(seconds=1)  # after an order a replicator has read it and made its plan anew
 STALL_SECONDS: Final = 60.0  # without any progress
 _SPARE: Final = 4096
 
@@ -54,7 +54,7 @@ class Executor:
     Args:
         target: The site, as a user that may do everything there.
         upstream: Other sites, as the site's replicator sees them.
-        write: Appends an order to the site's orders.
+        write: Appends an order to the site's orders; gives the offset after it.
         status: The replicator's newest snapshot.
         say: Told what is being done.
     """
@@ -64,7 +64,7 @@ class Executor:
         target: KafkaEndpoint,
         upstream: Upstream,
         *,
-        write: Callable[[Order], Awaitable[None]],
+        write: Callable[[Order], Awaitable[int]],
         status: Status,
         say: Say = lambda _: None,
     ) -> None:
@@ -88,10 +88,10 @@ class Executor:
 
     async def _do(self, cluster: Cluster, step: Step) -> None:
         match step:
-            case PauseLog(order, logs, wait):
-                await self._write(order)
+            case PauseLog(order, wait=wait):
+                position = await self._write(order)
                 if wait:
-                    await self._until(lambda now: _left_alone(now, logs, order), PAUSE_SECONDS, "to leave it alone")
+                    await self._until(lambda now: now["orders"] >= position, PAUSE_SECONDS, "to leave it alone")
             case KeepCopy(topic, kept, extents):
                 await self._keep(cluster, topic, kept, extents)
             case KeepBatch():
@@ -237,17 +237,6 @@ _PASSING: Final = (LogState.UNAVAILABLE, LogState.PAUSED)
 
 def _is_new(trouble: Mapping[str, Any], began: dt.datetime) -> bool:
     return dt.datetime.fromisoformat(trouble["since"]) > began
-
-
-def _left_alone(now: Mapping[str, Any], logs: Collection[str], order: Order) -> bool:
-    """Whether the replicator does nothing with these logs: it says so; or it has had time to read the order, and the
-    one link that carries a log is in trouble over it."""
-    settled = dt.datetime.fromisoformat(now["at"]) > order.at + SETTLED
-    for each in logs:
-        shown = now["logs"].get(each)
-        if shown is None or (shown["state"] != LogState.PAUSED and not (settled and shown["link"])):
-            return False
-    return True
 
 
 def _progress(say: Say) -> Callable[[TopicPartition, int], None]:

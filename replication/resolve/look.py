@@ -20,7 +20,8 @@ from fairlead.wire.types import TopicPartition
 from replication.agreement import conflict
 from replication.ledger import Ledger
 from replication.plan import Catalog
-from replication.resolve.copier import first_batch, identity, without_producer
+from replication.reading import first_batch
+from replication.resolve.copier import identity, without_producer
 from replication.resolve.facts import Committed, Extent, Facts, Source, kept_copies, parse_tp
 from replication.resolve.plan import resolved_by
 from replication.states import LogState

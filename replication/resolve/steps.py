@@ -11,7 +11,7 @@ from replication.resolve.facts import Committed, Extent
 
 @dataclass(frozen=True, slots=True)
 class PauseLog:
-    """Order the replicator to leave the topic alone. ``wait``: until its status says that it does."""
+    """Order the replicator to leave the topic alone, that is these logs. ``wait``: until it has acted on it."""
 
     order: Order
     logs: tuple[str, ...]

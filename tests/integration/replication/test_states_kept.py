@@ -13,7 +13,8 @@ from fairlead.errors import FairleadError, RefusedError
 from fairlead.wire.codecs import Codec
 from fairlead.wire.convention import is_filler, term_batch
 from fairlead.wire.types import TopicPartition
-from replication.resolve.copier import Copier, batches, difference, identity
+from replication.reading import batches
+from replication.resolve.copier import Copier, difference, identity
 from replication.resolve.facts import Extent
 from tests.integration.replication.conftest import Lab, records
 from tests.integration.replication.resolving import Desk
@@ -166,4 +167,4 @@ async def test_all_partitions_are_kept_and_made_again_and_an_interrupted_run_goe
 
 async def stored(lab: Lab, site: str, log: TopicPartition) -> list[tuple[int, int, int]]:
     """Every batch of one partition: its offsets and CRC."""
-    return [identity(each) async for each in batches(await lab.cluster(site), log, Extent(0, 1 << 62))]
+    return [identity(each) async for each in batches(await lab.cluster(site), log, 0, 1 << 62)]

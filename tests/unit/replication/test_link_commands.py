@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 from fairlead import cli
+from fairlead import console as terminal
 from fairlead.commands import link, linkrun, linkshow
 from fairlead.errors import ExitCode
 from replication.orders import OrderKind
@@ -126,7 +127,8 @@ def test_a_refusal_has_its_own_exit_code_and_its_reasons(
 def test_a_person_at_the_terminal_is_asked(
     answer: bool, ground: FakeGround, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(linkrun, "errors", Console(stderr=True, force_terminal=True))
+    for module in (linkrun, terminal):
+        monkeypatch.setattr(module, "errors", Console(stderr=True, force_terminal=True))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: answer)
     assert cli.run(["pause", "west->east"]) == ExitCode.OK

@@ -7,20 +7,25 @@ import asyncio
 import random
 import struct
 import time
+from collections.abc import Mapping
 from typing import Any, cast
+
+import pytest
 
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, foreign_batch
-from fairlead.wire.errors import OFFSET_OUT_OF_RANGE
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import FetchedPartition, TopicPartition
+from replication import writer as under_test
 from replication.item import Item
 from replication.lane import Counters, Lane
 from replication.rate import LinkBudget
 from replication.replica import Replica, Tail
 from replication.states import LogState
+from replication.writer import Writer
 from tests.unit.replication import test_lane as scripted
-from tests.unit.replication.broker import Broker
+from tests.unit.replication.broker import NOT_LEADER, Broker
 from tests.unit.replication.test_writer import running
 from topologies.model import Priority
 
@@ -51,24 +56,28 @@ class Source(scripted.Source):
         return await asyncio.Future()
 
 
+def lane_of(source: Source, writer: Writer) -> Lane:
+    return Lane(
+        "a->b",
+        Priority.NORMAL,
+        cluster=cast(Cluster, source),
+        writer=writer,
+        budget=LinkBudget(None, now=time.monotonic()),
+        counters=Counters(),
+        ends={},
+        on_trouble=lambda *what: None,
+        on_change=lambda: None,
+        is_origin=lambda _: False,
+    )
+
+
 async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> Replica:
     """Let a lane take these answers for a log that the broker may have part of already."""
     source = Source(*answers, end=end)
     async with running(broker) as writer:
         replica = writer.replica(LOG, Priority.NORMAL)
         await writer.learn([replica])
-        lane = Lane(
-            "a->b",
-            Priority.NORMAL,
-            cluster=cast(Cluster, source),
-            writer=writer,
-            budget=LinkBudget(None, now=time.monotonic()),
-            counters=Counters(),
-            ends={},
-            on_trouble=lambda *what: None,
-            on_change=lambda: None,
-            is_origin=lambda _: False,
-        )
+        lane = lane_of(source, writer)
         lane.follow(replica)
         task = asyncio.create_task(lane.run())
         await asyncio.wait_for(source.exhausted.wait(), 5)
@@ -155,3 +164,61 @@ def test_ordinary_logs_have_no_terms() -> None:
     replica.learned(5, Tail(17, 3, 99, 4, 7), 0)  # written here by an ordinary client, before a reversal
     assert replica.may_follow(Item(5, 6, memoryview(b""), 8, FOREIGN_PRODUCER_ID, 0, 0, 0)) is None
     assert replica.may_follow(Item(5, 6, memoryview(b""), 8, PRODUCER_ID, 1, 5, 0)) is not None
+
+
+async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last batch has other bounds than the source's, and cannot be read at the moment."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    broker.log(*LOG).append(stored(0, b"old"))
+    real, asked = broker.fetch, 0
+
+    async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:  # the guard
+            return await real(positions, **more)
+        return {tp: FetchedPartition(NOT_LEADER, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
+
+    monkeypatch.setattr(broker, "fetch", fetch)
+    two = bytearray(foreign_batch([NewRecord(b"new", timestamp_ms=n) for n in (1, 2)], offset=0))
+    source = Source(answer(bytes(two), 2), end=2)
+    async with running(broker) as writer:
+        replica = writer.replica(LOG, Priority.NORMAL)
+        await writer.learn([replica])
+        lane = lane_of(source, writer)
+        lane.follow(replica)
+        with pytest.raises(BrokerError):
+            await asyncio.wait_for(lane.run(), 5)
+    assert broker.log(*LOG).end == 1
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, 0])
+async def test_a_doubt_that_cannot_be_examined_now_stays(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's batch is where ours belongs; whether it contradicts has to be read, however long that takes."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    monkeypatch.setattr(under_test, "BACKOFF", (0.0,))
+    real, failing = broker.fetch, code != 0
+
+    async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
+        nonlocal failing
+        if "max_bytes" not in more and failing:  # a batch asked for alone, the first time
+            failing = False
+            return {tp: FetchedPartition(code, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
+        return await real(positions, **more)
+
+    monkeypatch.setattr(broker, "fetch", fetch)
+    async with running(broker) as writer:
+        replica = writer.replica(LOG, Priority.NORMAL)
+        await writer.learn([replica])
+        lane = lane_of(Source(answer(history(0, 1, b"ours"), 1), end=1), writer)
+        broker.log(*LOG).append(stored(0, b"theirs"))
+        replica.learned(0, None, replica.generation)
+        replica.checked = 0
+        lane.follow(replica)
+        task = asyncio.create_task(lane.run())
+        for _ in range(400):
+            await asyncio.sleep(0)
+        task.cancel()
+    assert replica.trouble is not None
+    assert replica.trouble.state in (LogState.DIVERGED, LogState.MISPLACED)
+    assert not failing
