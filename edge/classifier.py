@@ -155,23 +155,15 @@ class Classifier:
         reading = self._reading.decode(payload)
         if reading.equipment_reference != route.number:
             return _mismatch(route.number, reading.equipment_reference)
-        device = reading.device
-        device_ms = _device_time(device, received_ms)
-        if isinstance(device_ms, Rejected):
-            return device_ms
-        identity = Identity(device.device_id, device.boot_id, device.sequence)
-        return ReadingMessage(route.log, route.number, reading, identity, device_ms)
+        sent = _sent(reading.device, received_ms)
+        return sent if isinstance(sent, Rejected) else ReadingMessage(route.log, route.number, reading, *sent)
 
     def _classify_ship(self, route: _ShipTopic, payload: bytes, received_ms: int) -> Message | Rejected:
         report = route.decoder.decode(payload)
         if report.vessel_imo_number != route.imo:
             return _mismatch(route.imo, report.vessel_imo_number)
-        device = report.device
-        device_ms = _device_time(device, received_ms)
-        if isinstance(device_ms, Rejected):
-            return device_ms
-        identity = Identity(device.device_id, device.boot_id, device.sequence)
-        return ShipMessage(route.log, route.imo, report, identity, device_ms)
+        sent = _sent(report.device, received_ms)
+        return sent if isinstance(sent, Rejected) else ShipMessage(route.log, route.imo, report, *sent)
 
     def _classify_event(self, payload: bytes, received_ms: int) -> Message | Rejected:
         event = self._event.decode(payload)
@@ -243,10 +235,12 @@ def _mismatch(topic: str, payload: str) -> Rejected:
     return Rejected(Reason.NUMBER_MISMATCH, f"the topic says {topic}, the payload says {payload}")
 
 
-def _device_time(device: Device, received_ms: int) -> int | Rejected:
+def _sent(device: Device, received_ms: int) -> tuple[Identity, int] | Rejected:
+    """By whom and when (milliseconds, the device's clock) a report was sent."""
     if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):
         return Rejected(Reason.INVALID_FIELDS, "bootId and sequence count from 0")
-    return _clock(device.device_date_time, received_ms)
+    at = _clock(device.device_date_time, received_ms)
+    return at if isinstance(at, Rejected) else (Identity(device.device_id, device.boot_id, device.sequence), at)
 
 
 def _clock(moment: dt.datetime, received_ms: int) -> int | Rejected:

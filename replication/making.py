@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairlead.admin import create_logs, grow_topics
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication import settings
@@ -31,13 +30,14 @@ class Model:
     partitions: int
 
 
-async def make(cluster: Cluster, endpoint: KafkaEndpoint, wanted: Mapping[str, Model], here: Mapping[str, int]) -> None:
+async def make(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[str, int]) -> None:
     """Make topics that are not ``here`` (topics with their number of partitions), let others grow, and wait until the
     target serves them.
 
     Raises:
         FairleadError: a cluster cannot be reached, or refuses. What was made stays.
     """
+    endpoint = cluster.endpoint
     new: dict[str, dict[str, str]] = {}
     for source in {id(model.source): model.source for model in wanted.values()}.values():
         topics = [topic for topic, model in wanted.items() if topic not in here and model.source is source]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.wire.types import TopicPartition
@@ -49,10 +49,9 @@ class Ordered:
             self._paused[tp] = link, pause
         return pause is None
 
-    def carried(self, logs: Collection[TopicPartition]) -> None:
+    def carried(self, logs: Container[TopicPartition]) -> None:
         """These logs have a link that may carry them, so they are not paused whatever other links may not do."""
-        for tp in self._paused.keys() & set(logs):
-            del self._paused[tp]
+        self._paused = {tp: pause for tp, pause in self._paused.items() if tp not in logs}
 
     def to_try(self, stopped: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Of these logs, those that an order since the last call wants tried again."""

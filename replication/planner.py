@@ -172,8 +172,9 @@ class Planner:
         present = [tp for tp in logs if self._is_here(tp)]
         missing = [tp for tp in logs if not self._is_here(tp)]
         followed = await self._choose(writer, present, carrying)
+        routes = self._routes(followed, writer)
         for pull in self._pulls:
-            pull.follow(over(pull, followed, writer), only=True)
+            pull.follow(routes[pull.name], only=True)
         writer.drop_all_but(followed)
         self._followed = followed
         for start in range(0, len(missing), CREATE_AT_ONCE):
@@ -183,8 +184,9 @@ class Planner:
                 if tp in writer.replicas:  # it was deleted here: nothing known about it counts any more
                     writer.replicas[tp].forget()
             added = await self._choose(writer, some, carrying)
+            routes = self._routes(added, writer)
             for pull in self._pulls:
-                pull.follow(over(pull, added, writer))
+                pull.follow(routes[pull.name])
             self._followed |= added
         self.orders_done = orders
 
@@ -220,7 +222,7 @@ class Planner:
             if source is not None:
                 count = max(pull.topics.get(tp.topic, 1) for pull in carrying[tp])
                 wanted[tp.topic] = Model(source, max(count, tp.partition + 1))
-        await make(cluster, cluster.endpoint, wanted, self._here)
+        await make(cluster, wanted, self._here)
         self._ledger.offer(wanted.keys() - self._here.keys())
         self._here |= {topic: model.partitions for topic, model in wanted.items()}
 
@@ -254,6 +256,16 @@ class Planner:
         return followed
 
     # ---- helpers
+
+    def _routes(
+        self, followed: Mapping[TopicPartition, Collection[str]], writer: Writer
+    ) -> dict[str, dict[TopicPartition, Replica]]:
+        """The replicas that are followed over each link."""
+        out: dict[str, dict[TopicPartition, Replica]] = {pull.name: {} for pull in self._pulls}
+        for tp, links in followed.items():
+            for link in links:
+                out[link][tp] = writer.replicas[tp]
+        return out
 
     def _is_here(self, tp: TopicPartition) -> bool:
         return tp.partition < self._here.get(tp.topic, 0)
@@ -299,10 +311,3 @@ class Planner:
             if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
                 replica.trouble = None
                 self.changed()
-
-
-def over(
-    pull: Pull, followed: Mapping[TopicPartition, Collection[str]], writer: Writer
-) -> dict[TopicPartition, Replica]:
-    """The replicas that are followed over one link."""
-    return {tp: writer.replicas[tp] for tp, links in followed.items() if pull.name in links}

@@ -207,10 +207,10 @@ class Replicator:
         if self._status_file is None:
             return
         shown = self.snapshot()
-        same = {**shown, "at": ""} == self._shown
-        if same and time.monotonic() - self._written < at_least:
+        lasting = {**shown, "at": ""}
+        if lasting == self._shown and time.monotonic() - self._written < at_least:
             return
-        self._shown, self._written = {**shown, "at": ""}, time.monotonic()
+        self._shown, self._written = lasting, time.monotonic()
         try:
             _replace(self._status_file, json.dumps(shown, indent=1))
         except OSError as error:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from fairlead.admin import alter_topics
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 
 log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ async def read(cluster: Cluster, topics: list[str]) -> dict[str, dict[str, str]]
     return found
 
 
-async def bring_over(source: Cluster, target: Cluster, endpoint: KafkaEndpoint, topics: list[str]) -> int:
+async def bring_over(source: Cluster, target: Cluster, topics: list[str]) -> int:
     """Make the settings of replicas those of their source; returns how many topics were changed.
 
     Raises:
@@ -91,6 +90,6 @@ async def bring_over(source: Cluster, target: Cluster, endpoint: KafkaEndpoint, 
             if change := changes(there[topic], here[topic]):
                 different[topic] = change
     if different:
-        await asyncio.to_thread(alter_topics, endpoint, different)
-        log.info("%s: settings of %d topics follow %s", endpoint.site, len(different), source.endpoint.site)
+        await asyncio.to_thread(alter_topics, target.endpoint, different)
+        log.info("%s: settings of %d topics follow %s", target.endpoint.site, len(different), source.endpoint.site)
     return len(different)

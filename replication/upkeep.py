@@ -59,8 +59,10 @@ class Upkeep:
         while True:
             await asyncio.sleep(TIDY)
             for pull in self._pulls:
+                if pull.cluster is None or pull.name in done:
+                    continue
                 logs = [tp for tp, over in self._followed().items() if pull.name in over]
-                if pull.cluster is None or not logs or pull.name in done:
+                if not logs:
                     continue
                 try:
                     for tp, before in (await interrupted(cluster, pull.cluster, logs)).items():
@@ -86,7 +88,7 @@ class Upkeep:
                     break
                 pull.charge(len(some) * settings.BYTES_PER_TOPIC)
                 try:
-                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, some)
+                    await settings.bring_over(pull.cluster, cluster, some)
                 except FairleadError as error:
                     log.warning("%s: settings do not follow: %s", pull.name, error.what)
                     break
@@ -98,7 +100,7 @@ class Upkeep:
         for pull in self._pulls:
             if pull.name in over and pull.cluster is not None:
                 try:
-                    await settings.bring_over(pull.cluster, cluster, cluster.endpoint, [tp.topic])
+                    await settings.bring_over(pull.cluster, cluster, [tp.topic])
                 except FairleadError as error:
                     log.warning("%s: max.message.bytes does not follow: %s", tp.topic, error.what)
         there = await cluster.topic_settings([tp.topic], ["max.message.bytes"])

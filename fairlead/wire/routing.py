@@ -97,14 +97,11 @@ class Router:
 
         async def ask() -> None:
             nonlocal known
-            connection = await self.pool.any(CONTROL)
-            frame = await connection.ask(md.request(None))
-            body = memoryview(frame)[body_at(frame) :]
+            body = await self._metadata_of(None)
             self.whole_bytes = len(body)
             seen = hashlib.blake2b(body, digest_size=16).digest()
             if seen != self._seen:
-                self.metadata.apply(decode_response(body), None)
-                self.pool.set_brokers(self.metadata.brokers)
+                self._take_over(body, None)
                 self._seen = seen
                 known = self.metadata.topics()
 
@@ -113,9 +110,15 @@ class Router:
 
     async def ask_metadata(self, names: Collection[str] | None) -> None:
         """One Metadata request to any broker, taken over; None asks for all visible topics."""
+        self._take_over(await self._metadata_of(names), names)
+
+    async def _metadata_of(self, names: Collection[str] | None) -> memoryview:
         connection = await self.pool.any(CONTROL)
         frame = await connection.ask(md.request(names))
-        self.metadata.apply(decode_response(memoryview(frame)[body_at(frame) :]), names)
+        return memoryview(frame)[body_at(frame) :]
+
+    def _take_over(self, body: memoryview, names: Collection[str] | None) -> None:
+        self.metadata.apply(decode_response(body), names)
         self.pool.set_brokers(self.metadata.brokers)
 
     async def _retry(self, action: Callable[[], Awaitable[None]]) -> None:
