@@ -7,7 +7,7 @@ only those offsets record by record where the batches are not the same.
 
     run ── ranges      which logs, over which offsets (confluent-kafka)
         ├─ stored ── batches            quick: (offset, CRC) of many logs per Fetch
-        └─ records ─┬ reader            full: what a consumer sees
+        └─ records ─┬ reader ─ void     full: what a consumer sees, and where there is nothing to see
                     ├ chunks            digests of a log, chunk by chunk
                     └ sidebyside        what compaction explains
 

@@ -22,9 +22,11 @@ from fairlead.wire.types import TopicPartition
 from replication.audit.pace import Pace
 from replication.audit.ranges import Common
 from replication.audit.result import Seen
+from replication.audit.void import Offsets, voids
 
 MESSAGES: Final = 1_000  # at a time
 PATIENCE: Final = 30.0  # seconds without anything
+QUIET: Final = 2.0  # seconds without anything, after which it is asked whether there is anything
 OVERHEAD: Final = 24  # bytes of a record beside key, value and headers
 FETCH_BYTES: Final = 8 << 20
 QUEUE_BYTES: Final = 16 << 20
@@ -55,15 +57,23 @@ class Reader:
         moved: Logs that do not reach back to where reading was; they are not in ``left`` any more.
     """
 
-    def __init__(self, endpoint: KafkaEndpoint, logs: Sequence[Common], pace: Pace) -> None:
+    def __init__(
+        self, endpoint: KafkaEndpoint, logs: Sequence[Common], pace: Pace, known: dict[TopicPartition, Offsets]
+    ) -> None:
+        """``known``: offsets of this site's logs that hold nothing, to which is added what is found out. They stay
+        true, since nothing is ever written below a log's end."""
         self._endpoint = endpoint
         self._pace = pace
         self.left = {each.tp: each for each in logs}
         self.moved: set[TopicPartition] = set()
         self._resting: set[TopicPartition] = set()
-        self._consumer = Consumer({**endpoint.librdkafka(), **_settings(pace.rate)})
+        self._known = known
+        self._at = {each.tp: each.start for each in logs}  # below it everything has come
+        self._void = [each.tp for each in logs if self._is_void(each.tp)]
+        self._settings = {**endpoint.librdkafka(), **_settings(pace.rate)}
+        self._consumer = Consumer(self._settings)
         self._consumer.assign([Assigned(each.tp.topic, each.tp.partition, each.start) for each in logs])
-        self._heard = time.monotonic()
+        self._heard = self._asked = time.monotonic()
 
     def __enter__(self) -> Reader:
         return self
@@ -86,8 +96,13 @@ class Reader:
             self._heard = time.monotonic()
             return
         done: list[TopicPartition] = []
-        first = self._consumer.poll(wait)
+        first = self._consumer.poll(0 if self._void else wait)
         if first is None:
+            self._ask_for_voids()
+            void, self._void = self._void, []
+            for tp in void:
+                yield from self._end(tp, done)
+            self._pause(done)
             self._lose_patience()
             return
         self._heard = time.monotonic()
@@ -140,12 +155,37 @@ class Reader:
             self._pace.charge(size)
             if offset >= log.start and record is not None:
                 yield Read(tp, offset, record)
-            if offset + 1 < log.stop:
+            self._at[tp] = max(self._at[tp], offset + 1)
+            if offset + 1 < log.stop and not self._is_void(tp):
                 return
+        yield from self._end(tp, done)
+
+    def _end(self, tp: TopicPartition, done: list[TopicPartition]) -> Iterator[Read]:
+        """There is nothing more in a log, unless it was dropped already by whoever took its last record."""
         self._resting.discard(tp)
-        if self.left.pop(tp, None) is not None:  # whoever took the record may have dropped the log
+        if self.left.pop(tp, None) is not None:
             done.append(tp)
             yield Read(tp, -1, None)
+
+    def _is_void(self, tp: TopicPartition) -> bool:
+        """It is known that a log has nothing in what is left of its range."""
+        start, stop = self._known.get(tp, (0, 0))
+        return tp in self.left and start <= self._at[tp] and self.left[tp].stop <= stop
+
+    def _ask_for_voids(self) -> None:
+        """Where nothing has come for a while, find out whether there is anything: a broker's empty answers are not
+        told to a consumer."""
+        if time.monotonic() - max(self._heard, self._asked) < QUIET:
+            return
+        found = voids(
+            self._settings, {tp: (self._at[tp], log.stop) for tp, log in self.left.items() if tp not in self._resting}
+        )
+        for tp in found:
+            self._known[tp] = self._at[tp], self.left[tp].stop
+        self._void += found
+        self._asked = time.monotonic()
+        if found:
+            self._heard = self._asked
 
     def _require_end(self, log: Common, error: KafkaError, offset: int | None) -> None:
         """Accept the news that a log ends, where it may end."""

@@ -22,6 +22,7 @@ from replication.audit.ranges import Common, Inquiries
 from replication.audit.reader import Moved, Reader, Stopped, everything
 from replication.audit.result import Difference, Seen
 from replication.audit.sidebyside import first_unexplained
+from replication.audit.void import Offsets
 
 AT_ONCE: Final = 1_000  # logs
 PER_LOG: Final = 2_000  # bytes a second: every answer of a broker has some 50 bytes for each log asked, so fewer are
@@ -30,7 +31,6 @@ CLOSER: Final = 100  # how much smaller the chunks become when a difference is l
 WAIT: Final = 0.02  # seconds at one site before the other is asked
 ATTEMPTS: Final = 20  # for one log, when it is compacted and shortened all the time while it is compared
 
-Offsets = tuple[int, int]  # the first, and the first that is not meant
 Where = dict[TopicPartition, Offsets]
 Again = dict[TopicPartition, int]  # logs that must be compared anew from an offset on: they changed meanwhile
 
@@ -61,9 +61,10 @@ class Sites:
         self.inquiries = Inquiries(a, b)
         self.paces = (Pace(rate), Pace(rate))
         self.stop = stop
+        self._voids: tuple[dict[TopicPartition, Offsets], dict[TopicPartition, Offsets]] = ({}, {})
 
     def reader(self, side: int, logs: list[Common]) -> Reader:
-        return Reader(self.endpoints[side], logs, self.paces[side])
+        return Reader(self.endpoints[side], logs, self.paces[side], self._voids[side])
 
 
 class Comparison:
