@@ -21,7 +21,7 @@ from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
 from edge.holdings import Custody, Holdings
 from edge.lane import Lane
 from edge.lanes import LedgerKey
-from edge.markers import Markers, marker_of
+from edge.markers import Markers
 from edge.messages import EventMessage
 from edge.strays import Strays
 from fairlead.custody import CustodyView, Grant
@@ -182,7 +182,7 @@ class Custodian:
     def _new_marker(self, message: EventMessage, *, term: int, previous: Grant | None) -> Marker:
         event, topic = message.event, _log_of(message)
         code = event.payload.equipment_event_type_code
-        drained = marker_of(previous).drained if previous is not None else {}
+        drained = dict(previous.drained) if previous is not None else {}
         if self._strays.index.ever_had(topic):
             drained = {**drained, self._strays.log: self._strays.index.end}
         return Marker(
@@ -211,6 +211,9 @@ class Custodian:
             granted_date_time=dt.datetime.now(dt.UTC),
             granted_by=self._site,
             marker_batch=await self._markers.batch(marker.log, offset),
+            drained=marker.drained,
+            drained_since=marker.drained_since,
+            reason=marker.reason,
         )
         await self._ledger.append(records.ledger(entry), (entry.log, entry.term))
         self._view.apply(entry)

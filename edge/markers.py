@@ -7,9 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from edge.batching import Batcher
-from edge.errors import LostCustodyError
 from edge.patience import patiently
-from fairlead.custody import Grant
 from fairlead.records import decoder
 from fairlead.records.custody import Marker
 from fairlead.wire.batch import split
@@ -56,18 +54,6 @@ class Markers:
                         found[tp.topic, left.pop(tp)] = bytes(answer.records[view.start : view.stop])
                         break
         return found
-
-
-def marker_of(grant: Grant) -> Marker:
-    """The marker that a ledger entry carries.
-
-    Raises:
-        CorruptBatch: the entry's batch is damaged.
-    """
-    marker = decode_marker(grant.marker_batch)
-    if marker is None:
-        raise LostCustodyError(f"the ledger entry of term {grant.term} of {grant.log} carries no marker", log=grant.log)
-    return marker
 
 
 def decode_marker(batch: bytes) -> Marker | None:

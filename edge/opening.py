@@ -17,7 +17,6 @@ from edge import records
 from edge.detection.watch import Watch
 from edge.lanes import REMEMBERED, SiteLanes, digest
 from edge.logs import FixedLogs
-from edge.markers import marker_of
 from edge.messages import milliseconds
 from edge.patience import patiently
 from edge.strays import Strays
@@ -117,7 +116,7 @@ async def recall_strays(cluster: Cluster, strays: Strays, view: CustodyView) -> 
 
     def drained_before(topic: str) -> int:
         grant = view.grant(topic)
-        return marker_of(grant).drained.get(strays.log, 0) if grant is not None else 0
+        return grant.drained.get(strays.log, 0) if grant is not None else 0
 
     async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
         strays.found(record, drained_before)

@@ -12,8 +12,7 @@ import msgspec
 from edge.holdings import Custody, Holdings
 from edge.patience import patiently
 from fairlead.custody import SplitCustodyError
-from fairlead.records import decoder
-from fairlead.records.custody import CustodyEntry
+from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
@@ -26,7 +25,6 @@ log = logging.getLogger(__name__)
 
 _LOOK_FOR_LEDGERS = 1.0  # seconds; a ledger that was not here at start
 _SOONEST, _LATEST = 0.05, 0.5  # seconds between looks at the ends of incoming logs
-_entry = decoder(CustodyEntry)
 
 
 class Receiver:
@@ -109,7 +107,9 @@ class Receiver:
         if record.value is None or not is_data(record):
             return
         try:
-            entry = _entry.decode(record.value)
+            entry = ledger_entries.decode(record.value)
+            if not isinstance(entry, CustodyEntry):
+                return
             news = self._holdings.view.apply(entry)
         except msgspec.DecodeError as error:
             log.error("a ledger has a record at offset %d that is no entry: %s", record.offset, error)

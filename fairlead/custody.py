@@ -7,18 +7,25 @@ with the highest term counts. The view knows what was granted; that a receiver r
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
-from collections.abc import Iterator, Set
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Set
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from fairlead.errors import FairleadError
 from fairlead.records.custody import CustodyEntry, CustodyEvent
 
 _NOBODY: frozenset[str] = frozenset()
+_NOTHING_DRAINED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class SplitCustodyError(FairleadError):
     """Two different entries grant the same term of one log: two sites opened or seized it at once."""
+
+
+SEIZING_TERMS: Final = 16
+"""A seizure's term is at least so far above the last known one: whatever the lost holder still did is older."""
 
 
 class Grant(NamedTuple):
@@ -31,7 +38,17 @@ class Grant(NamedTuple):
     to_site: str | None
     event: CustodyEvent
     event_id: str
-    marker_batch: bytes  # the marker's batch as stored, to position a log that has no history here
+    at: dt.datetime  # of the event
+    drained: Mapping[str, int]  # per strays log: the offset before which this log's strays are in it
+    drained_since: int  # what was drained beyond that is in the log after this offset
+
+
+class Seizure(NamedTuple):
+    """A seizure of one log: histories of older terms end before ``marker``."""
+
+    term: int
+    marker: int
+    to_site: str | None
 
 
 class CustodyView:
@@ -40,6 +57,7 @@ class CustodyView:
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
         self._held: dict[str, set[str]] = {}
+        self._seizures: dict[str, tuple[Seizure, ...]] = {}
 
     def apply(self, entry: CustodyEntry) -> bool:
         """Take one ledger entry in; True when it is news.
@@ -47,6 +65,8 @@ class CustodyView:
         Raises:
             SplitCustodyError: the same term of the log was granted differently before; the first entry stays.
         """
+        if entry.event == "SEIZURE":
+            self._seize(entry)
         known = self._grants.get(entry.log)
         if known is not None and known.term >= entry.term:
             if known.term == entry.term and _differs(known, entry):
@@ -61,20 +81,37 @@ class CustodyView:
             return False
         if known is not None and known.to_site is not None:
             self._held[known.to_site].discard(entry.log)
-        to_site = sys.intern(entry.to_site) if entry.to_site is not None else None
-        self._grants[entry.log] = Grant(
-            log=entry.log,
+        log = known.log if known is not None else entry.log
+        to_site = _interned(entry.to_site)
+        self._grants[log] = Grant(
+            log=log,
             term=entry.term,
             marker=entry.marker_offset,
-            from_site=sys.intern(entry.from_site) if entry.from_site is not None else None,
+            from_site=_interned(entry.from_site),
             to_site=to_site,
             event=entry.event,
             event_id=entry.event_id,
-            marker_batch=entry.marker_batch,
+            at=entry.event_date_time,
+            drained=entry.drained or _NOTHING_DRAINED,
+            drained_since=entry.marker_offset if entry.drained_since is None else entry.drained_since,
         )
         if to_site is not None:
-            self._held.setdefault(to_site, set()).add(entry.log)
+            self._held.setdefault(to_site, set()).add(log)
         return True
+
+    def _seize(self, entry: CustodyEntry) -> None:
+        seizure = Seizure(entry.term, entry.marker_offset, entry.to_site)
+        known = self._seizures.get(entry.log, ())
+        if seizure not in known:
+            self._seizures[entry.log] = tuple(sorted((*known, seizure)))
+
+    def seized(self) -> Set[str]:
+        """The logs that were ever seized. A live view."""
+        return self._seizures.keys()
+
+    def seizures(self, log: str) -> tuple[Seizure, ...]:
+        """Every seizure of a log, by term."""
+        return self._seizures.get(log, ())
 
     def grant(self, log: str) -> Grant | None:
         """The newest grant of a log; None when no ledger seen so far names the log."""
@@ -113,3 +150,7 @@ class CustodyView:
 
 def _differs(known: Grant, entry: CustodyEntry) -> bool:
     return (known.to_site, known.marker, known.event_id) != (entry.to_site, entry.marker_offset, entry.event_id)
+
+
+def _interned(site: str | None) -> str | None:
+    return sys.intern(site) if site is not None else None

@@ -17,7 +17,7 @@ import msgspec
 from fairlead.custody import CustodyView, SplitCustodyError
 from fairlead.names import parse_log
 from fairlead.records import decoder
-from fairlead.records.custody import CustodyEntry
+from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.records.event import Event
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
@@ -32,7 +32,6 @@ log = logging.getLogger(__name__)
 
 CUSTODY: Final = "custody"
 POLL_MS: Final = 1000
-_entries = decoder(CustodyEntry)
 _events = decoder(Event)
 
 
@@ -134,7 +133,8 @@ class Ledger:
                 elif tp.topic == self._events_log:
                     changed |= self.berths.apply(_events.decode(record.value))
                 else:
-                    changed |= self.custody.apply(_entries.decode(record.value))
+                    entry = ledger_entries.decode(record.value)
+                    changed |= isinstance(entry, CustodyEntry) and self.custody.apply(entry)
             except SplitCustodyError as split:
                 self.splits[str(split.fields["log"])] = split.what
                 changed = True

@@ -12,8 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from fairlead.custody import CustodyView
 from fairlead.errors import UnavailableError
-from fairlead.records import decoder
-from fairlead.records.custody import CustodyEntry
+from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from simulators.clusters import Clusters
@@ -43,7 +42,6 @@ class Waiter:
         self._clusters = clusters
         self._timeout = timeout
         self._check = check
-        self._entry = decoder(CustodyEntry)
 
     async def wait(self, barrier: Barrier) -> None:
         """Return when the barrier's condition holds.
@@ -112,7 +110,9 @@ class Waiter:
         ledgers = [name for name in await cluster.topics(refresh=True) if name.startswith("custody.")]
         for records in (await records_of(cluster, ledgers)).values():
             for record in records:
-                view.apply(self._entry.decode(record.value or b""))
+                entry = ledger_entries.decode(record.value or b"")
+                if isinstance(entry, CustodyEntry):
+                    view.apply(entry)
         return view
 
 

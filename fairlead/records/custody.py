@@ -1,18 +1,23 @@
-"""The ledger of custody: entries of ``custody.<site>``, and the marker that opens a term in a container's log.
+"""The ledger of custody: entries of ``custody.<site>``, the marker that opens a term, and orders that move it by hand.
 
-Only the site itself appends to ``custody.<site>``. See the design, sections 5 and 7.
+Only the site itself appends to ``custody.<site>``. What is ordered by hand is a record of ``fairlead.custody`` in the
+Kafka of the site that is to act; its bridge answers in its ledger. See docs/custody.md.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from fairlead.records.reading import Base
 
-CustodyEvent = Literal["GTIN", "GTOT", "LOAD", "DISC", "HAND"]
+CustodyEvent = Literal["GTIN", "GTOT", "LOAD", "DISC", "HAND", "SEIZURE"]
+"""What moved custody: DCSA's equipment events, a grant by hand, or the seizure of a lost holder's log."""
+
+CUSTODY_ORDERS: Final = "fairlead.custody"
+"""Topic of ``CustodyOrder`` at each site; no log of any stream, written by whoever administers the site."""
 
 
 class Marker(Base, frozen=True, kw_only=True):
@@ -20,7 +25,9 @@ class Marker(Base, frozen=True, kw_only=True):
 
     Its value is this JSON; its header ``fairlead`` is ``marker``. ``nonce`` makes it unique, so that two markers never
     have the same CRC. ``to_site`` is null when the box leaves the system (GTOT). ``drained`` tells per strays log the
-    offset before which this log's strays are in it, so that a later holder neither repeats nor forgets any.
+    offset before which this log's strays are in it, so that a later holder neither repeats nor forgets any. What was
+    drained beyond that is in this log after ``drained_since`` (after this marker, where it is null: a site that seizes
+    a log does not know how far the lost holder had come, so it names an earlier marker).
     """
 
     log: str
@@ -32,13 +39,22 @@ class Marker(Base, frozen=True, kw_only=True):
     event_date_time: dt.datetime
     nonce: str
     drained: dict[str, int] = msgspec.field(default_factory=dict)
+    drained_since: int | None = None
+    reason: str = ""
 
 
-class CustodyEntry(Base, frozen=True, kw_only=True):
-    """One entry of the ledger: who gave the right to append in ``log`` to whom, and at which offset.
+class CustodyEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="grant"):
+    """Who gave the right to append in ``log`` to whom, and at which offset: an opening, a grant, or a seizure.
 
     ``marker_offset`` is *m*: the old holder stopped before it, the new one continues at ``m + 1``. ``marker_batch`` is
-    the marker's batch as stored (base64 in JSON), so that a receiver without history can position its log.
+    the marker's batch as stored (base64 in JSON), so that a receiver without history can position its log; ``drained``
+    and ``drained_since`` are the marker's.
+
+    Args:
+        from_site: The holder before; None at an opening. In a seizure the holder that was lost.
+        granted_by: The site that wrote the marker and this entry.
+        ordered_by: Who ordered it, where it was done by hand.
+        reason: Why, where it was done by hand.
     """
 
     log: str
@@ -52,3 +68,65 @@ class CustodyEntry(Base, frozen=True, kw_only=True):
     granted_date_time: dt.datetime
     granted_by: str
     marker_batch: bytes
+    drained: dict[str, int] = msgspec.field(default_factory=dict)
+    drained_since: int | None = None
+    ordered_by: str = ""
+    reason: str = ""
+
+
+class ReturnEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="return"):
+    """This site had records of ``log`` beyond the offset where another site seized it; they are kept as strays.
+
+    From then on its copy may be thrown away and made anew from the seizing site's.
+
+    Args:
+        term: The term of the seizure.
+        marker_offset: Where the seizure's marker is: this site's records from here on are not part of the log.
+        end_offset: The end of this site's copy when they were kept.
+        kept: How many readings were kept; markers and fillers are not.
+        strays_log: Where they are kept; before ``strays_end``.
+        returned_by: The site that writes this.
+    """
+
+    log: str
+    term: int
+    marker_offset: int
+    end_offset: int
+    kept: int
+    strays_log: str
+    strays_end: int
+    returned_date_time: dt.datetime
+    returned_by: str
+
+
+class RefusalEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="refusal"):
+    """An order by hand that this site did not carry out, and why."""
+
+    log: str
+    order_id: str
+    code: str  # the error's class
+    reason: str
+    refused_date_time: dt.datetime
+    refused_by: str
+
+
+LedgerEntry = CustodyEntry | ReturnEntry | RefusalEntry
+"""Everything that a ledger holds."""
+
+ledger_entries: Final[msgspec.json.Decoder[LedgerEntry]] = msgspec.json.Decoder(LedgerEntry)
+"""Decodes any of them; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
+
+
+class CustodyOrder(Base, frozen=True, kw_only=True):
+    """What an operator asks of the bridge of one site: to grant a log that it holds, or to seize one that it does not.
+
+    ``order_id`` becomes the ``event_id`` of the entry that carries it out, or the ``order_id`` of its refusal.
+    """
+
+    order_id: str
+    kind: Literal["grant", "seize"]
+    log: str
+    to_site: str  # of a seizure: the site itself
+    ordered_date_time: dt.datetime
+    ordered_by: str
+    reason: str = ""

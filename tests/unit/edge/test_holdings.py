@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import datetime as dt
+
 from edge.holdings import Custody, Holdings
 from fairlead.custody import CustodyView, Grant
 
+AT = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 LOG = "containers.BIGU1000005"
 
 
 def grant(term: int, to_site: str | None) -> Grant:
-    return Grant(LOG, term, 10 * term, "x", to_site, "LOAD", f"e{term}", b"")
+    return Grant(LOG, term, 10 * term, "x", to_site, "LOAD", f"e{term}", AT, {}, 10 * term)
 
 
 def test_custody_comes_is_taken_and_goes() -> None:
