@@ -126,6 +126,7 @@ class Replicator:
             group.create_task(self._planner.upkeep.keep_retention(cluster))
             group.create_task(self._planner.upkeep.keep_settings(cluster))
             group.create_task(self._planner.upkeep.keep_tidy(cluster, writer.trimmer))
+            group.create_task(self._planner.upkeep.keep_closed(cluster, writer))
             for pull in self._pulls:
                 group.create_task(pull.run(writer))
             self._changed()

@@ -12,9 +12,12 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication import settings
 from replication.leftover import interrupted
+from replication.plan import Catalog
 from replication.pull import Pull
 from replication.retention import keep_sweeping, limited
+from replication.tails import Tails
 from replication.trim import Trimmer
+from replication.writer import Writer
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
@@ -70,6 +73,10 @@ class Upkeep:
                     done.add(pull.name)
                 except FairleadError as error:
                     log.warning("%s: fillers of an interrupted positioning: %s", pull.name, error.what)
+
+    async def keep_closed(self, cluster: Cluster, writer: Writer) -> None:
+        """Fill what the sources have nothing for any more, at the very end of their logs."""
+        await Tails(self._pulls, self._followed, Catalog(self._topology), cluster, writer).run()
 
     async def keep_settings(self, cluster: Cluster) -> None:
         """Let the settings of replicas follow their source's."""
