@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from fairlead.wire.batch import LOG_APPEND_TIME, TRANSACTIONAL, split, zero_base_offset
+from fairlead.wire.batch import LOG_APPEND_TIME, TRANSACTIONAL, split, verify_crc, zero_base_offset
 from fairlead.wire.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_offset
 from replication.fillers import BEFORE_FIRST_TERM, MAX_FILLER, fillers
 from replication.item import HOLE_KEY, POSITION_KEY, SEQUENCES, Hole, Item, Step, Unfit
@@ -77,13 +77,19 @@ def steps(
         start_at = max(position, base)
         gap_key, position = HOLE_KEY, after
         void = header.is_control or (header.attributes & TRANSACTIONAL and header.producer_id in dead)
-        if void or header.count == 0:
+        void = void or header.count == 0
+        whole = start_at == base and header.count == after - base
+        verbatim = whole and not void and (ours or header.producer_id == FOREIGN_PRODUCER_ID)
+        if not verbatim and not verify_crc(records, start, stop):  # of a batch that goes as it is the broker sees it
+            hole = Hole(start_at, after, pid, term, marker, when)
+            yield Unfit(base, f"the CRC of the batch at offset {base} does not match its bytes", hole=hole)
+            continue
+        if void:
             yield Hole(start_at, after, pid, term, marker, when)
             continue
-        whole = start_at == base and header.count == after - base
         if whole and not header.attributes & LOG_APPEND_TIME:
             view = records[start:stop]
-            if ours or header.producer_id == FOREIGN_PRODUCER_ID:
+            if verbatim:
                 zero_base_offset(view)
                 yield Item(base, after, view, header.crc, header.producer_id, term, marker, when)
             else:

@@ -183,3 +183,19 @@ def test_fillers_cover_a_hole_in_sequence(base: int, marker: int, length: int) -
         assert item.records <= MAX_FILLER
         at, term = item.stop, item.term
     assert at == hole.stop
+
+
+@pytest.mark.parametrize("producer", [-1, 7, FOREIGN_PRODUCER_ID, PRODUCER_ID])
+@pytest.mark.parametrize("at", [22, 61])  # a control bit comes up; a record is another one
+def test_no_damaged_batch_gets_a_checksum_that_is_right(producer: int, at: int) -> None:
+    damaged = batch(3, 3, producer=producer, sequence=3)
+    damaged[at] ^= CONTROL
+    before, found, after = steps(view(batch(0, 3, producer=producer), damaged, batch(6, 3, producer=producer)), 0)
+    assert isinstance(before, Item) and isinstance(after, Item)
+    if isinstance(found, Item):
+        assert not verify_crc(found.data)  # so the broker refuses it
+    else:
+        assert isinstance(found, Unfit)
+        assert "CRC of the batch at offset 3" in found.cause
+        assert found.hole is not None
+        assert (found.base, found.hole.base, found.hole.stop) == (3, 3, 6)
