@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from awscrt.checksums import crc32c
+from crc32c import crc32c
 from pydantic import SecretStr
 
 from fairlead.local.files import explained

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from awscrt.checksums import crc32c
+from crc32c import crc32c
 
 from fairlead.wire.codecs import Codec
 from fairlead.wire.errors import CorruptBatch
@@ -143,7 +143,7 @@ def split(buffer: Buffer, start: int = 0, stop: int | None = None) -> Iterator[B
 def crc_of(batch: Buffer) -> int:
     """The CRC-32C that belongs into the header of this one batch."""
     with memoryview(batch) as view, view[CRC_FROM:] as body:
-        return int(crc32c(body))
+        return crc32c(body)
 
 
 def verify_crc(buffer: Buffer, start: int = 0, stop: int | None = None) -> bool:

@@ -23,8 +23,8 @@ from fairlead.wire.errors import (
     broker_error,
     is_retriable,
 )
-from fairlead.wire.routing import BACKGROUND, Coded, Router
-from fairlead.wire.types import TP, FetchedPartition, ProduceResult, ProducerState
+from fairlead.wire.routing import BACKGROUND, Router
+from fairlead.wire.types import TP, Coded, FetchedPartition, ProduceResult, ProducerState
 
 if TYPE_CHECKING:
     from fairlead.wire.fetch_session import FetchSession
@@ -95,7 +95,7 @@ class Cluster(Router):
         self, times: Mapping[TP, int], *, seconds: float | None = None, patient: bool = False
     ) -> dict[TP, int | BrokerError]:
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
-            return offsets.listed(await self.control(node, *offsets.list_request({log: times[log] for log in part})))
+            return await self.control(node, offsets.list_request({log: times[log] for log in part}))
 
         return await self.per_leader(list(times), ask, seconds=seconds, patient=patient)
 
@@ -116,7 +116,7 @@ class Cluster(Router):
         """``producer_states`` with each log's error in the answer."""
 
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[tuple[ProducerState, ...]]]:
-            return offsets.producers(await self.control(node, *offsets.producers_request(part)))
+            return await self.control(node, offsets.producers_request(part))
 
         return await self.per_leader(logs, ask)
 
@@ -128,15 +128,14 @@ class Cluster(Router):
             ConnectionLost, RequestTimeout: no broker answers.
         """
         connection = await self.pool.any(BACKGROUND)
-        return settings.answered(await connection.call(*settings.request(topics, names)))
+        return await connection.call(settings.request(topics, names))
 
     async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
         """Delete everything before an offset; the answer is each log's new start."""
 
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
             timeout_ms = int(self.request_timeout * 1000)
-            request = offsets.delete_request({log: before[log] for log in part}, timeout_ms)
-            return offsets.deleted(await self.control(node, *request))
+            return await self.control(node, offsets.delete_request({log: before[log] for log in part}, timeout_ms))
 
         return await self.per_leader(list(before), ask)
 

@@ -11,8 +11,6 @@ import struct
 import zlib
 from typing import Final
 
-import cramjam
-
 from fairlead.wire.errors import CorruptBatch
 
 
@@ -36,6 +34,8 @@ _ZSTD_LEVEL: Final = 3
 
 def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
     """``data`` in the framing of ``codec``; unchanged for ``Codec.NONE``."""
+    import cramjam  # 1.5 MB, for the few that look inside batches
+
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -65,6 +65,8 @@ def decompress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
     Raises:
         CorruptBatch: ``data`` is not in the framing of ``codec``.
     """
+    import cramjam
+
     raw = bytes(data)
     try:
         match codec:
@@ -94,6 +96,8 @@ def _gunzip(raw: bytes) -> bytes:
 
 
 def _unsnappy(raw: bytes) -> bytes:
+    import cramjam
+
     if not raw.startswith(_XERIAL_MAGIC):
         return bytes(cramjam.snappy.decompress_raw(raw))
     out = bytearray()

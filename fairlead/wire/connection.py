@@ -12,13 +12,12 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
-
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from typing import Any, Final, TypeVar, cast
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire import fetch_codec, produce_codec
+from fairlead.wire import versions
 from fairlead.wire.batch import Buffer
+from fairlead.wire.coding import Question
 from fairlead.wire.errors import (
     AuthenticationFailed,
     ConnectionLost,
@@ -26,25 +25,12 @@ from fairlead.wire.errors import (
     UnsupportedBroker,
     WireError,
 )
-from fairlead.wire.login import AUTHENTICATE_VERSION, login, tls_context
+from fairlead.wire.login import login, tls_context
 from fairlead.wire.varint import skip_tags
 
-MAX_FRAME: Final = 128 << 20
-LIST_OFFSETS_VERSION: Final = 7
-METADATA_VERSION: Final = 12
-DELETE_RECORDS_VERSION: Final = 2
-DESCRIBE_PRODUCERS_VERSION: Final = 0
+T = TypeVar("T")
 
-# Everything sent: name and version by API key. A broker must support each of them (Kafka 3.3 or later does).
-NEEDED: Final = {
-    produce_codec.API_KEY: ("Produce", produce_codec.VERSION),
-    fetch_codec.API_KEY: ("Fetch", fetch_codec.VERSION),
-    2: ("ListOffsets", LIST_OFFSETS_VERSION),
-    3: ("Metadata", METADATA_VERSION),
-    21: ("DeleteRecords", DELETE_RECORDS_VERSION),
-    36: ("SaslAuthenticate", AUTHENTICATE_VERSION),
-    61: ("DescribeProducers", DESCRIBE_PRODUCERS_VERSION),
-}
+MAX_FRAME: Final = 128 << 20
 
 _HEADER: Final = struct.Struct(">hhih")
 _I32: Final = struct.Struct(">i")
@@ -101,15 +87,13 @@ class Connection(asyncio.BufferedProtocol):
         """
         return self._send(api_key, version, body, seconds, flexible, held=True)
 
-    async def call(self, request: Any, response: Any, *, seconds: float | None = None) -> Any:
-        """Send a request of ``kafka.protocol`` (with its version set) and decode the answer."""
-        return await self._call(request, response, seconds, held=True)
+    async def call(self, question: Question[T], *, seconds: float | None = None) -> T:
+        """Ask, and read the answer."""
+        return await self._call(question, seconds, held=True)
 
-    async def ask(self, request: Any) -> bytearray:
-        """Send a request of ``kafka.protocol`` and give the answer's frame as it came; its body begins at
-        ``body_at``. Only for versions whose answers have a flexible header."""
-        version = request.API_VERSION
-        return await self._send(request.API_KEY, version, [request.encode(version=version)], None, True, held=True)
+    async def ask(self, question: Question[Any]) -> bytearray:
+        """Ask, and give the answer's frame as it came; its body begins at ``body_at``."""
+        return await self._ask(question, None, held=True)
 
     def close(self) -> None:
         """Close; what is waiting fails with ``ConnectionLost``."""
@@ -121,12 +105,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- sending
 
-    async def _call(self, request: Any, response: Any, seconds: float | None, *, held: bool) -> Any:
-        version = request.API_VERSION
-        body = request.encode(version=version)
-        flexible = bool(type(request).flexible_version_q(version))
-        frame = await self._send(request.API_KEY, version, [body], seconds, flexible, held=held)
-        return response.decode(memoryview(frame)[body_at(frame, flexible) :], version=version)
+    async def _call(self, question: Question[T], seconds: float | None, *, held: bool) -> T:
+        frame = await self._ask(question, seconds, held=held)
+        return question.decode(memoryview(frame)[body_at(frame, question.flexible) :])
+
+    def _ask(self, asked: Question[Any], seconds: float | None, *, held: bool) -> asyncio.Future[bytearray]:
+        return self._send(asked.api_key, asked.version, [asked.body], seconds, asked.flexible, held=held)
 
     def _send(
         self, api_key: int, version: int, body: Sequence[Buffer], seconds: float | None, flexible: bool, *, held: bool
@@ -161,10 +145,9 @@ class Connection(asyncio.BufferedProtocol):
         if quiet < seconds:  # an answer is on its way, over a thin line: it takes what it takes
             waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, api_key, seconds)
             return
-        name = NEEDED.get(api_key, (f"API {api_key}", 0))[0]
         self._fail(
             RequestTimeout(
-                f"{self.address} did not answer a {name} request within {seconds:g} s",
+                f"{self.address} did not answer a {versions.name_of(api_key)} request within {seconds:g} s",
                 hint="the outcome is unknown; look at the broker's load and log",
                 address=self.address,
             )
@@ -249,13 +232,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def prepare(self) -> None:
         """Check versions and log in; the first thing on a new connection."""
-        answer = await self._call(ApiVersionsRequest(version=0), ApiVersionsResponse, None, held=False)
-        offered = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys or ()}
-        missing = [
-            f"{name} v{version}"
-            for key, (name, version) in NEEDED.items()
-            if not (key in offered and offered[key][0] <= version <= offered[key][1])
-        ]
+        missing = versions.missing(await self._call(versions.question(), None, held=False))
         if missing:
             raise UnsupportedBroker(
                 f"the broker at {self.address} does not support {', '.join(missing)}",
@@ -266,8 +243,8 @@ class Connection(asyncio.BufferedProtocol):
             await self._login()
 
     async def _login(self) -> None:
-        async def call(request: Any, response: Any) -> Any:
-            return await self._call(request, response, None, held=False)
+        async def call(question: Question[T]) -> T:
+            return await self._call(question, None, held=False)
 
         lifetime = await login(call, self._endpoint, self.address) / 1000
         if lifetime > 0:

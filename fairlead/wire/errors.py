@@ -1,12 +1,11 @@
-"""Errors of the wire. ``retriable`` follows the protocol's own table, which kafka-python carries (``kafka.errors``)."""
+"""Errors of the wire. ``retriable`` follows the protocol's own table (``error_table``)."""
 
 from __future__ import annotations
 
-from typing import Any, Final
-
-from kafka import errors as _table
+from typing import Final
 
 from fairlead.errors import ExitCode, FairleadError
+from fairlead.wire.error_table import NAMES, RETRIABLE, ROUTING, UNKNOWN
 from fairlead.wire.types import TopicPartition
 
 # Codes that the append convention or the routing acts on (notes: "What a writer concludes").
@@ -122,17 +121,15 @@ _HINTS: Final = {
 
 def is_retriable(code: int) -> bool:
     """True when the protocol's table calls this error code retriable."""
-    return bool(_table.for_code(code).retriable)
+    return code in RETRIABLE
 
 
 def is_routing(code: int) -> bool:
     """True when the protocol's table says that metadata is to be refreshed (3, 5, 6, 13, 56, 74, 75, 100, 103)."""
-    return bool(_table.for_code(code).invalid_metadata)
+    return code in ROUTING
 
 
 def broker_error(code: int, log: TopicPartition | None = None, detail: str | None = None) -> BrokerError:
     """The error for a code other than 0, retriable or fatal as the protocol says."""
-    entry: Any = _table.for_code(code)
-    kind = RetriableBrokerError if entry.retriable else FatalBrokerError
-    name = str(getattr(entry, "message", "") or entry.__name__)
-    return kind(code, name, log, detail or "", _HINTS.get(code, ""))
+    kind = RetriableBrokerError if code in RETRIABLE else FatalBrokerError
+    return kind(code, NAMES.get(code, UNKNOWN), log, detail or "", _HINTS.get(code, ""))

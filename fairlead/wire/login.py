@@ -1,27 +1,44 @@
-"""Logging in: SASL/SCRAM-SHA-512 with kafka-python's mechanism (RFC 5802), and TLS contexts."""
+"""Logging in: SASL/SCRAM-SHA-512 over a connection, and TLS contexts."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
-
-from kafka.net.sasl import get_sasl_mechanism
-from kafka.protocol.sasl import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-)
+import struct
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.coding import NO_TAGS, Question, Reader, blob
 from fairlead.wire.errors import AuthenticationFailed, broker_error
+from fairlead.wire.scram import MECHANISM, ScramClient
+from fairlead.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 
-MECHANISM: Final = "SCRAM-SHA-512"
-HANDSHAKE_VERSION: Final = 1
-AUTHENTICATE_VERSION: Final = 2
+T = TypeVar("T")
 
-Call = Callable[[Any, Any], Awaitable[Any]]  # (request, response class) -> decoded answer
+_I16: Final = struct.Struct(">h")
+_I64: Final = struct.Struct(">q")
+_HEAD: Final = struct.Struct(">hi")
+
+
+class Call(Protocol):
+    """Asks a broker on the connection that logs in."""
+
+    async def __call__(self, question: Question[T]) -> T: ...
+
+
+class Offer(NamedTuple):
+    """A broker's answer to the handshake."""
+
+    error_code: int
+    mechanisms: tuple[str, ...]
+
+
+class Step(NamedTuple):
+    """A broker's answer to one step of the login."""
+
+    error_code: int
+    message: str | None
+    data: bytes
+    lifetime_ms: int
 
 
 async def login(call: Call, endpoint: KafkaEndpoint, address: str) -> int:
@@ -31,26 +48,56 @@ async def login(call: Call, endpoint: KafkaEndpoint, address: str) -> int:
         AuthenticationFailed: refused, or the server could not prove that it knows the password.
     """
     password = endpoint.password.get_secret_value() if endpoint.password else ""
-    answer = await call(SaslHandshakeRequest(version=HANDSHAKE_VERSION, mechanism=MECHANISM), SaslHandshakeResponse)
-    if answer.error_code:
-        offered = ", ".join(answer.mechanisms or ()) or "none"
+    offer = await call(handshake(MECHANISM))
+    if offer.error_code:
+        offered = ", ".join(offer.mechanisms) or "none"
         raise refused(endpoint, address, f"the broker offers {offered}, not {MECHANISM}")
-    mechanism = get_sasl_mechanism(MECHANISM)(
-        host=address, sasl_mechanism=MECHANISM, sasl_plain_username=endpoint.user, sasl_plain_password=password
-    )
-    lifetime = 0
-    while not mechanism.is_done():
-        request = SaslAuthenticateRequest(version=AUTHENTICATE_VERSION, auth_bytes=mechanism.auth_bytes())
-        answer = await call(request, SaslAuthenticateResponse)
+
+    async def step(data: bytes) -> Step:
+        answer = await call(authenticate(data))
         if answer.error_code:
-            raise refused(endpoint, address, answer.error_message or broker_error(answer.error_code).name)
-        try:
-            mechanism.receive(bytes(answer.auth_bytes))
-        except (ValueError, KeyError) as error:
-            reason = "the server could not prove that it knows this user's password"
-            raise refused(endpoint, address, reason) from error
-        lifetime = answer.session_lifetime_ms
-    return int(lifetime)
+            raise refused(endpoint, address, answer.message or broker_error(answer.error_code).name)
+        return answer
+
+    client = ScramClient(endpoint.user or "", password)
+    challenge = await step(client.first())
+    try:
+        proof = client.final(challenge.data)
+        done = await step(proof)
+        client.verify(done.data)
+    except ValueError as error:
+        reason = "the server could not prove that it knows this user's password"
+        raise refused(endpoint, address, reason) from error
+    return done.lifetime_ms
+
+
+def handshake(mechanism: str) -> Question[Offer]:
+    """SaslHandshake: which mechanism is to be used."""
+    name = mechanism.encode()
+    return Question(*SASL_HANDSHAKE, _I16.pack(len(name)) + name, _offer, flexible=False)
+
+
+def authenticate(data: bytes) -> Question[Step]:
+    """SaslAuthenticate: one step of the mechanism."""
+    return Question(*SASL_AUTHENTICATE, blob(data) + NO_TAGS, _step)
+
+
+def _offer(body: memoryview) -> Offer:
+    code, count = _HEAD.unpack_from(body)
+    at, names = _HEAD.size, []
+    for _ in range(count):
+        (size,) = _I16.unpack_from(body, at)
+        names.append(str(body[at + 2 : at + 2 + size], "utf-8"))
+        at += 2 + size
+    return Offer(code, tuple(names))
+
+
+def _step(body: memoryview) -> Step:
+    reader = Reader(body)
+    (code,) = reader.unpack(_I16)
+    message, data = reader.text(), reader.blob() or b""
+    (lifetime,) = reader.unpack(_I64)
+    return Step(code, message, data, lifetime)
 
 
 def refused(endpoint: KafkaEndpoint, address: str, reason: str) -> AuthenticationFailed:

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable
-from typing import Any
+from typing import Final
 
-from kafka.protocol.metadata import MetadataRequest
-
-from fairlead.wire.connection import METADATA_VERSION
+from fairlead.wire.coding import NO_TAGS, Question, count, text
 from fairlead.wire.errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, is_retriable
-from fairlead.wire.metadata_codec import Answer, Topic
+from fairlead.wire.metadata_codec import Answer, Topic, decode_response
 from fairlead.wire.types import TP, TopicInfo
+from fairlead.wire.versions import METADATA
 
 NO_LEADER = -1
+_BY_NAME: Final = bytes(16)  # instead of the topic's id
 
 
-def request(names: Collection[str] | None) -> Any:
-    """The request for these topics, or for all visible ones."""
-    topic = MetadataRequest.MetadataRequestTopic
-    wanted = None if names is None else [topic(version=METADATA_VERSION, name=name) for name in names]
-    return MetadataRequest(
-        version=METADATA_VERSION,
-        topics=wanted,
-        allow_auto_topic_creation=False,
-        include_topic_authorized_operations=False,
-    )
+def request(names: Collection[str] | None) -> Question[Answer]:
+    """The request for these topics, or for all visible ones. Nothing is created by asking."""
+    if names is None:
+        topics = b"\0"
+    else:
+        topics = count(len(names)) + b"".join(_BY_NAME + text(name) + NO_TAGS for name in names)
+    # No topic is made, and nobody wants to know what we may do with them.
+    return Question(*METADATA, topics + b"\0\0" + NO_TAGS, decode_response)
 
 
 class MetadataCache:

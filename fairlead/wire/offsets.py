@@ -1,114 +1,105 @@
-"""Requests about offsets and producers, by kafka-python's codec: ListOffsets, DescribeProducers, DeleteRecords. Pure.
+"""Requests about offsets and producers: ListOffsets, DescribeProducers, DeleteRecords. Pure.
 
-Each request function gives (request, response class); each answer function (error code, value) by log.
+Each answer has (error code, value) by log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+import struct
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final, TypeVar
 
-from kafka.protocol.admin import (
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DescribeProducersRequest,
-    DescribeProducersResponse,
-)
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
-
-from fairlead.wire.connection import DELETE_RECORDS_VERSION, DESCRIBE_PRODUCERS_VERSION, LIST_OFFSETS_VERSION
-from fairlead.wire.types import TP, ProducerState
+from fairlead.wire.coding import NO_TAGS, Question, Reader, count, text
+from fairlead.wire.types import TP, Coded, ProducerState
+from fairlead.wire.versions import DELETE_RECORDS, DESCRIBE_PRODUCERS, LIST_OFFSETS
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 
-Request = tuple[Any, Any]
+T = TypeVar("T")
+
+_I32: Final = struct.Struct(">i")
+_REPLICA: Final = struct.Struct(">ib")  # -1 for a client, isolation level
+_ASKED: Final = struct.Struct(">iiq")  # partition, leader epoch, time
+_LISTED: Final = struct.Struct(">ihqqi")  # partition, error, time, offset, leader epoch
+_DELETE: Final = struct.Struct(">iq")  # partition, offset
+_DELETED: Final = struct.Struct(">iqh")  # partition, new start, error
+_PARTITION: Final = struct.Struct(">ih")  # partition, error
+_PRODUCER: Final = struct.Struct(">qiiqiq")  # id, epoch, sequence, time, coordinator epoch, start of transaction
 
 
-def _by_topic(logs: Collection[TP]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in logs:
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
-def list_request(times: Mapping[TP, int]) -> Request:
+def list_request(times: Mapping[TP, int]) -> Question[dict[TP, Coded[int]]]:
     """Offsets of logs, each at its own time, or at ``LATEST`` or ``EARLIEST``."""
-    version = LIST_OFFSETS_VERSION
-    topic_type = ListOffsetsRequest.ListOffsetsTopic
-    partition_type = topic_type.ListOffsetsPartition
-    topics = [
-        topic_type(
-            version=version,
-            name=topic,
-            partitions=[
-                partition_type(version=version, partition_index=number, timestamp=times[TP(topic, number)])
-                for number in numbers
-            ],
-        )
-        for topic, numbers in _by_topic(times).items()
-    ]
-    request = ListOffsetsRequest(version=version, replica_id=-1, isolation_level=0, topics=topics)
-    return request, ListOffsetsResponse
+    logs = _by_topic(times, lambda log: _ASKED.pack(log.partition, -1, times[log]) + NO_TAGS)
+    return Question(*LIST_OFFSETS, _REPLICA.pack(-1, 0) + logs + NO_TAGS, _listed)
 
 
-def listed(answer: Any) -> dict[TP, tuple[int, int | None]]:
-    """Offsets by log."""
-    return {
-        TP(topic.name, entry.partition_index): (entry.error_code, entry.offset)
-        for topic in answer.topics
-        for entry in topic.partitions
-    }
-
-
-def producers_request(logs: Collection[TP]) -> Request:
+def producers_request(logs: Collection[TP]) -> Question[dict[TP, Coded[tuple[ProducerState, ...]]]]:
     """What the brokers remember of the producers of these logs."""
-    version = DESCRIBE_PRODUCERS_VERSION
-    topics = [
-        DescribeProducersRequest.TopicRequest(version=version, name=topic, partition_indexes=numbers)
-        for topic, numbers in _by_topic(logs).items()
-    ]
-    return DescribeProducersRequest(version=version, topics=topics), DescribeProducersResponse
+    body = _by_topic(logs, lambda log: _I32.pack(log.partition))
+    return Question(*DESCRIBE_PRODUCERS, body + NO_TAGS, _producers)
 
 
-def producers(answer: Any) -> dict[TP, tuple[int, tuple[ProducerState, ...] | None]]:
-    """Producer states by log."""
-    return {
-        TP(topic.name, entry.partition_index): (
-            entry.error_code,
-            tuple(
-                ProducerState(state.producer_id, state.producer_epoch, state.last_sequence, state.last_timestamp)
-                for state in entry.active_producers or ()
-            ),
-        )
-        for topic in answer.topics
-        for entry in topic.partitions
-    }
+def delete_request(before: Mapping[TP, int], timeout_ms: int) -> Question[dict[TP, Coded[int]]]:
+    """Delete the records below an offset, by log; the answer has their new start offsets."""
+    logs = _by_topic(before, lambda log: _DELETE.pack(log.partition, before[log]) + NO_TAGS)
+    return Question(*DELETE_RECORDS, logs + _I32.pack(timeout_ms) + NO_TAGS, _deleted)
 
 
-def delete_request(before: Mapping[TP, int], timeout_ms: int) -> Request:
-    """Delete the records below an offset, by log."""
-    version = DELETE_RECORDS_VERSION
-    topic_type = DeleteRecordsRequest.DeleteRecordsTopic
-    partition_type = topic_type.DeleteRecordsPartition
-    topics = [
-        topic_type(
-            version=version,
-            name=topic,
-            partitions=[
-                partition_type(version=version, partition_index=number, offset=before[TP(topic, number)])
-                for number in numbers
-            ],
-        )
-        for topic, numbers in _by_topic(before).items()
-    ]
-    return DeleteRecordsRequest(version=version, topics=topics, timeout_ms=timeout_ms), DeleteRecordsResponse
+def _by_topic(logs: Collection[TP], encode: Callable[[TP], bytes]) -> bytes:
+    """A compact array of topics, each with its name and a compact array of partitions."""
+    topics: dict[str, list[bytes]] = {}
+    for log in logs:
+        topics.setdefault(log.topic, []).append(encode(log))
+    out = bytearray(count(len(topics)))
+    for topic, partitions in topics.items():
+        out += text(topic)
+        out += count(len(partitions))
+        out += b"".join(partitions)
+        out += NO_TAGS
+    return bytes(out)
 
 
-def deleted(answer: Any) -> dict[TP, tuple[int, int | None]]:
-    """New start offsets by log."""
-    return {
-        TP(topic.name, entry.partition_index): (entry.error_code, entry.low_watermark)
-        for topic in answer.topics
-        for entry in topic.partitions
-    }
+def _read(body: memoryview, decode: Callable[[Reader], tuple[int, Coded[T]]]) -> dict[TP, Coded[T]]:
+    """The inverse for answers, after their throttle time; ``decode`` gives (partition, what is said of it)."""
+    reader = Reader(body)
+    reader.unpack(_I32)
+    found: dict[TP, Coded[T]] = {}
+    for _ in range(reader.count()):
+        topic = reader.text() or ""
+        for _ in range(reader.count()):
+            partition, value = decode(reader)
+            reader.tags()
+            found[TP(topic, partition)] = value
+        reader.tags()
+    return found
+
+
+def _listed(body: memoryview) -> dict[TP, Coded[int]]:
+    def one(reader: Reader) -> tuple[int, Coded[int]]:
+        partition, code, _, offset, _ = reader.unpack(_LISTED)
+        return partition, (code, offset)
+
+    return _read(body, one)
+
+
+def _deleted(body: memoryview) -> dict[TP, Coded[int]]:
+    def one(reader: Reader) -> tuple[int, Coded[int]]:
+        partition, start, code = reader.unpack(_DELETED)
+        return partition, (code, start)
+
+    return _read(body, one)
+
+
+def _producers(body: memoryview) -> dict[TP, Coded[tuple[ProducerState, ...]]]:
+    def state(fields: tuple[Any, ...], reader: Reader) -> ProducerState:
+        reader.tags()
+        return ProducerState(*fields[:4])
+
+    def one(reader: Reader) -> tuple[int, Coded[tuple[ProducerState, ...]]]:
+        partition, code = reader.unpack(_PARTITION)
+        reader.blob()  # message
+        states = tuple(state(reader.unpack(_PRODUCER), reader) for _ in range(reader.count()))
+        return partition, (code, states)
+
+    return _read(body, one)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.wire import metadata as md
+from fairlead.wire.coding import Question
 from fairlead.wire.connection import body_at
 from fairlead.wire.errors import (
     NETWORK_EXCEPTION,
@@ -23,10 +24,9 @@ from fairlead.wire.errors import (
 from fairlead.wire.metadata_codec import decode_response
 from fairlead.wire.pool import Pool
 from fairlead.wire.retry import backoff
-from fairlead.wire.types import TP, TopicInfo
+from fairlead.wire.types import TP, Coded, TopicInfo
 
 T = TypeVar("T")
-Coded = tuple[int, T | None]  # error code, value when it is 0
 
 CONTROL: Final = "control"
 BACKGROUND: Final = "background"  # questions that may be late: nothing else waits behind them
@@ -224,10 +224,10 @@ class Router:
             return dict.fromkeys(logs, (REQUEST_TIMED_OUT, None))
         return {log: answer.get(log, (UNKNOWN_TOPIC_OR_PARTITION, None)) for log in logs}
 
-    async def control(self, node: int, request: Any, response: Any) -> Any:
-        """One request of ``kafka.protocol`` to one broker, on the connection that no data goes over."""
+    async def control(self, node: int, question: Question[T]) -> T:
+        """Ask one broker, on the connection that no data goes over."""
         connection = await self.pool.get(CONTROL, node)
-        return await connection.call(request, response)
+        return await connection.call(question)
 
 
 def chunks(items: Sequence[TP], size: int) -> Iterable[list[TP]]:

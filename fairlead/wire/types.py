@@ -5,7 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+Coded = tuple[int, T | None]
+"""What a broker says of one log: error code, and the value when that is 0."""
 
 
 class TopicPartition(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kafka.errors import kafka_errors
 
 from fairlead.errors import ExitCode
+from fairlead.wire.error_table import NAMES, RETRIABLE, ROUTING
 from fairlead.wire.errors import FatalBrokerError, RetriableBrokerError, broker_error, is_retriable, is_routing
 from fairlead.wire.types import TP
 
@@ -36,3 +38,10 @@ def test_error_names_code_log_and_detail() -> None:
 
 def test_unknown_code_is_fatal() -> None:
     assert not broker_error(9999).retriable
+
+
+def test_the_table_is_kafka_pythons() -> None:
+    oracle = {code: error for code, error in kafka_errors.items() if code is not None}
+    assert {code: error.message for code, error in oracle.items()} == NAMES
+    assert {code for code, error in oracle.items() if error.retriable} == RETRIABLE
+    assert {code for code, error in oracle.items() if error.invalid_metadata} == ROUTING

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from fairlead.wire.connection import METADATA_VERSION
-from fairlead.wire.metadata import MetadataCache
+from fairlead.wire.metadata import MetadataCache, request
 from fairlead.wire.metadata_codec import Topic, decode_response
+from fairlead.wire.versions import METADATA
 
+METADATA_VERSION = METADATA[1]
 NAMES = st.text(st.sampled_from("abcXYZ0129._-é"), min_size=1, max_size=30)
 NODES = st.integers(-1, 2**31 - 1)
 TOPICS = st.builds(
@@ -71,6 +72,21 @@ def test_answers(brokers: dict[int, tuple[str, int]], topics: list[Topic]) -> No
     found = decode_response(memoryview(encoded(brokers, topics)))
     assert found.brokers == brokers
     assert list(found.topics) == [each if each.leaders else each._replace(replicas=1) for each in topics]
+
+
+@settings(max_examples=60)
+@given(st.none() | st.lists(NAMES, max_size=8))
+def test_requests(names: list[str] | None) -> None:
+    topic = MetadataRequest.MetadataRequestTopic
+    oracle = MetadataRequest(
+        version=METADATA_VERSION,
+        topics=None if names is None else [topic(version=METADATA_VERSION, name=name) for name in names],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    )
+    asked = request(names)
+    assert (asked.api_key, asked.version) == (oracle.API_KEY, METADATA_VERSION)
+    assert asked.body == bytes(oracle.encode(version=METADATA_VERSION))
 
 
 def test_a_cut_answer_is_an_error() -> None:

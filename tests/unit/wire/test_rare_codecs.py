@@ -1,0 +1,251 @@
+"""The hand-written codecs of rare requests, byte for byte against kafka-python's."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.admin import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+from fairlead.wire import login, offsets, versions
+from fairlead.wire import settings as topic_settings
+from fairlead.wire.coding import Question
+from fairlead.wire.types import TP, ProducerState
+
+I16 = st.integers(-(2**15), 2**15 - 1)
+I32 = st.integers(-(2**31), 2**31 - 1)
+I64 = st.integers(-(2**63), 2**63 - 1)
+NAMES = st.text(st.sampled_from("abcXYZ0129._-é"), min_size=1, max_size=20)
+LOGS = st.builds(TP, NAMES, st.integers(0, 300))
+TEXT = st.one_of(st.none(), st.text(max_size=200))
+VALUE = st.one_of(st.none(), st.text(max_size=20))
+
+
+def same(question: Question[Any], oracle: Any) -> None:
+    """The question is what kafka-python would send."""
+    assert (question.api_key, question.version) == (oracle.API_KEY, oracle.API_VERSION)
+    assert question.body == bytes(oracle.encode(version=question.version))
+    assert question.flexible == bool(type(oracle).flexible_version_q(question.version))
+
+
+def read(question: Question[Any], answer: Any) -> Any:
+    """What the question makes of kafka-python's answer."""
+    return question.decode(memoryview(bytearray(answer.encode(version=question.version))))
+
+
+def by_topic(logs: Any, make: Any) -> list[tuple[str, list[Any]]]:
+    topics: dict[str, list[Any]] = {}
+    for log in logs:
+        topics.setdefault(log.topic, []).append(make(log))
+    return list(topics.items())
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(LOGS, I64, max_size=20))
+def test_list_offsets_request(times: dict[TP, int]) -> None:
+    kind = ListOffsetsRequest.ListOffsetsTopic
+    part = kind.ListOffsetsPartition
+    topics = [
+        kind(version=7, name=name, partitions=parts)
+        for name, parts in by_topic(
+            times, lambda log: part(version=7, partition_index=log.partition, timestamp=times[log])
+        )
+    ]
+    oracle = ListOffsetsRequest(version=7, replica_id=-1, isolation_level=0, topics=topics)
+    same(offsets.list_request(times), oracle)
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(LOGS, st.tuples(I16, I64), max_size=20))
+def test_list_offsets_answer(found: dict[TP, tuple[int, int]]) -> None:
+    kind = ListOffsetsResponse.ListOffsetsTopicResponse
+
+    def part(log: TP) -> Any:
+        code, offset = found[log]
+        return kind.ListOffsetsPartitionResponse(
+            version=7, partition_index=log.partition, error_code=code, timestamp=5, offset=offset, leader_epoch=3
+        )
+
+    topics = [kind(version=7, name=name, partitions=parts) for name, parts in by_topic(found, part)]
+    answer = ListOffsetsResponse(version=7, throttle_time_ms=9, topics=topics)
+    assert read(offsets.list_request({}), answer) == found
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(LOGS, I64, max_size=20), st.integers(0, 2**31 - 1))
+def test_delete_records_request(before: dict[TP, int], timeout_ms: int) -> None:
+    kind = DeleteRecordsRequest.DeleteRecordsTopic
+    part = kind.DeleteRecordsPartition
+    topics = [
+        kind(version=2, name=name, partitions=parts)
+        for name, parts in by_topic(
+            before, lambda log: part(version=2, partition_index=log.partition, offset=before[log])
+        )
+    ]
+    oracle = DeleteRecordsRequest(version=2, topics=topics, timeout_ms=timeout_ms)
+    same(offsets.delete_request(before, timeout_ms), oracle)
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(LOGS, st.tuples(I16, I64), max_size=20))
+def test_delete_records_answer(found: dict[TP, tuple[int, int]]) -> None:
+    kind = DeleteRecordsResponse.DeleteRecordsTopicResult
+
+    def part(log: TP) -> Any:
+        code, start = found[log]
+        return kind.DeleteRecordsPartitionResult(
+            version=2, partition_index=log.partition, low_watermark=start, error_code=code
+        )
+
+    topics = [kind(version=2, name=name, partitions=parts) for name, parts in by_topic(found, part)]
+    answer = DeleteRecordsResponse(version=2, throttle_time_ms=9, topics=topics)
+    assert read(offsets.delete_request({}, 1), answer) == found
+
+
+@settings(max_examples=60)
+@given(st.lists(LOGS, max_size=20, unique=True))
+def test_describe_producers_request(logs: list[TP]) -> None:
+    kind = DescribeProducersRequest.TopicRequest
+    topics = [
+        kind(version=0, name=name, partition_indexes=parts) for name, parts in by_topic(logs, lambda log: log.partition)
+    ]
+    same(offsets.producers_request(logs), DescribeProducersRequest(version=0, topics=topics))
+
+
+STATES = st.lists(st.builds(ProducerState, I64, I32, I32, I64), max_size=4).map(tuple)
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(LOGS, st.tuples(I16, STATES, TEXT), max_size=20))
+def test_describe_producers_answer(found: dict[TP, tuple[int, tuple[ProducerState, ...], str | None]]) -> None:
+    kind = DescribeProducersResponse.TopicResponse
+
+    def part(log: TP) -> Any:
+        code, states, message = found[log]
+        made = [
+            kind.PartitionResponse.ProducerState(
+                version=0,
+                producer_id=state.producer_id,
+                producer_epoch=state.epoch,
+                last_sequence=state.last_sequence,
+                last_timestamp=state.last_timestamp,
+                coordinator_epoch=-1,
+                current_txn_start_offset=-1,
+            )
+            for state in states
+        ]
+        return kind.PartitionResponse(
+            version=0, partition_index=log.partition, error_code=code, error_message=message, active_producers=made
+        )
+
+    topics = [kind(version=0, name=name, partitions=parts) for name, parts in by_topic(found, part)]
+    answer = DescribeProducersResponse(version=0, throttle_time_ms=9, topics=topics)
+    expected = {log: (code, states) for log, (code, states, _) in found.items()}
+    assert read(offsets.producers_request([]), answer) == expected
+
+
+@settings(max_examples=60)
+@given(st.lists(NAMES, max_size=20, unique=True), st.lists(NAMES, max_size=8))
+def test_describe_configs_request(topics: list[str], names: list[str]) -> None:
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    asked = [kind(version=4, resource_type=2, resource_name=topic, configuration_keys=names) for topic in topics]
+    oracle = DescribeConfigsRequest(version=4, resources=asked, include_synonyms=False, include_documentation=False)
+    same(topic_settings.request(topics, names), oracle)
+
+
+@settings(max_examples=60)
+@given(
+    st.dictionaries(
+        NAMES, st.tuples(st.sampled_from((0, 3, 29)), TEXT, st.dictionaries(NAMES, VALUE, max_size=5)), max_size=8
+    ),
+    st.booleans(),
+)
+def test_describe_configs_answer(found: dict[str, tuple[int, str | None, dict[str, str | None]]], more: bool) -> None:
+    kind = DescribeConfigsResponse.DescribeConfigsResult
+    entry = kind.DescribeConfigsResourceResult
+
+    def setting(name: str, value: str | None) -> Any:
+        synonyms = [entry.DescribeConfigsSynonym(version=4, name="other", value=value, source=5)] if more else []
+        return entry(
+            version=4,
+            name=name,
+            value=value,
+            read_only=False,
+            config_source=5,
+            is_sensitive=value is None,
+            synonyms=synonyms,
+            config_type=2,
+            documentation="long" if more else None,
+        )
+
+    results = [
+        kind(
+            version=4,
+            error_code=code,
+            error_message=message,
+            resource_type=2,
+            resource_name=topic,
+            configs=[setting(*each) for each in values.items()],
+        )
+        for topic, (code, message, values) in found.items()
+    ]
+    answer = DescribeConfigsResponse(version=4, throttle_time_ms=9, results=results)
+    assert read(topic_settings.request([], []), answer) == {
+        topic: {name: value for name, value in values.items() if value is not None}
+        for topic, (code, _, values) in found.items()
+        if code == 0
+    }
+
+
+@settings(max_examples=60)
+@given(st.dictionaries(I16, st.tuples(I16, I16), max_size=80))
+def test_api_versions(offered: dict[int, tuple[int, int]]) -> None:
+    same(versions.question(), ApiVersionsRequest(version=0))
+    kind = ApiVersionsResponse.ApiVersion
+    keys = [kind(version=0, api_key=k, min_version=a, max_version=b) for k, (a, b) in offered.items()]
+    assert read(versions.question(), ApiVersionsResponse(version=0, error_code=0, api_keys=keys)) == offered
+
+
+@settings(max_examples=60)
+@given(NAMES, I16, st.lists(NAMES, max_size=5))
+def test_sasl_handshake(name: str, code: int, offered: list[str]) -> None:
+    same(login.handshake(name), SaslHandshakeRequest(version=1, mechanism=name))
+    answer = SaslHandshakeResponse(version=1, error_code=code, mechanisms=offered)
+    assert read(login.handshake(name), answer) == (code, tuple(offered))
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=300), I16, TEXT, I64)
+def test_sasl_authenticate(data: bytes, code: int, message: str | None, lifetime: int) -> None:
+    same(login.authenticate(data), SaslAuthenticateRequest(version=2, auth_bytes=data))
+    answer = SaslAuthenticateResponse(
+        version=2, error_code=code, error_message=message, auth_bytes=data, session_lifetime_ms=lifetime
+    )
+    assert read(login.authenticate(b""), answer) == (code, message, data, lifetime)
+
+
+def test_a_cut_answer_is_an_error() -> None:
+    kind = ListOffsetsResponse.ListOffsetsTopicResponse
+    answer = ListOffsetsResponse(version=7, throttle_time_ms=0, topics=[kind(version=7, name="a.b" * 9, partitions=[])])
+    whole = bytearray(answer.encode(version=7))
+    for size in range(len(whole) - 1):
+        with pytest.raises((IndexError, struct.error)):
+            offsets.list_request({}).decode(memoryview(whole[:size]))
