@@ -9,24 +9,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.local.directory import KnownSites
 from fairlead.local.passwords import secret_variable
 from topologies.model import Site, Topology
 from topologies.values import parse_bootstrap
-
-if TYPE_CHECKING:
-    from fairlead.local.sites import LocalSites
 
 
 class Directory:
     """Endpoints by site and user. Opens no connection and starts nothing."""
 
-    def __init__(self, topology: Topology, sites: LocalSites, *, env: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, topology: Topology, sites: KnownSites, *, env: Mapping[str, str] = os.environ) -> None:
         self._topology = topology
         self._sites = sites
         self._env = env

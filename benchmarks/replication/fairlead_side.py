@@ -8,14 +8,18 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import uvloop
 
-from benchmarks.replication.world import SOURCE, TARGET, USER, Logs, World
-from fairlead.local.sites import LocalSites
+from benchmarks.replication.names import SOURCE, TARGET, USER
+from fairlead.local.directory import KnownSites
 from replication.replicator import Replicator
 from topologies.model import Topology
+
+if TYPE_CHECKING:  # the measured process, which is this module, is to load what a replicator loads and no more
+    from benchmarks.replication.world import Logs, World
 
 
 def topology(stream: str) -> Topology:
@@ -32,7 +36,7 @@ def topology(stream: str) -> Topology:
 
 async def replicate(folder: Path, stream: str) -> None:
     """The measured process: one replicator until SIGTERM."""
-    sites, stop = LocalSites(folder), asyncio.Event()
+    sites, stop = KnownSites(folder), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     replicator = Replicator(
         topology(stream),

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from benchmarks.replication.world import SOURCE, TARGET, USER, Logs, World
+from benchmarks.replication.names import SOURCE, TARGET, USER
+from benchmarks.replication.world import Logs, World
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.local.files import tail, write_file

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fairlead.home import topology_folder
-from fairlead.local.sites import LocalSites
+from fairlead.local.directory import KnownSites
 from topologies.directory import Directory
 from topologies.load import load
 from topologies.model import Topology
@@ -35,7 +35,7 @@ class Context:
     source: str  # the name, or the file with its whole path: for workers that start elsewhere
     topology: Topology
     folder: Path
-    local: LocalSites
+    local: KnownSites
     directory: Directory
 
 
@@ -47,6 +47,6 @@ def open_topology(name: str = DEFAULT_TOPOLOGY) -> Context:
     """
     topology = load(name)
     folder = topology_folder(topology.name)
-    local = LocalSites(folder)
+    local = KnownSites(folder)
     source = str(Path(name).resolve()) if Path(name).is_file() else name
     return Context(source, topology, folder, local, Directory(topology, local))

@@ -18,8 +18,8 @@ from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, Top
 from fairlead.commands.sitestatus import look, loses, show
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
+from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
-from fairlead.local.sites import SiteSpec
 from fairlead.local.workers import Workers
 from topologies.load import shipped
 from topologies.users import service_users
@@ -64,7 +64,7 @@ def bring_up(context: Context, names: Sequence[str], *, quiet: bool) -> list[str
     local = [name for name in names if context.topology.sites[name].kafka is None]
     specs = [SiteSpec(name, tuple(service_users(context.topology, name))) for name in local]
     with _ending_is_interrupting(), _progress(local, quiet=quiet) as tell:
-        context.local.up(specs, on_progress=tell)
+        LocalSites(context.folder).up(specs, on_progress=tell)
         apply_topology(context.topology, context.directory, names, tell)
     return local
 
@@ -84,7 +84,7 @@ def down(
     workers = Workers(context.folder)
     names = [*_named(context, sites, also=context.local.status())] if sites else None
     workers.stop([name for site in names for name in workers.of_site(site)] if names is not None else None)
-    context.local.down(names, purge=purge)
+    LocalSites(context.folder).down(names, purge=purge)
     what = ", ".join(names) if names is not None else "all sites"
     console.print(f"{context.topology.name}: {what} stopped{' and forgotten' if purge else ''}")
 

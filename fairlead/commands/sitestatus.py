@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.errors import FairleadError
-from fairlead.local.sites import LocalSites, SiteProcess
+from fairlead.local.directory import KnownSites, SiteProcess
 from fairlead.local.workers import Workers
 from fairlead.names import parse_log
 from fairlead.wire.cluster import Cluster
@@ -30,7 +30,7 @@ LOSS = frozenset(LogState) - {LogState.MIRRORING, LogState.PAUSED, LogState.UNAV
 """States that end only when somebody resolves them: something is lost, or would be."""
 
 
-def look(topology: Topology, folder: Path, local: LocalSites, directory: Directory) -> dict[str, Any]:
+def look(topology: Topology, folder: Path, local: KnownSites, directory: Directory) -> dict[str, Any]:
     """The state of a topology, JSON-ready. Errors of one site are in its ``error``; the others are still told.
 
     ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that

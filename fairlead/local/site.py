@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.local import kafka, mosquitto, ports, processes
+from fairlead.local.layout import LocalSite
 from fairlead.local.mosquitto import Programs
 from fairlead.local.state import Broker, SiteState
 
@@ -30,52 +31,6 @@ class Toolbox:
     jvm: tuple[str, ...]
     kafka_version: str
     mosquitto: Programs
-
-
-def process_name(what: str, broker: int = 1) -> str:
-    """``kafka``, ``kafka-2`` and so on by node id; ``mqtt``. Names pid files, folders and what status shows."""
-    return what if broker == 1 else f"{what}-{broker}"
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSite:
-    """A site's folders and processes below a state folder."""
-
-    folder: Path
-    name: str
-
-    def kafka_folder(self, broker: int = 1) -> Path:
-        """Everything of one broker, by its node id."""
-        return self.folder / "sites" / self.name / process_name("kafka", broker)
-
-    @property
-    def mosquitto_folder(self) -> Path:
-        return self.folder / "sites" / self.name / "mosquitto"
-
-    def pid_file(self, what: str, broker: int = 1) -> Path:
-        """Pid file of ``kafka`` (one of its brokers) or ``mqtt``."""
-        return self.folder / "run" / f"{process_name(what, broker)}.{self.name}.pid"
-
-    def pid_files(self) -> list[Path]:
-        """Those of all its processes, also of brokers that nobody remembers."""
-        further = (self.folder / "run").glob(f"kafka-*.{self.name}.pid")
-        return [self.pid_file("kafka"), *further, self.pid_file("mqtt")]
-
-    @property
-    def has_data(self) -> bool:
-        """Whether Kafka has ever been formatted here."""
-        return (self.kafka_folder() / "data" / "meta.properties").exists()
-
-    def taken_ports(self, state: SiteState) -> dict[str, int]:
-        """Remembered ports of processes that do not run, which somebody else listens on now."""
-        wanted: dict[str, int] = {}
-        for broker in state.brokers:
-            if processes.find(self.pid_file("kafka", broker.number)) is None:
-                name = "Kafka" if len(state.brokers) == 1 else f"Kafka's broker {broker.number}"
-                wanted |= {name: broker.port, f"{name}'s controller": broker.controller_port}
-        if processes.find(self.pid_file("mqtt")) is None:
-            wanted |= {"Mosquitto": state.mqtt_port}
-        return {what: port for what, port in wanted.items() if not ports.is_free(port)}
 
 
 @dataclass(slots=True)
