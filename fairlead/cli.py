@@ -1,4 +1,5 @@
-"""The ``fairlead`` command: registers the commands of ``fairlead.commands`` and turns errors into exit codes.
+"""The ``fairlead`` command: knows the commands of ``fairlead.commands``, which are imported when they are used, and
+turns errors into exit codes.
 
 Exit codes: 0 done; 1 the result is bad (a report line is false, logs differ); 2 wrong options; 3 a topology, scenario
 or setting is wrong; 4 a site or tool could not be reached or started; 5 refused; 130 interrupted.
@@ -7,14 +8,77 @@ or setting is wrong; 4 a site or tool could not be reached or started; 5 refused
 from __future__ import annotations
 
 import sys
+from typing import Final
 
 import typer
 
-from fairlead.commands import acl, audit, bridge, feed, link, replicate, shore, sites, tables, topology, voyage
 from fairlead.console import errors, show_error
 from fairlead.errors import ExitCode, FairleadError
+from fairlead.lazy import Entry, lazy_group
+
+COMMANDS: Final = {
+    "up": Entry(
+        "fairlead.commands.sites",
+        "up",
+        "Start sites: each its own Kafka and Mosquitto on this machine, with users and access rules.",
+    ),
+    "down": Entry(
+        "fairlead.commands.sites",
+        "down",
+        "Stop sites and the workers that serve them, cleanly. Data and ports are kept, unless --purge is given.",
+    ),
+    "status": Entry(
+        "fairlead.commands.sites",
+        "status",
+        "Show each site: whether it is up, versions, logs, records, links and their lag, logs in trouble, workers.",
+    ),
+    "voyage": Entry(
+        "fairlead.commands.voyage",
+        "voyage",
+        "Sail a scenario: publish every reading where its box is, replicate, fill the tables, and report.",
+    ),
+    "bridge": Entry(
+        "fairlead.commands.bridge",
+        "bridge",
+        "Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.",
+    ),
+    "replicate": Entry(
+        "fairlead.commands.replicate",
+        "replicate",
+        "Keep a site's copies of other sites' logs up to date, until Ctrl-C.",
+    ),
+    "tables": Entry(
+        "fairlead.commands.tables",
+        "tables",
+        "List the tables with rows and version, or one table's columns with their units.",
+    ),
+    "sql": Entry("fairlead.commands.tables", "sql", "Run one SQL query over the tables; works while shore writes."),
+    "feed": Entry(
+        "fairlead.commands.feed",
+        "feed",
+        "Read as a customer: its feed, or the streams of its own boxes when it has no feed. Ctrl-C stops.",
+    ),
+    "audit": Entry(
+        "fairlead.commands.audit",
+        "audit",
+        "Compare every log that two sites have in common, over the offsets that both have.",
+    ),
+    "link": Entry("fairlead.commands.link", "app", "Links: their state, pause and resume, promote, failover, reverse."),
+    "shore": Entry("fairlead.commands.shore", "app", "Tables and customers' feeds from the logs, by PySpark."),
+    "acl": Entry(
+        "fairlead.commands.acl",
+        "app",
+        "Who may do what with which topic: plan, apply, explain, and find what someone else changed.",
+    ),
+    "topology": Entry(
+        "fairlead.commands.topology",
+        "app",
+        "Check, draw and list topologies: who exists, and what may go where.",
+    ),
+}
 
 app = typer.Typer(
+    cls=lazy_group(COMMANDS),
     name="fairlead",
     help="Container telemetry in identical logs across ships, ports and headquarters, on stock Apache Kafka.",
     epilog="Exit codes: 0 done, 1 bad result, 2 wrong options, 3 wrong configuration, 4 unavailable, 5 refused, "
@@ -25,20 +89,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(sites.up)
-app.command()(sites.down)
-app.command()(sites.status)
-app.command()(voyage.voyage)
-app.command()(bridge.bridge)
-app.command()(replicate.replicate)
-app.add_typer(link.app, name="link")
-app.add_typer(shore.app, name="shore")
-app.command()(tables.tables)
-app.command()(tables.sql)
-app.command()(feed.feed)
-app.add_typer(acl.app, name="acl")
-app.command()(audit.audit)
-app.add_typer(topology.app, name="topology")
+
+@app.callback()
+def _before() -> None:
+    """Typer takes an application without commands of its own for a group only if it has this."""
 
 
 def run(arguments: list[str] | None = None) -> int:

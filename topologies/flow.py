@@ -9,8 +9,6 @@ import fnmatch
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import networkx as nx
-
 from topologies.loose import items, part, text
 from topologies.mistakes import Path
 from topologies.model import InsertPoint, SiteKind
@@ -64,9 +62,14 @@ def _starved(taking: list[_Arc], reached: set[str], stream: str, key: str) -> It
 
 
 def _reached(origins: set[str], arcs: list[_Arc]) -> set[str]:
-    graph: nx.DiGraph[str] = nx.DiGraph([(source, target) for _, source, target, _ in arcs])
-    graph.add_nodes_from(origins)
-    return origins.union(*(nx.descendants(graph, origin) for origin in origins))
+    onward: dict[str, set[str]] = {}
+    for _, source, target, _ in arcs:
+        onward.setdefault(source, set()).add(target)
+    reached, new = set(origins), set(origins)
+    while new:
+        new = set().union(*(onward.get(site, ()) for site in new)) - reached
+        reached |= new
+    return reached
 
 
 def _origins(data: Mapping[str, Any], sites: dict[str, Any], stream: dict[str, Any]) -> set[str]:

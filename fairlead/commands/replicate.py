@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import uvloop
@@ -18,11 +18,13 @@ from rich.table import Table
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
-from replication.metrics import Watched, start_metrics
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
 from replication.verbs.status import status_file
 from topologies.users import upstream_user
+
+if TYPE_CHECKING:
+    from replication.metrics import MetricsServer, Watched
 
 REFRESH_SECONDS = 1.0
 LEAST_MEMORY = 32_000_000
@@ -115,8 +117,11 @@ def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
 
 
 async def _run(replicators: Sequence[Replicator], metrics_port: int | None) -> None:
-    metrics = None if metrics_port is None else start_metrics(replicators, metrics_port)
-    if metrics is not None:
+    metrics: MetricsServer | None = None
+    if metrics_port is not None:
+        from replication.metrics import start_metrics  # brings an HTTP server along, which few replicators need
+
+        metrics = start_metrics(replicators, metrics_port)
         errors.print(f"metrics at http://127.0.0.1:{metrics.port}/metrics")
     try:
         await _replicate(replicators)

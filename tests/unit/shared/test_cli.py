@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,21 @@ import typer
 
 from fairlead import cli
 from fairlead.errors import ExitCode, UnavailableError
+from fairlead.lazy import load
 
 DOCS = (Path(cli.__file__).parents[1] / "docs/cli.md").read_text(encoding="utf-8")
 
 
-def commands(app: typer.Typer = cli.app, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for command in app.registered_commands:
-        name = command.name or (command.callback.__name__ if command.callback else "")
-        yield f"{prefix}{name}", command.callback
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        yield from commands(group.typer_instance, f"{prefix}{group.name} ")
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command with its function, those of groups by ``GROUP COMMAND``."""
+    for name, entry in cli.COMMANDS.items():
+        found = getattr(import_module(entry.module), entry.attribute)
+        if not isinstance(found, typer.Typer):
+            yield name, found
+            continue
+        for command in found.registered_commands:
+            assert command.callback is not None
+            yield f"{name} {command.name or command.callback.__name__}", command.callback
 
 
 @pytest.mark.parametrize(("name", "callback"), [pytest.param(*each, id=each[0]) for each in commands()])
@@ -35,6 +40,26 @@ def test_a_command_has_an_example_and_its_place_in_the_docs(name: str, callback:
 def test_all_commands_are_there() -> None:
     top = {name.partition(" ")[0] for name, _ in commands()}
     assert top == set("up down status voyage bridge replicate link shore tables sql feed acl audit topology".split())
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_the_list_of_commands_says_what_the_command_says(name: str) -> None:
+    command = load(name, cli.COMMANDS[name])
+    assert " ".join(command.help.split("\n\n")[0].split()) == cli.COMMANDS[name].help
+
+
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    for name, entry in cli.COMMANDS.items():
+        assert f"│ {name} " in shown and entry.help.split()[0] in shown
+
+
+@pytest.mark.parametrize("name", [each for each, _ in commands()])
+def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run([*name.split(), "--help"]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert f" {name} " in shown.partition("Usage:")[2] and "Example:" in shown
 
 
 def test_exit_codes_are_documented() -> None:
