@@ -82,7 +82,9 @@ def steps(
         verbatim = whole and not void and (ours or header.producer_id == FOREIGN_PRODUCER_ID)
         if not verbatim and not verify_crc(records, start, stop):  # of a batch that goes as it is the broker sees it
             hole = Hole(start_at, after, pid, term, marker, when)
-            yield Unfit(base, f"the CRC of the batch at offset {base} does not match its bytes", hole=hole)
+            yield Unfit(
+                base, f"the CRC of the batch at offset {base} does not match its bytes", hole=hole, damaged=True
+            )
             continue
         if void:
             yield Hole(start_at, after, pid, term, marker, when)

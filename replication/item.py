@@ -51,6 +51,7 @@ class Unfit(NamedTuple):
     cause: str
     diverged: bool = False  # because source and target have different histories
     hole: Hole | None = None  # what to fill where an operator lets the batch go
+    damaged: bool = False  # at this source; another one may have it whole
 
 
 Step = Item | Hole | Unfit

@@ -263,6 +263,8 @@ class Lane:
         elif unfit.diverged:  # or one of the pieces of a split batch is there, and the others are not yet
             first = next(split(part.records))
             self._doubted[tp] = Doubt(unfit.cause, position, bytes(part.records[first.start : first.stop]))
+        elif unfit.damaged:
+            self._on_trouble(tp, LogState.QUARANTINED, f"{self.name}: {unfit.cause}")
         else:
             self._writer.stop(replica, LogState.QUARANTINED, unfit.cause)
         return True

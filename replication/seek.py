@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from fairlead.wire.batch import parse_header, verify_crc
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication.agreement import conflict
@@ -71,11 +72,23 @@ class Seeker:
             elif positions(stored):
                 replica.positioning = replica.end
                 self._move(cursor, replica.end)
+            elif not verify_crc(found.batch):
+                self._is_damaged(cursor, found)
             elif problem := conflict(found.batch, stored):
                 self._writer.stop(replica, LogState.DIVERGED, f"{self._feed.name}: {found.what}: {problem}")
             else:
                 self._move(cursor, found.end)
                 cursor.agreed = True
+
+    def _is_damaged(self, cursor: Cursor, found: Doubt) -> None:
+        """The source's batch can neither prove nor disprove anything; an operator may have said to go on without it."""
+        header = parse_header(found.batch)
+        if self._may_skip(str(cursor.tp), header.base_offset, header.next_offset):
+            self._move(cursor, found.end)
+            cursor.agreed = True
+            return
+        cause = f"the CRC of the batch at offset {header.base_offset} does not match its bytes; it is here already"
+        self._on_trouble(cursor.tp, LogState.QUARANTINED, f"{self._feed.name}: {cause}")
 
     async def find(self, cursors: Mapping[TopicPartition, Cursor]) -> dict[TopicPartition, int]:
         """The source's logs do not have the positions asked for: they begin later, or end earlier.
