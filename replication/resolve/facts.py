@@ -65,7 +65,8 @@ class Facts:
         joined: Partitions in which the source's oldest batch is also here: what is older here belongs before it.
         running: Whether a replicator of this site is at work and writes its status file.
         unfinished: A kept copy of this log that an interrupted run may have left.
-        offending: Quarantined only: the batch that the target refuses, as the source of ``offending_link`` has it.
+        offending: Quarantined only: the batch that the target refuses, as the source of ``offending_link`` has it; or,
+            if that ends where the target ends, or before, a batch that is damaged there and whole here.
         groups: What consumer groups of this site have committed in the topic; Kafka forgets it with the topic.
         now: For the kept copy's name.
     """

@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from fairlead.admin import explain, kafka_error, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from fairlead.wire.batch import verify_crc
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import WireError
 from fairlead.wire.types import TopicPartition
@@ -65,9 +66,10 @@ async def look(
                 state = resolved_by(paused) or state
             links = [link for link in topology.links_to(site) if Catalog(topology).takes(link, tp.topic)]
             sources = await asyncio.gather(*(_source(link, upstream, tp.topic) for link in links))
-            offending, via = (
-                await _offending(sources, upstream, tp, here) if state is LogState.QUARANTINED else (None, "")
-            )
+            offending, via = None, ""
+            if state is LogState.QUARANTINED:
+                concerned = [each for each in sources if found["link"] in (None, each.link)]
+                offending, via = await _offending(concerned, upstream, tp, here)
             facts = Facts(
                 site=site,
                 log=log,
@@ -180,18 +182,22 @@ async def _source(link: Link, upstream: Upstream, topic: str) -> Source:
 async def _offending(
     sources: Collection[Source], upstream: Upstream, tp: TopicPartition, here: Mapping[int, Extent]
 ) -> tuple[Extent | None, str]:
-    """The batch that a source has where the target ends, and over which link it was seen."""
+    """The batch that a source has where the target ends, and over which link it was seen; before it, a damaged one that
+    a source has just there."""
     end = here[tp.partition].stop if tp.partition in here else 0
     for source in sources:
         has = (source.has or {}).get(tp.partition)
-        if has is None or not has.start <= end < has.stop:
-            continue
-        with contextlib.suppress(WireError):
-            endpoint = upstream(source.site)
-            async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
-                batch = await first_batch(cluster, tp, end)
-            if batch is not None and batch.header.base_offset <= end:
-                return Extent(batch.header.base_offset, batch.header.next_offset), source.link
+        for offset in (end - 1, end):
+            if has is None or not has.start <= offset < has.stop:
+                continue
+            with contextlib.suppress(WireError):
+                endpoint = upstream(source.site)
+                async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
+                    batch = await first_batch(cluster, tp, offset)
+                if batch is None or batch.header.base_offset > offset:
+                    continue
+                if offset == end or not verify_crc(batch.data):
+                    return Extent(batch.header.base_offset, batch.header.next_offset), source.link
     return None, ""
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NoReturn
+from typing import Final
 
-from fairlead.errors import RefusedError
 from fairlead.wire.types import TopicPartition
 from replication.orders import Order, OrderKind
-from replication.resolve.facts import Extent, Facts, Source, kept_name, parse_tp
+from replication.resolve.facts import Extent, Facts, Source, kept_name
+from replication.resolve.parts import Made, end_of, order_for, reachable, refuse
+from replication.resolve.skipping import skip_batch, skip_gap
 from replication.resolve.steps import (
     DeleteTopic,
     GiveBack,
-    KeepBatch,
     KeepCopy,
     PauseLog,
     RestoreGroups,
@@ -77,16 +77,16 @@ def plan_resolution(state: LogState, facts: Facts, choice: Choice | None = None,
     """
     ways = WAYS.get(state, ())
     if not ways:
-        _refuse(facts, "it is mirrored: there is nothing to resolve", hint="fairlead status lists the logs in trouble")
+        refuse(facts, "it is mirrored: there is nothing to resolve", hint="fairlead status lists the logs in trouble")
     chosen = ways[0] if choice is None else choice
     if chosen not in ways:
-        _refuse(
+        refuse(
             facts,
             f"--{chosen} does not resolve {state}",
             hint=f"what does: {', '.join(f'--{each}' if each is not Choice.RESUME else 'no option' for each in ways)}",
         )
     if facts.held_here and chosen is not Choice.RESUME:
-        _refuse(
+        refuse(
             facts,
             f"this site writes this log itself: {facts.held_here}",
             hint="let the other sites follow: resolve it there; fairlead link describe",
@@ -97,9 +97,9 @@ def plan_resolution(state: LogState, facts: Facts, choice: Choice | None = None,
         case Choice.RETRY:
             steps, notes = _retry(facts)
         case Choice.SKIP if state is LogState.QUARANTINED:
-            steps, notes = _skip_batch(facts)
+            steps, notes = skip_batch(facts)
         case Choice.SKIP:
-            steps, notes = _skip_gap(facts)
+            steps, notes = skip_gap(facts)
         case Choice.REFILL:
             steps, notes = _refill(state, facts, shorter=shorter)
     if not facts.running:
@@ -109,77 +109,38 @@ def plan_resolution(state: LogState, facts: Facts, choice: Choice | None = None,
     return Plan(facts.site, facts.log, state, chosen, steps, notes)
 
 
-Made = tuple[tuple[Step, ...], tuple[str, ...]]
-
-
 def _retry(facts: Facts) -> Made:
-    order = _order(facts, OrderKind.RETRY, log=facts.log)
+    order = order_for(facts, OrderKind.RETRY, log=facts.log)
     return (WriteOrder(order), WaitFor(facts.log, ())), ()
 
 
 def _resume(facts: Facts) -> Made:
     paused = facts.paused
     if paused is None:
-        _refuse(facts, "no order pauses it", hint="fairlead status shows whether the replicator has read the orders")
+        refuse(facts, "no order pauses it", hint="fairlead status shows whether the replicator has read the orders")
     if paused.log is None:
         what = f"stream {paused.stream}" if paused.stream else f"link {paused.link}" if paused.link else "the site"
         option = f" --stream {paused.stream}" if paused.stream else ""
-        _refuse(
+        refuse(
             facts,
             f"{what} as a whole is paused, not this log",
             hint=f"fairlead link resume {repr(paused.link) if paused.link else 'LINK'}{option}",
         )
-    order = _order(facts, OrderKind.RESUME, link=paused.link, log=paused.log)
+    order = order_for(facts, OrderKind.RESUME, link=paused.link, log=paused.log)
     return (WriteOrder(order), WaitFor(facts.log, ())), ()
 
 
-def _skip_gap(facts: Facts) -> Made:
-    """Behind retention: fill from this site's end to where the source begins now."""
-    end = _end(facts)
-    there = _reachable(facts)
-    for source in there:
-        has = (source.has or {}).get(facts.partition)
-        if has is not None and has.start <= end < has.stop:
-            _refuse(
-                facts,
-                f"{source.site} still has offset {end}: nothing needs to be skipped",
-                hint="--retry, and it is copied from there",
-            )
-    starts = [has.start for each in there if (has := (each.has or {}).get(facts.partition)) and has.start > end]
-    if not starts:
-        _refuse(facts, f"no source begins after offset {end}, where this site ends", hint="--retry")
-    stop = min(starts)
-    order = _order(facts, OrderKind.SKIP, log=facts.log, start=end, stop=stop)
-    note = f"offsets {end}..{stop - 1} are lost at every source that can be asked; they become marked fillers here"
-    return (WriteOrder(order), WaitFor(facts.log, ((facts.partition, stop),))), (note,)
-
-
-def _skip_batch(facts: Facts) -> Made:
-    """Quarantined: fill the offsets of the batch that the target refuses, after its bytes are kept."""
-    end = _end(facts)
-    batch = facts.offending
-    if batch is None or not batch.start <= end < batch.stop:
-        _refuse(
-            facts,
-            f"the batch at offset {end} cannot be read at any source, so its bytes cannot be kept",
-            hint="when the source is back, or --retry when the cause is gone",
-        )
-    source = next(each for each in facts.sources if each.link == facts.offending_link)
-    extent = Extent(end, batch.stop)
-    kept = kept_name(facts.topic, facts.now)
-    steps = (
-        KeepBatch(parse_tp(facts.log), source.site, source.link, batch, kept),
-        WriteOrder(_order(facts, OrderKind.SKIP, log=facts.log, start=extent.start, stop=extent.stop)),
-        WaitFor(facts.log, ((facts.partition, extent.stop),)),
-    )
-    return steps, (f"offsets {extent.start}..{extent.stop - 1} become marked fillers here",)
-
-
 def _refill(state: LogState, facts: Facts, *, shorter: bool) -> Made:
-    there = [each for each in _reachable(facts) if each.has]
+    there = [each for each in reachable(facts) if each.has]
+    if facts.offending is not None and facts.offending.stop <= end_of(facts):
+        refuse(
+            facts,
+            f"the source's batch at offset {facts.offending.start} is damaged, and what is here is whole",
+            hint="--skip goes on behind it, and leaves it here as it is",
+        )
     if not there:
         why = "; ".join(f"{each.site}: {each.why}" for each in facts.sources) or "no link carries it"
-        _refuse(
+        refuse(
             facts,
             f"no source can give it back ({why})",
             hint="when a source is back, run this again; until then this replica is all there is",
@@ -194,7 +155,7 @@ def _refill(state: LogState, facts: Facts, *, shorter: bool) -> Made:
     if len(facts.here) > 1:
         notes.append(f"all {len(facts.here)} partitions of {facts.topic} are kept and made again")
     logs = tuple(str(TopicPartition(facts.topic, number)) for number in sorted(facts.here)) or (facts.log,)
-    pause = _order(facts, OrderKind.PAUSE, log=facts.topic, reason=resolving(state))
+    pause = order_for(facts, OrderKind.PAUSE, log=facts.topic, reason=resolving(state))
     steps: list[Step] = []
     if facts.paused is None or facts.paused.log != facts.topic or facts.paused.link is not None:
         steps.append(PauseLog(pause, logs, facts.running))
@@ -206,8 +167,8 @@ def _refill(state: LogState, facts: Facts, *, shorter: bool) -> Made:
     if older:
         kept = facts.unfinished or kept_name(facts.topic, facts.now)
         steps.append(GiveBack(facts.topic, kept, len(facts.here), tuple(older)))
-    steps.append(WriteOrder(_order(facts, OrderKind.RETRY, log=facts.topic)))
-    steps.append(WriteOrder(_order(facts, OrderKind.RESUME, log=facts.topic)))
+    steps.append(WriteOrder(order_for(facts, OrderKind.RETRY, log=facts.topic)))
+    steps.append(WriteOrder(order_for(facts, OrderKind.RESUME, log=facts.topic)))
     ends = {number: max(has.stop for each in there if (has := (each.has or {}).get(number))) for number in _all(there)}
     steps.append(WaitFor(facts.log, tuple(sorted(ends.items()))))
     if facts.groups and facts.here:
@@ -227,7 +188,7 @@ def _missing_after(
     notes = []
     if start > each.start and (shorter or number not in facts.joined):
         if not shorter and state is not LogState.BEHIND_RETENTION:
-            _refuse(
+            refuse(
                 facts,
                 f"no source has offsets {each.start}..{min(start, each.stop) - 1} of {log} any more: "
                 "the replica would begin later than it does now",
@@ -263,35 +224,3 @@ def _first(sources: list[Source], number: int) -> int:
 
 def _all(sources: list[Source]) -> set[int]:
     return {number for each in sources for number in each.has or {}}
-
-
-def _reachable(facts: Facts) -> list[Source]:
-    found = [each for each in facts.sources if each.has is not None]
-    if not found:
-        why = "; ".join(f"{each.site}: {each.why}" for each in facts.sources) or "no link carries it"
-        _refuse(facts, f"no source can be asked ({why})", hint="run this again when one is back")
-    return found
-
-
-def _end(facts: Facts) -> int:
-    here = facts.here.get(facts.partition)
-    if here is None:
-        _refuse(facts, "it does not exist at this site", hint="--retry")
-    return here.stop
-
-
-def _order(
-    facts: Facts,
-    kind: OrderKind,
-    *,
-    log: str,
-    link: str | None = None,
-    reason: str = "fairlead link resolve",
-    start: int | None = None,
-    stop: int | None = None,
-) -> Order:
-    return Order(kind=kind, at=facts.now, by=facts.by, reason=reason, link=link, log=log, start=start, stop=stop)
-
-
-def _refuse(facts: Facts, why: str, *, hint: str) -> NoReturn:
-    raise RefusedError(f"{facts.log} at {facts.site}: {why}", hint=hint, log=facts.log, site=facts.site)

@@ -159,8 +159,29 @@ def test_a_skip_of_a_batch_keeps_its_bytes_first() -> None:
     first = plan.steps[0]
     assert isinstance(first, KeepBatch)
     assert (first.site, first.extent, first.kept) == ("alpha", Extent(20, 25), KEPT)
+    assert plan.notes == ("offsets 20..24 become marked fillers here",)
     with pytest.raises(RefusedError, match="its bytes cannot be kept"):
         plan_resolution(LogState.QUARANTINED, facts(), Choice.SKIP)
+
+
+def test_what_is_whole_here_and_damaged_at_the_source_stays() -> None:
+    known = facts(offending=Extent(15, 20), offending_link="alpha->beta")
+    plan = plan_resolution(LogState.QUARANTINED, known, Choice.SKIP)
+    assert plan.notes == ("offsets 15..19 stay as they are here",)
+    assert [(order.start, order.stop) for order in orders(plan)] == [(15, 20)]
+    assert plan.steps[-1] == WaitFor(TOPIC, ((0, 20),))
+    with pytest.raises(RefusedError, match="is damaged, and what is here is whole"):
+        plan_resolution(LogState.QUARANTINED, known, Choice.REFILL)
+
+
+def test_a_skip_tells_who_else_may_have_the_batch() -> None:
+    known = facts(
+        offending=Extent(20, 25),
+        offending_link="alpha->beta",
+        sources=(source((0, 30)), Source("gamma->beta", "gamma", None, "it is away")),
+    )
+    plan = plan_resolution(LogState.QUARANTINED, known, Choice.SKIP)
+    assert plan.notes[-1] == "gamma may have it whole: it is away"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,81 @@
+"""A batch that a source's disk has damaged: the log stops before it, what is readable is kept, and so are its bytes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import RefusedError
+from fairlead.local.sites import LocalSites
+from fairlead.wire.convention import is_filler
+from tests.integration.replication.conftest import Lab
+from tests.integration.replication.resolving import Desk, data
+from tests.integration.replication.segments import damage, stopped
+from tests.integration.replication.test_foreign import producer, send
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
+    yield Desk.open(lab, tmp_path, monkeypatch)
+
+
+async def written(lab: Lab, kind: str, topic: str) -> None:
+    """Three batches of five records."""
+    await lab.make("alpha", topic)
+    if kind == "own":
+        await lab.write("alpha", topic, 15, at=0)
+        return
+    client = producer(lab.kafka("alpha"), **{"linger.ms": 50, "compression.type": "lz4" if kind == "lz4" else "none"})
+    for first in (0, 5, 10):
+        send(client, topic, first, 5)
+
+
+@pytest.mark.parametrize("kind", ["own", "plain", "lz4"])
+async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sites: LocalSites, kind: str) -> None:
+    lab, topic = desk.lab, desk.lab.log(f"alpha.{kind}")
+    await written(lab, kind, topic)
+    whole = await lab.read("alpha", topic)
+    async with stopped(sites, "alpha"):
+        damaged = damage(sites, "alpha", topic, 5)
+    async with desk.replicating():
+        assert "offset 5" in (await desk.in_state(topic, "quarantined"))["cause"]
+        await lab.reaches("beta", topic, 5)
+        await desk.resolve(topic, "--skip", "--yes")
+        await desk.mirrored(topic, 15)
+        here = await lab.read("beta", topic)
+        assert data(here) == [each for each in data(whole) if not 5 <= each[0] < 10]
+        assert [each.offset for each in here if is_filler(each)] == list(range(5, 10))
+        assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+
+
+async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk, sites: LocalSites) -> None:
+    lab, topic = desk.lab, desk.lab.log("alpha.before")
+    await written(lab, "plain", topic)
+    whole = await lab.read("alpha", topic)
+    async with desk.replicating():
+        await desk.mirrored(topic, 15)
+    send(producer(lab.kafka("alpha")), topic, 15, 5)
+    async with stopped(sites, "alpha"):
+        damaged = damage(sites, "alpha", topic, 10)
+    async with desk.replicating():
+        assert "offset 10" in (await desk.in_state(topic, "quarantined"))["cause"]
+        with pytest.raises(RefusedError, match="what is here is whole"):
+            await desk.resolve(topic, "--refill", "--yes")
+        await desk.resolve(topic, "--skip", "--yes")
+        await desk.mirrored(topic, 20)
+        here = await lab.read("beta", topic)
+        assert here[:15] == whole
+        assert [each.value for each in here[15:]] == [b"value %d" % n for n in range(15, 20)]
+        assert await kept(desk, topic) == damaged[:12] + damaged[16:]
+
+
+async def kept(desk: Desk, topic: str) -> bytes:
+    """The bytes that were kept of a batch, without the leader epoch, which is the broker's."""
+    (name,) = await desk.kept(topic)
+    (record,) = await desk.lab.read("beta", name)
+    assert record.value is not None
+    return record.value[:12] + record.value[16:]
