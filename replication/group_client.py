@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Final, NamedTuple, TypeVar
 
+import msgspec
 from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
@@ -30,6 +31,7 @@ T = TypeVar("T")
 TIMEOUT: Final = 10.0  # seconds for a request
 DOWN: Final = 1.0  # seconds after which a request ends when no broker can be reached
 LOOK: Final = 0.25
+COUNT_EVERY: Final = 1.0  # seconds
 COMMITS_AT_ONCE: Final = 1000  # a coordinator stores a request as one batch, which has to fit its topic
 _IDLE: Final = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
 _HAS_MEMBERS: Final = frozenset(
@@ -58,15 +60,34 @@ class Refusal(NamedTuple):
     by_members: bool
 
 
-class GroupClient:
-    """One cluster's groups as one user sees them. Connects when it is used; a new one sees new passwords."""
+class _Traffic(msgspec.Struct):
+    """What a client's statistics say of all its connections: bytes sent and received since it was made."""
 
-    def __init__(self, endpoint: KafkaEndpoint) -> None:
+    tx_bytes: int
+    rx_bytes: int
+
+
+_traffic: Final = msgspec.json.Decoder(_Traffic).decode
+
+
+class GroupClient:
+    """One cluster's groups as one user sees them. Connects when it is used; a new one sees new passwords.
+
+    Args:
+        on_bytes: Told how many bytes have gone to the cluster and come from it, about every second while something is
+            asked, and at ``count``.
+    """
+
+    def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], None] | None = None) -> None:
         self.endpoint = endpoint
+        self._on_bytes = on_bytes
+        self._counted = 0
         self._login: KafkaError | None = None
         self._down: KafkaError | None = None
+        counting = {"stats_cb": self._on_statistics, "statistics.interval.ms": int(COUNT_EVERY * 1000)}
+        settings = {"error_cb": self._on_error, "reconnect.backoff.max.ms": 1000, **(counting if on_bytes else {})}
         try:
-            self._admin = admin_client(endpoint, {"error_cb": self._on_error, "reconnect.backoff.max.ms": 1000})
+            self._admin = admin_client(endpoint, settings)
         except KafkaException as error:  # a certificate's file that is not there, for example
             raise explain(error, endpoint, "connect") from None
 
@@ -116,6 +137,12 @@ class GroupClient:
                     refused[TopicPartition(each.topic, each.partition)] = Refusal(name, name in _HAS_MEMBERS)
         return refused
 
+    async def count(self) -> None:
+        """Tell of all bytes up to now; takes as long as statistics take to come."""
+        if self._on_bytes is not None:
+            await asyncio.sleep(COUNT_EVERY + LOOK)
+            self._admin.poll(0)
+
     async def _wait(self, future: Future[T], doing: str) -> T:
         """A request's answer; a login that was refused, or brokers none of which can be reached, end the wait early,
         because the client itself would try again until its time is over."""
@@ -147,6 +174,13 @@ class GroupClient:
             user=self.endpoint.user,
             code=name,
         )
+
+    def _on_statistics(self, statistics: str) -> None:
+        found = _traffic(statistics)
+        total = found.tx_bytes + found.rx_bytes
+        if self._on_bytes is not None and total > self._counted:
+            self._on_bytes(total - self._counted)
+            self._counted = total
 
     def _on_error(self, error: KafkaError) -> None:
         if error.name() == "_AUTHENTICATION":

@@ -1,7 +1,6 @@
-"""Keeps the consumer groups that a link selects at the target where they are at the source.
-
-Looks at both ends every few seconds, decides with ``replication.groups``, commits at the target. It keeps nothing but
-what the last look showed: a restart costs no more than what the rule says about a first look.
+"""Keeps the consumer groups that a link selects at the target where they are at the source: looks at both ends every
+few seconds, decides with ``replication.groups``, commits at the target. It keeps nothing but what the last look showed:
+a restart costs no more than what the rule says about a first look.
 """
 
 from __future__ import annotations
@@ -96,6 +95,7 @@ class GroupSync:
         self._target = target
         self._carries = carries
         self._interval = interval
+        self.on_bytes: Callable[[int], None] | None = None  # told what the looks take on the link, to be charged
         self._from: GroupClient | None = None
         self._to: GroupClient | None = None
         self._logs: Cluster | None = None
@@ -115,6 +115,8 @@ class GroupSync:
                 try:
                     await self.look()
                     pause = max(pause, SHARE * (time.monotonic() - began))
+                    if self._from is not None:
+                        await self._from.count()
                 except FairleadError as error:
                     self._enter("unavailable", error.what)
                     await self.close()
@@ -150,15 +152,15 @@ class GroupSync:
         if self._logs is None:
             client = f"fairlead-groups.{self._link.to}"
             self._logs = await Cluster.open(self._target, client_id=client, request_timeout=REQUEST_TIMEOUT)
-        self._from = self._from or GroupClient(self._source())
+        self._from = self._from or GroupClient(self._source(), on_bytes=self.on_bytes)
         self._to = self._to or GroupClient(current(self._target))
         return self._from, self._to, self._logs
 
     async def close(self) -> None:
         """Close all connections; the next look makes new ones."""
         self._from = self._to = None
-        logs, self._logs = self._logs, None
-        if logs is not None:
+        if self._logs is not None:
+            logs, self._logs = self._logs, None
             await logs.close()
 
     async def _permitted(self, source: GroupClient) -> str:

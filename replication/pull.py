@@ -73,6 +73,8 @@ class Pull:
         self._on_change = on_change
         self._may_skip = may_skip
         self._groups = groups
+        if groups is not None and link.rate is not None:
+            groups.on_bytes = self.charge
         self._expected: set[str] = set()
         self._look = asyncio.Event()
         self._budget = LinkBudget(link.rate, now=time.monotonic())

@@ -25,6 +25,9 @@ from fairlead.wire.types import TopicPartition
 from replication.group_client import GroupClient, Groups
 from replication.group_sync import GroupSync
 from replication.groups import REASON, Commit, LogState, marked
+from replication.plan import Catalog
+from replication.pull import Pull
+from replication.skip import never
 from tests.integration.replication.conftest import PATIENCE, Lab, until
 from topologies.model import Link
 
@@ -404,3 +407,33 @@ async def test_a_source_that_refuses_or_is_away_is_shown_and_tried_again(harbour
         now = good
         await shows("up", "")
     assert await harbour.offset("beta") == 5
+
+
+async def test_a_look_is_charged_to_the_rate_of_the_link(harbour: Harbour) -> None:
+    lab = harbour.lab
+    await lab.make("alpha", harbour.topic)
+    await asyncio.to_thread(harbour.produce, "alpha", 5)
+    client = GroupClient(lab.kafka("alpha"))
+    for n in range(100):
+        await client.commit(f"{harbour.group}.{n}", {TopicPartition(harbour.topic): Commit(3, "x" * 1000)})
+    link = harbour.link("alpha", rate="64 kbit/s")
+    sync = GroupSync(link, lambda: lab.kafka("alpha"), lab.kafka("beta"), carries=lambda _: True, interval=0.1)
+    pull = Pull(
+        link,
+        Catalog(lab.one_way()),
+        endpoint=lambda: lab.kafka("alpha"),
+        on_change=lambda: None,
+        may_skip=never,
+        groups=sync,
+    )
+    charged: list[int] = []
+    sync.on_bytes, charge = charged.append, sync.on_bytes
+    assert charge == pull.charge
+    looking = asyncio.ensure_future(sync.run())
+
+    async def counted() -> bool:
+        return sum(charged) > 100_000  # 100 commits of more than 1000 bytes each
+
+    await until(counted, f"{sync.snapshot()}, {charged}")
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,10 @@ class Site:
 
 
 class FakeClient:
-    def __init__(self, endpoint: KafkaEndpoint) -> None:
+    def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], None] | None = None) -> None:
         self.site = WORLD[endpoint.site]
+
+    async def count(self) -> None: ...
 
     async def groups(self) -> Groups:
         if self.site.away:
