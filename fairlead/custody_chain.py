@@ -10,24 +10,27 @@ from __future__ import annotations
 
 import datetime as dt
 import difflib
+import heapq
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
+from operator import eq
 from typing import Final
 
 from fairlead.errors import ConfigurationError
 from fairlead.records.custody import CustodyEntry, CustodyEvent, LedgerEntry, RefusalEntry, ReturnEntry
 
 _NEAREST: Final = 3
+_LIKELY: Final = 50  # names that are looked at closely: a log is one of very many that differ in a digit or two
 
 
 class UnknownLogError(ConfigurationError):
     """No ledger that was read names this log; carries the nearest names."""
 
     def __init__(self, log: str, known: Collection[str], *, at: str) -> None:
-        near = difflib.get_close_matches(log, known, n=_NEAREST, cutoff=0.6)
+        near = difflib.get_close_matches(log, heapq.nlargest(_LIKELY, known, key=partial(_in_common, log)), n=_NEAREST)
         what = f"did you mean {' or '.join(near)}? " if near else ""
         super().__init__(
             f"no ledger at {at} names {log}: custody of it has never been given, or news of it has not come there",
@@ -162,6 +165,9 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
     chosen: list[CustodyEntry] = []
     splits: list[Split] = []
     for term in sorted(grants):
+        if len(grants[term]) == 1:
+            chosen += grants[term]
+            continue
         different = {_identity(each): each for each in sorted(grants[term], key=_rank, reverse=True)}
         ranked = sorted(different.values(), key=_rank)
         chosen.append(ranked[0])
@@ -176,6 +182,11 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
         returns=back,
         refusals=tuple(sorted(refusals, key=lambda each: (each.refused_date_time, each.order_id, each.refused_by))),
     )
+
+
+def _in_common(name: str, other: str) -> int:
+    """How many characters two names have at the same place, counted from the front and from the back."""
+    return sum(map(eq, name, other)) + sum(map(eq, reversed(name), reversed(other)))
 
 
 def _identity(entry: CustodyEntry) -> tuple[str | None, int, str]:
