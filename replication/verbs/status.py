@@ -15,7 +15,6 @@ from replication.orders import Order, OrderKind
 from replication.states import LinkState, LogState
 
 FRESH: Final = dt.timedelta(seconds=10)  # a replicator writes its file every few seconds at least
-GRACE: Final = dt.timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +56,10 @@ def read_status(folder: Path, site: str) -> Status | None:
 
 
 def shows(status: Status, orders: Sequence[Order], position: int) -> bool:
-    """Whether a replicator has acted on orders that stand in its site's topic before ``position``.
-
-    ``orders`` of its report is how far it had read them when it planned last. Where it does not tell that, the effect
-    has to show, and what may have no visible effect (a log that another link brings) is given ``GRACE``.
-    """
-    acted_before = status.snapshot.get("orders")
-    if isinstance(acted_before, int):
-        return acted_before >= position and all(_shows(status, order) for order in orders)
-    return all(_shows(status, order) and (_is_seen(status, order) or _is_late(status, order)) for order in orders)
+    """Whether a replicator has acted on orders that stand in its site's topic before ``position``: ``orders`` of its
+    report is how far it had read them when it planned last."""
+    acted_before: int = status.snapshot["orders"]
+    return acted_before >= position and all(_shows(status, order) for order in orders)
 
 
 def _shows(status: Status, order: Order) -> bool:
@@ -87,17 +81,5 @@ def _shows(status: Status, order: Order) -> bool:
             return True
 
 
-def _is_seen(status: Status, order: Order) -> bool:
-    """The report shows the effect itself, where there is one to see."""
-    if order.kind is not OrderKind.PAUSE or (order.stream is order.log is None):
-        return True
-    paused = [log.partition("/")[0] for log, each in status.snapshot.get("logs", {}).items() if _is_paused(each)]
-    return any(topic == order.log or topic.partition(".")[0] == order.stream for topic in paused)
-
-
 def _is_paused(log: Mapping[str, Any]) -> bool:
     return bool(log["state"] == LogState.PAUSED)
-
-
-def _is_late(status: Status, order: Order) -> bool:
-    return dt.datetime.fromisoformat(status.snapshot["at"]) - order.at > GRACE
