@@ -17,12 +17,14 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
+from replication.group_client import GroupClient
 from replication.orders import Order
 from replication.reading import first_batch
+from replication.resolve.committed import restore_groups
 from replication.resolve.copier import Copier, difference, pack_batch
 from replication.resolve.explain import explain
 from replication.resolve.facts import Committed, Extent
-from replication.resolve.look import CLIENT, Upstream, restore_groups
+from replication.resolve.look import CLIENT, Upstream
 from replication.resolve.plan import Plan
 from replication.resolve.steps import (
     DeleteTopic,
@@ -181,7 +183,7 @@ class Executor:
         wanted = [
             each._replace(offset=min(each.offset, ends[each.partition])) for each in committed if each.partition in ends
         ]
-        for refused in await asyncio.to_thread(restore_groups, self._target, topic, wanted):
+        for refused in await restore_groups(GroupClient(self._target), topic, wanted):
             self._say(f"not restored, since its members are at work or it is not permitted: group {refused}")
 
     # ---- waiting

@@ -43,11 +43,12 @@ class Source:
 
 
 class Committed(NamedTuple):
-    """How far a consumer group of this site has read one partition."""
+    """How far a consumer group of this site has read one partition; ``metadata`` is what its consumer wrote beside."""
 
     group: str
     partition: int
     offset: int
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)

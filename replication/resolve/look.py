@@ -8,10 +8,6 @@ import getpass
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
-from confluent_kafka import TopicPartition as KafkaPartition
-
-from fairlead.admin import explain, kafka_error, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.wire.batch import verify_crc
@@ -19,18 +15,19 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import WireError
 from fairlead.wire.types import TopicPartition
 from replication.agreement import conflict
+from replication.group_client import GroupClient
 from replication.ledger import Ledger
 from replication.plan import Catalog
 from replication.reading import first_batch
+from replication.resolve.committed import groups_of
 from replication.resolve.copier import identity, without_producer
-from replication.resolve.facts import Committed, Extent, Facts, Source, kept_copies, parse_tp
+from replication.resolve.facts import Extent, Facts, Source, kept_copies, parse_tp
 from replication.resolve.plan import resolved_by
 from replication.states import LogState
 from topologies.model import Link, Topology
 
 CLIENT: Final = "fairlead-resolve"
 SOURCE_TIMEOUT: Final = 10.0
-TIMEOUT: Final = 15.0
 
 Upstream = Callable[[str], KafkaEndpoint]
 
@@ -84,7 +81,7 @@ async def look(
                 unfinished=await _unfinished(cluster, tp.topic, here, kept_copies(tp.topic, names)),
                 offending=offending,
                 offending_link=via,
-                groups=await asyncio.to_thread(groups_of, target, tp.topic, tuple(here)),
+                groups=await groups_of(GroupClient(target), tp.topic, here),
                 by=getpass.getuser(),
             )
     return state, facts
@@ -253,43 +250,3 @@ async def _continues(cluster: Cluster, log: TopicPartition, kept: TopicPartition
         or identity(one) == identity(other)
         or bytes(without_producer(one)[8:]) == bytes(other.data[8:])
     )
-
-
-def groups_of(endpoint: KafkaEndpoint, topic: str, partitions: Collection[int]) -> tuple[Committed, ...]:
-    """What the consumer groups of a site have committed in a topic. Blocking.
-
-    Raises:
-        FairleadError: the site does not answer, or the user may not see its groups.
-    """
-    client = require_answer(endpoint)
-    try:
-        listed: Any = client.list_consumer_groups(request_timeout=TIMEOUT)
-        names = [each.group_id for each in listed.result().valid]
-        asked = [client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)]) for name in names]
-        return tuple(
-            sorted(
-                Committed(name, each.partition, each.offset)
-                for answers in asked
-                for name, future in answers.items()
-                for each in future.result().topic_partitions
-                if each.topic == topic and each.partition in partitions and each.offset >= 0
-            )
-        )
-    except KafkaException as error:
-        raise explain(error, endpoint, "list consumer groups") from error
-
-
-def restore_groups(endpoint: KafkaEndpoint, topic: str, committed: Collection[Committed]) -> list[str]:
-    """Commit these offsets again; what is wrong with the groups for which that was refused. Blocking."""
-    client = require_answer(endpoint)
-    refused = []
-    for group in sorted({each.group for each in committed}):
-        places = [KafkaPartition(topic, each.partition, each.offset) for each in committed if each.group == group]
-        try:
-            (future,) = client.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, places)]).values()
-            errors = {each.error.name() for each in future.result().topic_partitions if each.error}
-        except KafkaException as error:
-            errors = {kafka_error(error).name()}
-        if errors:
-            refused.append(f"{group}: {', '.join(sorted(errors))}")
-    return refused

@@ -12,8 +12,9 @@ from fairlead.admin import delete_logs
 from fairlead.wire.convention import term_batch
 from fairlead.wire.record import encode_batch
 from fairlead.wire.types import TopicPartition
+from replication.group_client import GroupClient
+from replication.resolve.committed import groups_of, restore_groups
 from replication.resolve.facts import Committed
-from replication.resolve.look import groups_of, restore_groups
 from tests.integration.replication.conftest import Lab, records
 from tests.integration.replication.resolving import Desk, data
 from tests.integration.replication.test_foreign import producer, send
@@ -43,8 +44,9 @@ async def test_diverged_is_refilled_and_the_other_history_kept(desk: Desk, caplo
         await lab.append(site, {topic: term_batch(records(first, 5), term=1, offset=0, marker=0)})
     end = await lab.write("alpha", topic, 10, at=5)
     before = await lab.stored("beta", topic)
-    groups = (Committed(f"{lab.stream}.readers", 0, 3),)
-    assert restore_groups(lab.kafka("beta"), topic, groups) == []
+    groups = (Committed(f"{lab.stream}.readers", 0, 3, "what a consumer notes beside"),)
+    client = GroupClient(lab.kafka("beta"))
+    assert await restore_groups(client, topic, groups) == []
     async with desk.replicating():
         shown = await desk.in_state(topic, "diverged")
         assert f"{topic} diverged: {shown['cause']}" in caplog.text
@@ -66,7 +68,7 @@ async def test_diverged_is_refilled_and_the_other_history_kept(desk: Desk, caplo
         assert await lab.same(topic)
         (kept,) = await desk.kept(topic)
         assert await lab.stored("beta", kept) == before
-        assert groups_of(lab.kafka("beta"), topic, (0,)) == groups
+        assert await groups_of(client, topic, (0,)) == groups
         end = await lab.write("alpha", topic, 5, at=end)
         await desk.mirrored(topic, end)
         assert await lab.same(topic)
