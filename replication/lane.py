@@ -127,7 +127,7 @@ class Lane:
     def unfollow(self, tp: TopicPartition) -> None:
         cursor = self._cursors.pop(tp, None)
         if cursor is not None:
-            cursor.replica.feeds.discard(self)
+            cursor.replica.leave(self)
             self._beginning.discard(tp)
             self._session.forget(tp)
             self._hurry()
@@ -176,7 +176,7 @@ class Lane:
             if self._hurrying is not None:
                 self._hurrying.cancel()
             for cursor in self._cursors.values():
-                cursor.replica.feeds.discard(self)
+                cursor.replica.leave(self)
             self._cursors.clear()
             await self._session.close()
 

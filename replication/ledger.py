@@ -59,9 +59,11 @@ class Ledger:
     def offer(self, topics: Collection[str]) -> None:
         """Tell which topics exist at the site; those that matter are followed from now on."""
         for topic in topics:
-            log_name = parse_log(topic)
             matters = topic in (self._events_log, ORDERS_TOPIC) or (
-                self._needs_custody and log_name is not None and log_name.stream == CUSTODY
+                self._needs_custody
+                and topic.startswith(CUSTODY)
+                and (name := parse_log(topic)) is not None
+                and name.stream == CUSTODY
             )
             if matters and TopicPartition(topic) not in self._positions:
                 self._new.add(TopicPartition(topic))

@@ -54,11 +54,13 @@ class Catalog:
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._known: dict[str, Facts | None] = {}
+        self._same: dict[Facts, Facts] = {}  # of very many logs the same is true: kept once
 
     def facts(self, topic: str) -> Facts | None:
         """None for a topic that is no log of any stream of the topology (``__consumer_offsets``)."""
         if topic not in self._known:
-            self._known[topic] = self._look_up(topic)
+            found = self._look_up(topic)
+            self._known[topic] = None if found is None else self._same.setdefault(found, found)
         return self._known[topic]
 
     def _look_up(self, topic: str) -> Facts | None:

@@ -58,6 +58,7 @@ class Planner:
         self._pulls = pulls
         self._changed = asyncio.Event()
         self._followed: dict[TopicPartition, frozenset[str]] = {}
+        self._same: dict[frozenset[str], frozenset[str]] = {}  # very many logs have the same links: kept once
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
         self._look = asyncio.Event()
         self.ordered = Ordered(ledger.orders, catalog)
@@ -246,13 +247,14 @@ class Planner:
                 await asyncio.sleep(0)  # a plan for 10,000 logs must not hold up what is under way
             if replica.trouble is not None or replica.is_complete:
                 continue
-            followed[tp] = choose(
+            links = choose(
                 [self._source(pull, tp) for pull in carrying[tp]],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
                 holder=self._holder(tp),
                 end=replica.end,
             )
+            followed[replica.tp] = self._same.setdefault(links, links)
         return followed
 
     # ---- helpers

@@ -241,6 +241,8 @@ class Pull:
     def _lane_for(self, priority: Priority) -> Lane | None:
         """A lane of this class with room for one more log, opened if need be; None while the link is not up."""
         lanes = self._lanes.setdefault(priority, [])
+        if self.link.rate is None and lanes and len(lanes[-1]) < LANE_LOGS:
+            return lanes[-1]  # so that very many logs are not compared with very many lanes
         youngest = min(lanes, key=len, default=None)
         wanted = THIN_LANES if self.link.rate is not None and priority not in EVERY_SOURCE else 1
         if youngest is not None and len(lanes) >= wanted and len(youngest) < LANE_LOGS:

@@ -63,6 +63,7 @@ class Replica:
         "foreign_id",
         "generation",
         "limit",
+        "listed",
         "max_bytes",
         "positioning",
         "primed",
@@ -83,6 +84,7 @@ class Replica:
         self.tail: Tail | None = None
         self.generation = -1  # of the writer's connection on which end and tail were read
         self.flying = 0
+        self.listed = False  # among those that the writer looks at next
         self.foreign_id = FOREIGN_PRODUCER_ID  # what is appended for ordinary clients has this producer id
         self.checked = -1  # the end, read again after a source had offered what comes there: it was not written here
         self.primed = False  # an append has been taken since the end was read: the broker knows the producer
@@ -91,8 +93,8 @@ class Replica:
         self.max_bytes: int | None = None  # larger batches are split: the target refuses them
         self.positioning: int | None = None  # DeleteRecords before this offset once a real batch is in
         self.trouble: Trouble | None = None
-        self.queue: deque[Waiting] = deque()
-        self.feeds: set[Feed] = set()
+        self.queue: deque[Waiting] | tuple[()] = ()  # a deque takes 600 bytes, so a log at rest has none
+        self.feeds: tuple[Feed, ...] = ()
 
     def forget(self) -> None:
         """Everything known about the log is old: it is to be learned anew, as if seen for the first time."""
@@ -114,19 +116,42 @@ class Replica:
         self.generation = generation
         self.primed = False
 
+    def fed_by(self, feed: Feed) -> None:
+        """Whatever cannot be appended is fetched again by this feed, too."""
+        if feed not in self.feeds:
+            self.feeds += (feed,)
+
+    def leave(self, feed: Feed) -> None:
+        """The feed does not follow this log any more."""
+        if feed in self.feeds:
+            self.feeds = tuple(each for each in self.feeds if each is not feed)
+
     def put(self, steps: list[Item | Hole], feed: Feed) -> int:
         """Queue steps; returns the bytes queued."""
+        queue = self.queue
+        if not queue:
+            queue = self.queue = deque()
         count = 0
         for step in steps:
             size = len(step.data) if isinstance(step, Item) else 0
-            self.queue.append(Waiting(step, feed, size))
+            queue.append(Waiting(step, feed, size))
             count += size
         return count
+
+    def take(self) -> Waiting | None:
+        """Take the first step off the queue."""
+        queue = self.queue
+        if not queue:
+            return None
+        first = queue.popleft()
+        if not queue:
+            self.queue = ()
+        return first
 
     def clear(self) -> int:
         """Drop the queue; returns the bytes dropped."""
         count = sum(each.size for each in self.queue)
-        self.queue.clear()
+        self.queue = ()
         return count
 
     def following(self) -> tuple[Waiting | None, int, Waiting | None]:
@@ -138,29 +163,30 @@ class Replica:
         """
         dropped = 0
         while self.queue:
-            step, feed, size = self.queue[0]
+            waiting = self.queue[0]
+            step = waiting.step
             if step.stop <= self.sent or (self.limit is not None and step.base >= self.limit):
-                self.queue.popleft()
-                dropped += size
+                self.take()
+                dropped += waiting.size
                 continue
             if step.base > self.sent:
-                return None, dropped, self.queue[0]
+                return None, dropped, waiting
             if isinstance(step, Item):
                 if step.base < self.sent:
-                    return None, dropped, self.queue[0]
-                return self.queue[0], dropped, None
-            self._fill(step, feed)
+                    return None, dropped, waiting
+                return waiting, dropped, None
+            self._fill(self.queue, step, waiting.feed)
         return None, dropped, None
 
-    def _fill(self, hole: Hole, feed: Feed) -> None:
+    def _fill(self, queue: deque[Waiting], hole: Hole, feed: Feed) -> None:
         """Put the hole's first filler batch before the rest of it, leaving out what is already here."""
-        self.queue.popleft()
+        queue.popleft()
         rest = hole._replace(base=max(hole.base, self.sent))
         tail = self.tail or _NO_TAIL
         first = next(fillers(rest, producer_id=tail.producer_id, term=tail.term, marker=tail.marker))
         if first.stop < rest.stop:
-            self.queue.appendleft(Waiting(rest._replace(base=first.stop), feed))
-        self.queue.appendleft(Waiting(first, feed))
+            queue.appendleft(Waiting(rest._replace(base=first.stop), feed))
+        queue.appendleft(Waiting(first, feed))
 
     def may_be_written_here(self, item: Item) -> bool:
         """Whether ordinary clients may be writing this log here, so that ``item`` could be what they just wrote.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import itertools
 import json
 import logging
@@ -37,6 +38,7 @@ STATUS_SECONDS: Final = 1.0
 STATUS_AT_LEAST: Final = 4.0  # seconds; a reader takes a file older than 10 s for one that nobody writes
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEDGER_RETRY: Final = 1.0
+GARBAGE: Final = 20_000  # new objects between two searches for cycles; batches are very many objects and no cycles
 
 
 class Replicator:
@@ -91,7 +93,14 @@ class Replicator:
         self._planner = Planner(topology, site, catalog=catalog, ledger=self._ledger, pulls=self._pulls)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done."""
+        """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done.
+
+        The process searches for cycles of garbage less often from now on: with Python's 700 new objects that took a
+        seventh of the CPU.
+        """
+        often, *others = gc.get_threshold()
+        if 0 < often < GARBAGE:  # 0 is never
+            gc.set_threshold(GARBAGE, *others)
         work = asyncio.ensure_future(self._forever())
         stopping = asyncio.ensure_future(stop.wait())
         try:

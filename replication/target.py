@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 LEAST_SHARE: Final = 64 << 10
 UNDER_WAY: Final = 32 << 20  # fills the longest fattest link; more would only be memory
+WAITING: Final = 10_000  # batches; each takes about 1 kB besides its bytes, and this many keep the target busy
 
 
 class Target:
@@ -35,7 +36,8 @@ class Target:
         self._room = asyncio.Event()
         self._room.set()
         self._generation = 0  # what was learned in an earlier one is old
-        self.queued = 0
+        self.queued = 0  # bytes that wait or are on their way to the broker
+        self._waiting = 0  # steps in the queues of all logs
         self.lanes = 0  # how many fetch at the same time
         self.replicas: dict[TopicPartition, Replica] = {}
         self.gone: set[str] = set()  # topics that the target does not have, to the plan's surprise
@@ -113,14 +115,14 @@ class Target:
         if replica.trouble is None or replica.trouble.state is not state:
             log.error("%s %s: %s", replica.tp, state, cause)
             replica.trouble = Trouble(state, cause, now())
-        self._account(-replica.clear())
+        self._drop(replica)
         self._on_change()
 
     def drop_all_but(self, followed: Container[TopicPartition]) -> None:
         """Forget what waits for logs that are not followed any more. What is on its way to the broker stays so."""
         for tp, replica in self.replicas.items():
             if replica.queue and tp not in followed:
-                self._account(-replica.clear())
+                self._drop(replica)
 
     def is_busy(self, tp: TopicPartition) -> bool:
         """Whether something is on its way to this log."""
@@ -131,9 +133,14 @@ class Target:
         """Logs that are stopped, with why."""
         return ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
 
-    def _account(self, count: int) -> None:
-        self.queued += count
-        has_room = self.queued < self._memory // 2
+    def _drop(self, replica: Replica) -> None:
+        steps = len(replica.queue)
+        self._account(-replica.clear(), -steps)
+
+    def _account(self, size: int, steps: int) -> None:
+        self.queued += size
+        self._waiting += steps
+        has_room = self.queued < self._memory // 2 and self._waiting < WAITING
         if has_room != self._room.is_set():
             if has_room:
                 self._room.set()

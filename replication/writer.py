@@ -58,7 +58,6 @@ class Writer(Target):
         self._limit_of = limit_of
         self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
         self._ready: dict[Priority, deque[Replica]] = {each: deque() for each in CLASSES}
-        self._listed: set[TopicPartition] = set()  # logs in some queue of _ready
         self._work = asyncio.Event()
         self._doubts: dict[TopicPartition, dict[int, Item]] = {}  # items by base whose outcome is not known
         self._doubted = asyncio.Event()
@@ -76,8 +75,8 @@ class Writer(Target):
         unfit = None
         if replica.max_bytes is not None:
             steps, unfit = split_steps(steps, replica.max_bytes)
-        replica.feeds.add(feed)
-        self._account(replica.put(steps, feed))
+        replica.fed_by(feed)
+        self._account(replica.put(steps, feed), len(steps))
         self._list(replica)
         if unfit is not None and not steps:
             self.stop(replica, LogState.QUARANTINED, unfit.cause)
@@ -104,6 +103,11 @@ class Writer(Target):
     def _compose(self) -> dict[TopicPartition, tuple[Replica, Waiting]]:
         """Take the next batch of as many logs as one request may carry, urgent classes first."""
         self._look_at_connections()
+        out = self._taken()
+        self._account(0, -len(out))
+        return out
+
+    def _taken(self) -> dict[TopicPartition, tuple[Replica, Waiting]]:
         out: dict[TopicPartition, tuple[Replica, Waiting]] = {}
         size = 0
         for ready in self._ready.values():
@@ -111,13 +115,13 @@ class Writer(Target):
                 if size >= MAX_REQUEST_BYTES or len(out) >= MAX_REQUEST_LOGS:
                     return out
                 replica = ready.popleft()
-                self._listed.discard(replica.tp)
+                replica.listed = False
                 waiting = self._next_of(replica)
                 if waiting is None:
                     continue
                 item = waiting.step
                 assert isinstance(item, Item)  # noqa: S101 - Replica.following yields items only
-                replica.queue.popleft()
+                replica.take()
                 replica.flying += 1
                 replica.sent = item.stop
                 if item.producer_id == FOREIGN_PRODUCER_ID != replica.foreign_id:
@@ -143,8 +147,10 @@ class Writer(Target):
         if replica.generation != self._generation:
             self._doubt(replica)
             return None
+        before = len(replica.queue)
         waiting, dropped, misfit = replica.following()
-        self._account(-dropped)
+        if dropped or len(replica.queue) != before:
+            self._account(-dropped, len(replica.queue) - before)
         if misfit is not None:
             if replica.flying == 0:
                 self._doubt(replica)
@@ -178,10 +184,10 @@ class Writer(Target):
         finally:
             self._slots.release()
             self._work.set()
+            self._account(-sum(waiting.size for _, waiting in batch.values()), 0)
             for tp, (replica, waiting) in batch.items():
                 item = items[tp]
                 replica.flying -= 1
-                self._account(-waiting.size)
                 self._conclude(replica, item, waiting.feed, results.get(tp))
                 if replica.tp in self._doubts:
                     self._doubted.set()
@@ -255,7 +261,7 @@ class Writer(Target):
         items = self._doubts.setdefault(replica.tp, {})
         if item is not None:
             items[item.base] = item
-        self._account(-replica.clear())
+        self._drop(replica)
         self._doubted.set()
 
     async def _examine_doubts(self) -> None:
@@ -318,7 +324,7 @@ class Writer(Target):
                     f"log's end, although the last batch there is {replica.tail}",
                 )
             else:
-                for feed in tuple(replica.feeds):
+                for feed in replica.feeds:
                     feed.rewind(replica.tp, replica.end)
                 if replica.is_complete:
                     self._on_change()
@@ -329,8 +335,8 @@ class Writer(Target):
         return stored is not None and bool(item_conflict(sent, stored))
 
     def _list(self, replica: Replica) -> None:
-        if replica.queue and replica.tp not in self._listed:
-            self._listed.add(replica.tp)
+        if replica.queue and not replica.listed:
+            replica.listed = True
             self._ready[replica.priority].append(replica)
             self._work.set()
 

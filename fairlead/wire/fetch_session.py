@@ -279,8 +279,9 @@ class FetchSession:
             return
         session.answered(answer)
         for topic_id, number, content in answer.partitions:
-            log = session.names.get((topic_id, number))
-            if log is None or session.sent.get((topic_id, number)) != self._offsets[log]:
+            key = topic_id, number
+            log = session.names.get(key)
+            if log is None or session.sent.get(key) != self._offsets[log]:
                 continue  # forgotten or moved while the request was under way
             if content.error_code == 0:
                 results[log] = content

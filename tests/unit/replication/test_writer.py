@@ -86,6 +86,7 @@ async def running(broker: Broker) -> AsyncIterator[Writer]:
     task = asyncio.ensure_future(made.run())
     try:
         yield made
+        assert made._waiting == sum(len(each.queue) for each in made.replicas.values())  # noqa: SLF001
     finally:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
