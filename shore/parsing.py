@@ -36,12 +36,22 @@ def _attributes(kind: Hashable) -> dict[str, str]:
 
 
 def value_at(record: Any, path: str) -> Any:
-    """The value of a decoded record at a JSON path; None where something on the way is not there. Lists become JSON."""
+    """The value of a decoded record at a JSON path; None where something on the way is not there. Lists become JSON.
+
+    A tagged record may be one of several kinds: its tag is a value like the others, and what another kind has is None.
+    """
     value = record
     for name in path.split("."):
         if value is None:
             return None
-        value = getattr(value, _attributes(cast("Hashable", type(value)))[name])
+        kind = type(value)
+        tag_field = kind.__struct_config__.tag_field
+        if name == tag_field:
+            return kind.__struct_config__.tag
+        attributes = _attributes(cast("Hashable", kind))
+        if tag_field is not None and name not in attributes:
+            return None
+        value = getattr(value, attributes[name])
     if isinstance(value, tuple | list):
         return _encoder.encode(value).decode()
     return value

@@ -1,7 +1,8 @@
 """Job ``operations``: copies the small streams (alerts, events, positions, bookings, custody) into their tables.
 
 One query reads them all; a batch is bounded by the source's admission limit, so it is parsed on the driver and each
-table gets one commit, bound to (query, batch), which a repeated batch does not repeat.
+table gets one commit, bound to (query, batch), which a repeated batch does not repeat. Entries of the ledgers of
+custody then renew the intervals of their logs (``shore.jobs.custody``).
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.records import decoder
 from shore.append import append_once
+from shore.jobs import custody
 from shore.jobs.model import JobContext
 from shore.parsing import read_strict
 from shore.places import Places
-from shore.tables.operations import OPERATIONS, Operation
+from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, Operation
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
 
@@ -38,8 +40,11 @@ def write(batch: DataFrame, batch_id: int, places: Places) -> None:
     raw = batch.select("topic", "offset", "term", "value").toArrow()
     for operation in OPERATIONS:
         rows = rows_of(operation, raw)
-        if rows.num_rows:
-            append_once(places.table(operation.table.name), rows, app=f"operations:{query_id}", version=batch_id)
+        if not rows.num_rows:
+            continue
+        append_once(places.table(operation.table.name), rows, app=f"operations:{query_id}", version=batch_id)
+        if operation.table is CUSTODY_ENTRIES:  # also when the rows were there: the batch may have broken off here
+            custody.rebuild(places, custody.touched(rows))
 
 
 def rows_of(operation: Operation, raw: pa.Table) -> pa.Table:

@@ -45,7 +45,7 @@ JOBS: dict[str, Job] = {
             readings.query,
             lambda topology: bool(readings.container_streams(topology)),
         ),
-        Job("operations", 1, tuple(o.table.name for o in OPERATIONS), "10 seconds", operations.query),
+        Job("operations", 1, (*(o.table.name for o in OPERATIONS), "custody"), "10 seconds", operations.query),
         # An hour's conditions need not be newer than a minute, and a merge is the most expensive batch of all.
         Job("conditions", 2, ("conditions",), "60 seconds", conditions.query),
         Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(feeds.customers_here(topology))),

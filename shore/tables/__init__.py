@@ -8,13 +8,15 @@ a folder or at a storage URL (``shore.tables.model.Table.create``), and ``TABLES
 from __future__ import annotations
 
 from shore.tables.conditions import CONDITIONS
+from shore.tables.custody import CUSTODY
 from shore.tables.feeds import FEEDS
 from shore.tables.model import Column, Table
-from shore.tables.operations import ALERTS, BOOKINGS, CUSTODY, EVENTS, POSITIONS
+from shore.tables.operations import ALERTS, BOOKINGS, CUSTODY_ENTRIES, EVENTS, POSITIONS
 from shore.tables.readings import READINGS
 
 TABLES: dict[str, Table] = {
-    table.name: table for table in (READINGS, CONDITIONS, ALERTS, EVENTS, POSITIONS, BOOKINGS, CUSTODY, FEEDS)
+    table.name: table
+    for table in (READINGS, CONDITIONS, ALERTS, EVENTS, POSITIONS, BOOKINGS, CUSTODY, CUSTODY_ENTRIES, FEEDS)
 }
 
 __all__ = ["TABLES", "Column", "Table"]

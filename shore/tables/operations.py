@@ -1,4 +1,4 @@
-"""Tables of what happened around the boxes: ``alerts``, ``events``, ``positions``, ``bookings``, ``custody``.
+"""Tables of what happened around the boxes: ``alerts``, ``events``, ``positions``, ``bookings``, ``custody_entries``.
 
 All five are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
 ``log_offset``). Late data: appended when read, never dropped or updated; what a record replaces is for the reader to
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
-from fairlead.records.custody import CustodyEntry
+from fairlead.records.custody import LedgerEntry
 from fairlead.records.event import Event
 from fairlead.records.ship import Position
 from shore.tables.model import TIME, Column, Table
@@ -31,10 +31,13 @@ _PLACE = (
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Which logs fill a table: those of ``stream`` whose key matches ``keys``; their records are of type ``kind``."""
+    """Which logs fill a table: those of ``stream`` whose key matches ``keys``.
+
+    Their records are of type ``kind``: a struct, or a union of tagged ones, each of which fills the columns it has.
+    """
 
     table: Table
-    kind: type[msgspec.Struct]
+    kind: Any
     stream: str
     keys: str = r".+"
 
@@ -133,21 +136,34 @@ BOOKINGS = _table(
         Column("valid_to", TIME, "First device time after it; null while it runs", path="validTo"),
     ),
 )
-CUSTODY = _table(
-    "custody",
-    "The ledger of custody",
-    "One row per grant of the right to append in a container's log.",
+CUSTODY_ENTRIES = _table(
+    "custody_entries",
+    "The ledgers of custody as written",
+    "One row per entry: a grant, opening or seizure; what a site had beyond a seizure (return); a refused order. "
+    "Columns that an entry of its kind does not have are null.",
     (
-        Column("granted_log", _TEXT, "Log whose custody moved", path="log"),
-        Column("granted_term", pa.int32(), "Term that begins", path="term"),
-        Column("marker_offset", pa.int64(), "Offset of the term's marker in that log", path="markerOffset"),
-        Column("from_site", _TEXT, "Holder before; null at the opening", path="fromSite"),
-        Column("to_site", _TEXT, "Holder from now on; null when the box leaves", path="toSite"),
-        Column("event", _TEXT, "GTIN, LOAD, DISC, GTOT, HAND", path="event"),
-        Column("event_id", _TEXT, "The event that moved it", path="eventId"),
-        Column("event_date_time", TIME, "When it happened", path="eventDateTime"),
-        Column("granted_date_time", TIME, "When it was written down", path="grantedDateTime"),
-        Column("granted_by", _TEXT, "Who granted it", path="grantedBy"),
+        Column("entry_type", _TEXT, "grant, return, refusal", path="entryType"),
+        Column("entry_log", _TEXT, "Log that it is about", path="log"),
+        Column("entry_term", pa.int32(), "Term that begins; of a return the seizure's", path="term"),
+        Column("marker_offset", pa.int64(), "Offset of that term's marker in the log", path="markerOffset"),
+        Column("from_site", _TEXT, "Grant: holder before; null at an opening", path="fromSite"),
+        Column("to_site", _TEXT, "Grant: holder from then on; null when the box leaves", path="toSite"),
+        Column("event", _TEXT, "Grant: GTIN, LOAD, DISC, GTOT, HAND, SEIZURE", path="event"),
+        Column("event_id", _TEXT, "Grant: the event or order that moved it", path="eventId"),
+        Column("event_date_time", TIME, "Grant: when it happened", path="eventDateTime"),
+        Column("granted_date_time", TIME, "Grant: when it was written down", path="grantedDateTime"),
+        Column("granted_by", _TEXT, "Grant: site that wrote it", path="grantedBy"),
+        Column("ordered_by", _TEXT, "Grant: who ordered it by hand; empty otherwise", path="orderedBy"),
+        Column("end_offset", pa.int64(), "Return: where the site's copy ended", path="endOffset"),
+        Column("kept", pa.int64(), "Return: readings that were kept as strays", path="kept"),
+        Column("strays_log", _TEXT, "Return: where they are kept", path="straysLog"),
+        Column("returned_date_time", TIME, "Return: when it was written down", path="returnedDateTime"),
+        Column("returned_by", _TEXT, "Return: site that wrote it", path="returnedBy"),
+        Column("order_id", _TEXT, "Refusal: the order", path="orderId"),
+        Column("code", _TEXT, "Refusal: class of the error", path="code"),
+        Column("refused_date_time", TIME, "Refusal: when it was written down", path="refusedDateTime"),
+        Column("refused_by", _TEXT, "Refusal: site that wrote it", path="refusedBy"),
+        Column("reason", _TEXT, "Grant by hand: why. Refusal: why not", path="reason"),
     ),
 )
 
@@ -156,5 +172,5 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(EVENTS, Event, "events"),
     Operation(POSITIONS, Position, "ships", r"\d{7}\.location"),
     Operation(BOOKINGS, Booking, "bookings"),
-    Operation(CUSTODY, CustodyEntry, "custody"),
+    Operation(CUSTODY_ENTRIES, LedgerEntry, "custody"),
 )

@@ -10,10 +10,13 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
 import shore
+from fairlead.records import encode
+from fairlead.records.custody import LedgerEntry
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import NewRecord
 from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
@@ -21,6 +24,7 @@ from shore.jobs import operations
 from shore.status import read_status, status_file
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.unit.shared.test_custody_chain import came_back, entry, refused
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -180,6 +184,37 @@ def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark
     status = read_status(shore_of.folder)
     assert status is not None
     assert (status.jobs["readings"].state, status.jobs["readings"].behind) == ("stopped", 0)
+
+
+def test_custody_is_the_chain_of_every_log_whatever_is_repeated(shore_of: Shore, world: World) -> None:
+    log, ledgers = world.log(world.box(0)), [f"custody.port-{world.tag}", f"custody.ship-{world.tag}"]
+
+    def entries(*found: LedgerEntry) -> list[NewRecord]:
+        return [NewRecord(encode(msgspec.structs.replace(each, log=log)), timestamp_ms=1) for each in found]
+
+    def intervals() -> list[tuple[object, ...]]:
+        query = "select term, holder, from_offset, to_offset, lost from custody where log = "
+        return [tuple(row.values()) for row in shore_of.sql(f"{query}'{log}' order by term")]
+
+    world.append({ledgers[0]: entries(entry(1, 0, "tokyo", "GTIN"), entry(3, 50, "tokyo", "DISC"))})
+    shore_of.run("operations")
+    undo_commit(shore_of.folder, "operations")
+    world.append({ledgers[1]: entries(entry(2, 10, "star", "LOAD"), came_back(18, 30, 72), refused("o1"))})
+    shore_of.run("operations")
+    world.append({ledgers[0]: entries(entry(18, 30, "sydney", "SEIZURE"), entry(1, 0, "tokyo", "GTIN"))})
+    shore_of.run("operations")
+    undo_commit(shore_of.folder, "operations")
+    shore_of.run("operations")
+    assert intervals() == [
+        (1, "tokyo", 1, 10, False),
+        (2, "star", 11, 30, False),
+        (3, "tokyo", 51, 72, True),
+        (18, "sydney", 31, None, False),
+    ]
+    own = f"where entry_log = '{log}' and problem is null group by entry_type"
+    found = shore_of.sql(f"select entry_type, count(*) as n from custody_entries {own}")  # noqa: S608
+    counts = {row["entry_type"]: row["n"] for row in found}
+    assert counts == {"grant": 5, "return": 1, "refusal": 1}
 
 
 def _wait_for(file: Path) -> None:

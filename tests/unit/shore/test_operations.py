@@ -100,9 +100,10 @@ def test_each_table_takes_its_own_records() -> None:
     assert msgspec.json.decode(alert["evidence"]) == [{"name": "immersed", "weight": 0.5}]
     assert (event["equipment_event_type_code"], event["un_location_code"], event["log_offset"]) == ("LOAD", "JPTYO", 2)
     assert (position["heading"], position["navigation_status"], position["latitude"]) == (90, 15, None)
-    (booking,), (custody,) = found["bookings"], found["custody"]
+    (booking,), (custody,) = found["bookings"], found["custody_entries"]
     assert (booking["status"], booking["valid_to"]) == ("CONFIRMED", None)  # a default that writers leave out
-    assert (custody["granted_log"], custody["granted_term"], custody["marker_offset"]) == (f"containers.{BOX}", 2, 10)
+    assert (custody["entry_type"], custody["entry_log"], custody["entry_term"]) == ("grant", f"containers.{BOX}", 2)
+    assert (custody["marker_offset"], custody["end_offset"], custody["order_id"]) == (10, None, None)
 
 
 def test_what_cannot_be_read_is_kept_with_its_problem() -> None:

@@ -1,0 +1,79 @@
+"""Table ``custody``: the chain of custody of every log, as intervals. Made of ``custody_entries`` by ``rows_of``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from fairlead.custody_chain import Chain, chains
+from fairlead.names import parse_log
+from fairlead.records.custody import LedgerEntry
+from shore.tables.model import TIME, Column, Table
+
+_TEXT, _OFFSET = pa.string(), pa.int64()
+
+CUSTODY = Table(
+    name="custody",
+    title="Who held each log, from which offset to which",
+    columns=(
+        Column("log", _TEXT, "Log: <stream>.<container number>"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number, from the log's name"),
+        Column("term", pa.int32(), "Term of the log; the batches of its records carry it"),
+        Column("holder", _TEXT, "Site that could append; null while the box was out of the system (GTOT)"),
+        Column("marker_offset", _OFFSET, "Offset of the marker that opened the term"),
+        Column("from_offset", _OFFSET, "The holder's first record"),
+        Column("to_offset", _OFFSET, "End of the term, exclusive: the next marker; null while it runs"),
+        Column("from_date_time", TIME, "When the event happened that opened it"),
+        Column("to_date_time", TIME, "When the event happened that ended it; null while it runs"),
+        Column("event", _TEXT, "What opened it: GTIN, LOAD, DISC, GTOT, HAND, SEIZURE"),
+        Column("event_id", _TEXT, "That event, or the order by hand"),
+        Column("from_site", _TEXT, "Holder before; null at an opening"),
+        Column("granted_by", _TEXT, "Site that opened the term"),
+        Column("granted_date_time", TIME, "When it was written down"),
+        Column("ordered_by", _TEXT, "Who ordered it by hand; empty otherwise"),
+        Column("reason", _TEXT, "Why, where it was done by hand"),
+        Column(
+            "lost",
+            pa.bool_(),
+            "Cut off by a seizure: its records are no part of the log, and to_offset is how far it was seen to come",
+        ),
+    ),
+    key=("log", "term"),
+    grain="One row per term of a log. Terms that are not lost follow each other: each ends where the next begins.",
+    late="The intervals of the logs that new entries are about are made again from custody_entries and replaced: the "
+    "order in which ledgers come, and repeats, change nothing.",
+    layout="Not partitioned: a few short rows a container and voyage; sorted by log and term.",
+)
+
+
+def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
+    """The intervals of every log that the entries name; all entries of a log must be there."""
+    rows = [row for chain in chains(entries) for row in _rows(chain)]
+    return pa.Table.from_pylist(rows, schema=CUSTODY.plain_schema)
+
+
+def _rows(chain: Chain) -> Iterable[dict[str, Any]]:
+    name = parse_log(chain.log)
+    number = name.key if name is not None else None
+    for each in chain.intervals:
+        yield {
+            "log": chain.log,
+            "equipment_reference": number,
+            "term": each.term,
+            "holder": each.holder,
+            "marker_offset": each.marker_offset,
+            "from_offset": each.from_offset,
+            "to_offset": each.to_offset,
+            "from_date_time": each.event_date_time,
+            "to_date_time": each.to_date_time,
+            "event": each.event,
+            "event_id": each.event_id,
+            "from_site": each.from_site,
+            "granted_by": each.granted_by,
+            "granted_date_time": each.granted_date_time,
+            "ordered_by": each.ordered_by,
+            "reason": each.reason,
+            "lost": each.lost,
+        }

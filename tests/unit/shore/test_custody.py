@@ -1,0 +1,113 @@
+"""Ledger entries into ``custody_entries``, and the intervals of table ``custody`` out of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.custody_chain import chain
+from fairlead.records.custody import LedgerEntry
+from shore.append import append_once
+from shore.jobs import custody
+from shore.jobs.operations import rows_of
+from shore.places import Places
+from shore.tables import TABLES
+from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
+from tests.unit.shared.test_custody_chain import LOG, came_back, entry, histories, refused
+from tests.unit.shore.test_operations import raw
+
+LEDGERS = next(operation for operation in OPERATIONS if operation.table is CUSTODY_ENTRIES)
+OTHER = "containers.BIGU0000029"
+VOYAGE = [entry(1, 0, "tokyo", "GTIN"), entry(2, 10, "star", "LOAD"), entry(3, 20, None, "GTOT")]
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    made = Places.of(tmp_path)
+    for name in ("custody", "custody_entries"):
+        TABLES[name].create(made.table(name))
+    return made
+
+
+def store(places: Places, batch: int, *entries: LedgerEntry | bytes) -> None:
+    """What job ``operations`` does with one batch."""
+    rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in entries)))
+    append_once(places.table("custody_entries"), rows, app="test", version=batch)
+    custody.rebuild(places, custody.touched(rows))
+
+
+def intervals(places: Places, *columns: str, log: str = LOG) -> list[tuple[Any, ...]]:
+    rows = DeltaTable(places.table("custody")).to_pyarrow_dataset().to_table().to_pylist()
+    return [tuple(row[name] for name in columns) for row in rows if row["log"] == log]
+
+
+def test_every_kind_of_entry_is_a_row_that_can_be_read() -> None:
+    rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in (VOYAGE[0], came_back(18, 5, 9), refused("o1")))))
+    assert rows["problem"].null_count == 3
+    assert rows["entry_type"].to_pylist() == ["grant", "return", "refusal"]
+    assert rows["entry_log"].to_pylist() == [LOG] * 3
+    assert rows["entry_term"].to_pylist() == [1, 18, None]
+    assert (rows["end_offset"].to_pylist(), rows["order_id"].to_pylist()) == ([None, 9, None], [None, None, "o1"])
+    assert rows["reason"].to_pylist() == ["", None, "no"]
+
+
+def test_intervals_grow_with_the_ledger(places: Places) -> None:
+    store(places, 1, VOYAGE[0], entry(1, 0, "sydney", "GTIN", log=OTHER))
+    assert intervals(places, "term", "holder", "to_offset") == [(1, "tokyo", None)]
+    store(places, 2, VOYAGE[2])  # the entry of the second term comes later: another site wrote it
+    store(places, 3, VOYAGE[1], refused("o1"), b"no entry")
+    assert intervals(places, "term", "holder", "from_offset", "to_offset", "lost") == [
+        (1, "tokyo", 1, 10, False),
+        (2, "star", 11, 20, False),
+        (3, None, 21, None, False),
+    ]
+    (first, *_) = intervals(places, "equipment_reference", "from_date_time", "to_date_time", "event", "granted_by")
+    assert first == ("BIGU0000013", VOYAGE[0].event_date_time, VOYAGE[1].event_date_time, "GTIN", "tokyo")
+    assert intervals(places, "term", "holder", log=OTHER) == [(1, "sydney")]
+
+
+def test_a_batch_that_is_repeated_changes_nothing(places: Places) -> None:
+    store(places, 1, *VOYAGE)
+    before = intervals(places, *TABLES["custody"].schema.names)
+    store(places, 1, *VOYAGE)
+    store(places, 2, *VOYAGE)  # the same entries from another ledger, or a ledger that was read anew
+    assert intervals(places, *TABLES["custody"].schema.names) == before
+
+
+def test_a_crash_between_the_two_writes_is_made_good_by_the_repeated_batch(places: Places) -> None:
+    rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in VOYAGE)))
+    append_once(places.table("custody_entries"), rows, app="test", version=1)
+    assert intervals(places, "term") == []
+    store(places, 1, *VOYAGE)
+    assert len(intervals(places, "term")) == len(VOYAGE)
+    assert DeltaTable(places.table("custody_entries")).to_pyarrow_dataset().count_rows() == len(VOYAGE)
+
+
+def test_a_batch_with_nothing_readable_leaves_the_table_alone(places: Places) -> None:
+    version = DeltaTable(places.table("custody")).version()
+    store(places, 1, b"{}")
+    assert DeltaTable(places.table("custody")).version() == version
+
+
+@settings(max_examples=20)
+@given(histories(), st.data())
+def test_rows_are_the_chain_whatever_the_batches(history: list[LedgerEntry], data: st.DataObject) -> None:
+    import tempfile
+
+    shuffled = data.draw(st.permutations(history))
+    cut = data.draw(st.integers(0, len(history)))
+    with tempfile.TemporaryDirectory() as folder:
+        places = Places.of(Path(folder))
+        for name in ("custody", "custody_entries"):
+            TABLES[name].create(places.table(name))
+        for number, part in enumerate((shuffled[:cut], shuffled[cut:]), 1):
+            if part:
+                store(places, number, *part)
+        found = intervals(places, "term", "holder", "marker_offset", "to_offset", "lost")
+    wanted = chain(LOG, history).intervals
+    assert found == [(each.term, each.holder, each.marker_offset, each.to_offset, each.lost) for each in wanted]
