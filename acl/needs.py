@@ -17,6 +17,7 @@ from acl.parser import parse
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError
 from fairlead.names import SITE_NAME
+from fairlead.records.custody import CUSTODY_ORDERS
 from topologies.model import InsertPoint, Link, SiteKind, Topology
 from topologies.users import Role, ServiceUser, is_reserved
 
@@ -24,6 +25,7 @@ _OWN_LOG = (Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DESCRIB
 _REPLICA = (*_OWN_LOG, Operation.DELETE, Operation.ALTER_CONFIGS)
 _SOURCE = (Operation.READ, Operation.DESCRIBE_CONFIGS)
 _ORDERS = Extent("fairlead.orders", Pattern.LITERAL)  # no log of any stream: written by the site's admin
+_CUSTODY_ORDERS = Extent(CUSTODY_ORDERS, Pattern.LITERAL)
 _SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
 
 PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
@@ -135,10 +137,15 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
         held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
         for extent in ext.held_at(topology, name, site):
             yield from _topics(user.name, extent, operations, f"bridge: site {site} {held}")
+    for name, why in (
+        ("custody", "bridge: follows every site's ledger of custody"),
+        ("strays", "bridge: drains what other sites have kept for a log that is held here"),
+    ):
+        if name in topology.streams:
+            yield from _topics(user.name, ext.whole(name), (Operation.READ,), why)
     if "custody" in topology.streams:
-        yield from _topics(
-            user.name, ext.whole("custody"), (Operation.READ,), "bridge: follows every site's ledger of custody"
-        )
+        why = "bridge: follows the orders about custody that are given here"
+        yield from _topics(user.name, _CUSTODY_ORDERS, (Operation.READ,), why)
 
 
 def _replicator(topology: Topology, user: ServiceUser) -> Iterator[Grant]:

@@ -13,7 +13,7 @@ from edge.holdings import Custody, Holdings
 from edge.lane import Entry, Outcome, Sink
 from edge.messages import Identity
 from edge.repeats import Repeats, Verdict
-from edge.strays import Strays
+from edge.straybook import StrayBook
 from edge.tails import DEEP, Tails
 from fairlead.wire.errors import BrokerError, Conflict, FatalBrokerError, Fenced, Misplaced
 
@@ -31,7 +31,11 @@ class Drain(Protocol):
 
 
 class BoxLane(HistoryLane):
-    """One container's lane. What it may do follows from ``Holdings``, asked again before every batch."""
+    """One container's lane. What it may do follows from ``Holdings``, asked again before every batch.
+
+    Args:
+        on_lost: Told when appending is refused for good.
+    """
 
     def __init__(
         self,
@@ -39,16 +43,19 @@ class BoxLane(HistoryLane):
         sink: Sink,
         tails: Tails,
         holdings: Holdings,
-        strays: Strays,
+        book: StrayBook,
         drain: Drain,
         *,
+        on_lost: Callable[[str], None],
         settle: Callable[[Entry[Identity], Outcome], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         super().__init__(topic, sink, tails, settle=settle, fail=fail)
         self._holdings = holdings
-        self._strays = strays
+        self._book = book
+        self._strays = book.own
         self._drain = drain
+        self._on_lost = on_lost
         self._draining = False
         self._copy: Repeats | None = None  # what this site's copy of a log held elsewhere has
 
@@ -61,9 +68,9 @@ class BoxLane(HistoryLane):
         try:
             await super().prepare()
         except BrokerError as error:
-            self._break(error)
+            self.lose(error)
             return
-        if not self._draining and self._strays.wait_for(self.log):
+        if not self._draining and self._book.wait_for(self.log):
             await self.drain()
 
     async def drain(self) -> None:
@@ -101,15 +108,17 @@ class BoxLane(HistoryLane):
         """Appending to this log is over until somebody looks: its readings are kept as strays, in order."""
         if not isinstance(error, Fenced | Misplaced | Conflict | FatalBrokerError):
             return False
-        self._break(error)
+        self.lose(error)
         for entry in entries:
             if not isinstance(entry, Drained):
                 self._strays.keep(self.log, entry)
         return True
 
-    def _break(self, error: Exception) -> None:
+    def lose(self, error: Exception) -> None:
+        """Appending is refused for good, though the ledger says that this site holds the log."""
         self._holdings.broke(self.log)
         self.unload()
+        self._on_lost(self.log)
         log.error(
             "%s: this site can no longer append (%s); its readings are kept in %s", self.log, error, self._strays.log
         )

@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +25,8 @@ from edge.custodian import Custodian
 from edge.detection.watch import Watch
 from edge.drain import Drainer
 from edge.errors import FixedLogError
+from edge.follower import Follower
+from edge.handwork import Handwork
 from edge.holdings import Custody, Holdings
 from edge.intake import DROPPED, Intake
 from edge.lane import Control
@@ -32,13 +35,17 @@ from edge.logs import custody_logs, fixed_logs
 from edge.markers import Markers
 from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
+from edge.movements import Movements
 from edge.mqtt import MqttSession
 from edge.opening import TopicMaker, connect, open_fixed_logs, recall, recall_strays
 from edge.patience import patiently
 from edge.receiver import Receiver
+from edge.returns import Returns
+from edge.strayage import LIMIT, StrayAge
 from edge.tails import Tails
 from fairlead.custody import CustodyView
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.records.custody import CUSTODY_ORDERS, LedgerEntry
 from fairlead.wire.appender import Appender
 from fairlead.wire.errors import WireError
 from topologies.model import SiteKind, Topology
@@ -58,6 +65,7 @@ class Bridge:
         kafka, mqtt: The site's brokers, seen by the user ``bridge``.
         snapshot: File that gets the metrics every second; None for none.
         client_id: Fixed, because the MQTT broker keeps the session under it.
+        stray_limit: Seconds that a stray may wait before an alert is raised.
 
     Raises:
         ConfigurationError: the topology has no streams for a bridge.
@@ -72,6 +80,7 @@ class Bridge:
         *,
         snapshot: Path | None = None,
         client_id: str | None = None,
+        stray_limit: float = LIMIT,
     ) -> None:
         self.site = site
         self.metrics = Metrics()
@@ -87,6 +96,10 @@ class Bridge:
         self._started = time.monotonic()
         self._session: MqttSession | None = None
         self._lanes: SiteLanes | None = None
+        self._completion: Completion | None = None
+        self._drainer: Drainer | None = None
+        self._movements: Movements | None = None
+        self._stray_limit = stray_limit
         self._failure: asyncio.Future[None] | None = None
 
     def snapshot(self) -> dict[str, Any]:
@@ -103,6 +116,7 @@ class Bridge:
             "mqtt_connections": session.connections if session else 0,
             "mqtt_sessions_lost": session.sessions_lost if session else 0,
             "strays_waiting": lanes.strays.index.waiting if lanes else 0,
+            "events_waiting": sum(map(len, lanes.strays.events.values())) if lanes else 0,
             "custody": self._holdings.counts(),
         }
 
@@ -133,35 +147,54 @@ class Bridge:
         maker = TopicMaker(self._kafka, cluster)
         await patiently(lambda: open_fixed_logs(maker, appender, logs, self.site), f"{self.site}: opening its logs")
         lanes = SiteLanes(
-            logs, appender, urgent, tails, self._holdings, self.metrics, finish=self._finish, fail=self._fail
+            logs,
+            appender,
+            urgent,
+            tails,
+            self._holdings,
+            self.metrics,
+            finish=self._finish,
+            fail=self._fail,
+            on_lost=self._lost_custody,
         )
-        drainer = Drainer(tails, lanes.strays, self._holdings, on_drained=self._count_drained)
+        drainer = Drainer(tails, lanes.book, self._holdings, on_drained=self._count_drained)
         stack.push_async_callback(drainer.close)
         lanes.drain_with(drainer)
         markers = Markers(cluster)
         stack.push_async_callback(markers.close)
-        custodian = Custodian(self._holdings, cluster, appender, lanes.strays, lanes.ledger, maker.create, markers)
+        custodian = Custodian(self._holdings, cluster, appender, lanes.book, lanes.ledger, maker.create, markers)
         stack.push_async_callback(custodian.close)
         completion = Completion(self._topology, self._holdings, cluster, appender, markers, custodian)
+        returns = Returns(self.site, cluster, tails, self._holdings.view, lanes)
+        age = StrayAge(self.site, lanes, limit=self._stray_limit)
+        handwork = Handwork(self._topology, self._holdings, lanes, custodian, self.metrics, on_held=self._took_over)
+
+        def own_entry(entry: LedgerEntry) -> None:
+            returns.learn(entry)
+            handwork.learn(entry)
+
         receiver = Receiver(
             cluster,
             appender,
             self._holdings,
+            custodian,
             custody_logs(self._topology),
+            on_own=own_entry,
+            on_grant=lambda grant: lanes.book.passed_on(grant.log, grant.drained),
             on_held=self._took_over,
             on_lost=lambda topic: lanes.box(topic).unload(),
         )
-        self._lanes = lanes
+        others = Follower(cluster, [topic for topic in logs.all_strays if topic != logs.strays], lanes.book.take)
+        self._lanes, self._completion, self._drainer = lanes, completion, drainer
         for step in (
-            lambda: recall(logs, lanes, self._watch, tails),
+            lambda: recall(logs, lanes, self._watch, age, tails),
             receiver.catch_up,
             completion.complete,
-            lambda: recall_strays(cluster, lanes.strays, self._holdings.view),
+            lambda: recall_strays(cluster, lanes, self._holdings.view),
+            others.catch_up,
         ):
             await patiently(step, f"{self.site}: reading its logs")
-        for topic in tuple(lanes.strays.index.logs()):
-            if self._holdings.state(topic) is Custody.HELD:
-                self._took_over(topic)
+        self._warn_of_lost_sites()
 
         intake = Intake(
             self.site,
@@ -171,24 +204,34 @@ class Bridge:
             self._holdings,
             self.metrics,
             watch=self._watch,
-            custody_changed=receiver.changed,
             finish=self._finish,
         )
+        self._movements = intake.movements
+        for topic in lanes.book.logs():
+            if self._holdings.state(topic) is Custody.HELD:
+                self._took_over(topic)
         self._session = MqttSession(
             self._mqtt,
             client_id=self._client_id,
             subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
             on_message=intake.take,
         )
-        return _Parts(lanes, receiver, self._session)
+        by_hand = Follower(cluster, [CUSTODY_ORDERS], handwork.take)
+        work = {
+            "mqtt": self._session.run,
+            "ledgers": receiver.follow,
+            "custody": receiver.take_over,
+            "strays": others.follow,
+            "orders": by_hand.follow,
+            "events that wait": lambda: intake.movements.retry(Classifier(self._topology, self.site), tails),
+            "returns": returns.run,
+            "age of strays": age.run,
+        }
+        return _Parts(lanes, self._session, work)
 
     async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
-        work = [
-            asyncio.create_task(parts.session.run(), name=f"mqtt {self.site}"),
-            asyncio.create_task(parts.receiver.follow(), name=f"ledgers {self.site}"),
-            asyncio.create_task(parts.receiver.take_over(), name=f"custody {self.site}"),
-            asyncio.create_task(self._write_snapshots(), name=f"snapshot {self.site}"),
-        ]
+        work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]
+        work.append(asyncio.create_task(self._write_snapshots(), name=f"snapshot {self.site}"))
         announcing = asyncio.create_task(self._announce(parts.session))
         stopping = asyncio.create_task(stop.wait())
         ends: set[asyncio.Future[Any]] = {*work, stopping}
@@ -243,8 +286,31 @@ class Bridge:
             return
         lane = self._lanes.box(topic)
         lane.unload()
-        if self._lanes.strays.wait_for(topic):
+        seized = topic in self._holdings.view.seized()
+        if seized and self._drainer is not None:
+            lane.put(Control(partial(self._drainer.look_again, topic)))
+        if seized or self._lanes.book.wait_for(topic):
             lane.put(Control(lane.prepare))
+        if self._movements is not None and topic in self._lanes.strays.events:
+            self._movements.wake()
+
+    def _lost_custody(self, topic: str) -> None:
+        """An append was refused: perhaps a grant of this site's own was left half done."""
+        if self._lanes is not None and self._completion is not None:
+            self._lanes.box(topic).put(Control(partial(self._completion.recheck, topic)))
+
+    def _warn_of_lost_sites(self) -> None:
+        """Logs whose holder the topology does not have (any more) can be moved by nobody."""
+        for holder, logs in self._holdings.view.holders().items():
+            if holder not in self._topology.sites:
+                log.error(
+                    "%s: %d logs are held by %s, which the topology does not have, for example %s; give them to a site "
+                    "with 'fairlead custody seize'",
+                    self.site,
+                    len(logs),
+                    holder,
+                    min(logs),
+                )
 
     def _count_drained(self, count: int) -> None:
         self.metrics.drained += count
@@ -268,8 +334,8 @@ class Bridge:
 @dataclass(frozen=True, slots=True)
 class _Parts:
     lanes: SiteLanes
-    receiver: Receiver
     session: MqttSession
+    work: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]  # what goes on until the end, by name
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

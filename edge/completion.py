@@ -2,16 +2,20 @@
 
 A grant is a marker and then a ledger entry; a crash between the two leaves a log whose last record is the marker of a
 term that no ledger names. The marker holds all that the entry needs, so the site that wrote it writes the entry now.
+The same is done while running as soon as an append is refused, and for logs whose entries a truncated ledger has lost:
+what a marker in a log here says holds, whatever the ledgers have.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
-from edge.custodian import Custodian
+from edge.custodian import Custodian, entry_of
 from edge.errors import LostCustodyError
-from edge.holdings import Holdings
+from edge.holdings import Custody, Holdings
 from edge.markers import Markers, decode_marker
+from fairlead.errors import FairleadError
 from fairlead.names import parse_log
 from fairlead.records.custody import Marker
 from fairlead.wire.appender import Appender
@@ -65,6 +69,7 @@ class Completion:
         written = 0
         for first in range(0, len(candidates), _POSITIONS_AT_ONCE):
             part = [TP(topic) for topic in candidates[first : first + _POSITIONS_AT_ONCE]]
+            later: list[tuple[str, LogPosition]] = []
             for tp, position in (await self._appender.positions(part)).items():
                 if position is None:
                     continue
@@ -72,30 +77,51 @@ class Completion:
                 if position.term == term and tp.topic in mine:
                     self._holdings.hold(tp.topic, term)
                 elif position.term > term:
-                    written += await self._complete_one(tp.topic, position)
+                    later.append((tp.topic, position))
+            written += sum(await asyncio.gather(*(self._complete_one(*each) for each in later)))
         if written:
             log.warning("%s: wrote %d ledger entries that were missing after a crash", self._site, written)
         return written
 
+    async def recheck(self, topic: str) -> None:
+        """An append was refused: find out from the log itself who holds it now. Runs as a control of its lane."""
+        if self._holdings.state(topic) is not Custody.BROKEN:
+            return
+        try:
+            position = await self._appender.renew(TP(topic))
+            if position is not None and position.term > (self._view.term(topic) or 0):
+                await self._complete_one(topic, position)
+        except FairleadError as error:
+            log.warning("%s: cannot find out what became of %s: %s", self._site, topic, error)
+
     async def _complete_one(self, topic: str, position: LogPosition) -> int:
-        """Finish a grant whose marker is the log's last record, if this site made it."""
-        held = topic in self._view.held_by(self._site)
-        if position.end == position.marker + 1:
-            marker = decode_marker(await self._markers.batch(topic, position.marker))
-            if marker is not None and self._made_here(marker):
-                await self._custodian.publish(marker, position.marker)
-                return 1
-        if held:
+        """A log is in a later term than the ledgers know: its marker says who holds it. Gives the entries written."""
+        batch = await self._markers.find(topic, position.marker)
+        marker = decode_marker(batch) if batch is not None else None
+        if marker is None or batch is None:
             self._holdings.broke(topic)
             log.error(
                 "%s",
                 LostCustodyError(
-                    f"{topic} is in term {position.term}, the ledger knows term {self._view.term(topic)}: another site "
-                    f"continued it, so {self._site} keeps its readings as strays",
+                    f"{topic} is in term {position.term}, the ledger knows term {self._view.term(topic)}, and the "
+                    f"term's marker is no longer here: {self._site} keeps its readings as strays",
                     hint="wait for the other site's ledger to be replicated here",
                 ),
             )
+            return 0
+        if self._made_here(marker):
+            await self._custodian.publish(marker, position.marker)
+            return 1
+        giver = marker.from_site if marker.from_site is not None else (marker.to_site or "")
+        self._view.apply(entry_of(marker, position.marker, batch, giver))
+        grant = self._view.grant(topic)
+        if grant is not None:
+            self._holdings.news(grant)
+            if grant.to_site == self._site:  # it was taken over here, and only the entry is missing
+                self._holdings.hold(topic, grant.term)
         return 0
 
     def _made_here(self, marker: Marker) -> bool:
-        return (marker.to_site if marker.from_site is None else marker.from_site) == self._site
+        if marker.event == "SEIZURE" or marker.from_site is None:
+            return marker.to_site == self._site
+        return marker.from_site == self._site

@@ -1,9 +1,8 @@
-"""Moving the insert point of a box's log: opening at a gate-in, granting at LOAD, DISC and GTOT (design, section 7).
+"""Moving the insert point of a box's log: opening, granting, and seizing what a lost holder held (docs/custody.md).
 
-A grant is two appends: the marker of the next term to the box's own log, which fences this site, then the entry in this
-site's ledger, which tells everybody. A crash between the two is made good at the next start (``edge.completion``).
-Everything here is idempotent by the event's id. Seizing the log of a lost holder, and telling a zombie of its fencing,
-are not built yet; where they would be needed an error says so.
+A move is two appends: the marker of the next term to the box's own log, which fences every older term, then the entry
+in this site's ledger, which tells everybody. A crash between the two is made good later (``edge.completion``).
+Everything here is idempotent by the event's id.
 """
 
 from __future__ import annotations
@@ -12,39 +11,31 @@ import datetime as dt
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import Enum
 
 from edge import records
 from edge.batching import Batcher
 from edge.boxes import BoxLane
-from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
+from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError, SeizureError
 from edge.holdings import Custody, Holdings
 from edge.lane import Lane
-from edge.lanes import LedgerKey
-from edge.markers import Markers
-from edge.messages import EventMessage
-from edge.strays import Strays
-from fairlead.custody import CustodyView, Grant
-from fairlead.records.custody import CustodyEntry, CustodyEvent, Marker
+from edge.lanes import LedgerKey, ledger_key
+from edge.lineage import stale_copies
+from edge.markers import Markers, decode_marker
+from edge.straybook import StrayBook
+from edge.transfer import Move, Transfer, plan
+from fairlead.custody import SEIZING_TERMS, CustodyView, Grant
+from fairlead.records.custody import CustodyEntry, Marker
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import LAST_TERM
 from fairlead.wire.errors import BrokerError, Conflict, Fenced, Misplaced
+from fairlead.wire.types import LogPosition
 
 log = logging.getLogger(__name__)
 
 
-class Move(Enum):
-    """What an event asks of custody at this site."""
-
-    NOTHING = "nothing"
-    OPEN = "open"
-    REOPEN = "reopen"
-    GRANT = "grant"
-    WAIT = "wait"
-
-
 class Custodian:
-    """Opens and grants the logs of containers at one site.
+    """Opens, grants and seizes the logs of containers at one site.
 
     Args:
         create: Creates topics that are missing and waits until they can be written; gets many at once.
@@ -57,7 +48,7 @@ class Custodian:
         holdings: Holdings,
         cluster: Cluster,
         appender: Appender,
-        strays: Strays,
+        book: StrayBook,
         ledger: Lane[LedgerKey],
         create: Callable[[Sequence[str]], Awaitable[None]],
         markers: Markers,
@@ -67,62 +58,45 @@ class Custodian:
         self._view: CustodyView = holdings.view
         self._cluster = cluster
         self._appender = appender
-        self._strays = strays
+        self._book = book
         self._ledger = ledger
         self._create = create
         self._creating: Batcher[str, None] = Batcher(self._create_many, moment=0.05)
         self._markers = markers
+        self._writing: set[LedgerKey] = set()
 
     async def close(self) -> None:
         await self._creating.close()
 
-    def plan(self, message: EventMessage) -> Move:
-        """What the event asks for, given what is known now.
+    def is_writing(self, entry: CustodyEntry) -> bool:
+        """Whether an entry of this site's ledger is being written by this process now."""
+        return ledger_key(entry) in self._writing
 
-        Raises:
-            NotHolderError: only the holder may do this, and this site is not the holder.
-        """
-        topic, event = _log_of(message), message.event
-        grant = self._view.grant(topic)
-        if grant is not None and grant.event_id == event.metadata.event_id:
-            return Move.NOTHING  # done before; the message came again
-        state = self._holdings.state(topic)
-        code = event.payload.equipment_event_type_code
-        if code == "GTIN":
-            if grant is None:
-                return Move.OPEN
-            if state in (Custody.HELD, Custody.INCOMING):
-                return Move.NOTHING
-            if grant.to_site is None:
-                return Move.REOPEN
-        elif state is Custody.HELD:
-            return Move.NOTHING if message.to_site == self._site else Move.GRANT
-        elif state is Custody.INCOMING:
-            return Move.WAIT
-        raise NotHolderError(topic, self._site, self._view.holder(topic), doing=f"carry out {code}")
+    def plan(self, transfer: Transfer) -> Move:
+        """What a transfer asks for, given what is known now; raises as ``edge.transfer.plan``."""
+        return plan(transfer, self._holdings)
 
-    async def perform(self, message: EventMessage, lane: BoxLane) -> Move:
-        """Carry out an event. Runs as a control of the box's lane, so nothing of this log is under way here.
+    async def perform(self, transfer: Transfer, lane: BoxLane) -> Move:
+        """Carry out a transfer. Runs as a control of the box's lane, so nothing of this log is under way here.
 
         Raises:
             NotHolderError: as ``plan``.
             ReplicaBehindError: the log's past is not all here.
             LostCustodyError: the log has a later term than the ledger knows.
         """
-        move = self.plan(message)
+        move = self.plan(transfer)
         try:
             match move:
                 case Move.OPEN:
-                    await self._open(message, lane)
+                    await self._open(transfer, lane)
                 case Move.REOPEN:
-                    await self._reopen(message, lane)
+                    await self._reopen(transfer, lane)
                 case Move.GRANT:
-                    await self._grant(message, lane)
+                    await self._grant(transfer, lane)
                 case Move.NOTHING | Move.WAIT:
                     pass
         except (Fenced, Misplaced, Conflict) as error:
-            self._holdings.broke(lane.log)
-            lane.unload()
+            lane.lose(error)
             raise LostCustodyError(
                 f"{self._site} cannot open the next term of {lane.log}: {error.what}",
                 hint="the log was continued elsewhere; compare the copies with 'fairlead audit'",
@@ -132,91 +106,164 @@ class Custodian:
 
     # -- the moves
 
-    async def _open(self, message: EventMessage, lane: BoxLane) -> None:
+    async def _open(self, transfer: Transfer, lane: BoxLane) -> None:
         await self._creating.ask(lane.log)
         if await self._appender.position(lane.tp) is not None:
             raise NotHolderError(lane.log, self._site, None, doing="open a log that already has records")
-        marker = self._new_marker(message, term=1, previous=None)
-        appended = await self._appender.open_term(lane.tp, 1, records.marker(marker), expected_end=0)
+        marker = self._new_marker(transfer, term=1, previous=None)
+        offset = await self._open_term(lane, marker, expected_end=0)
         lane.opened()
-        await self.publish(marker, appended.base_offset)
+        await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
-    async def _reopen(self, message: EventMessage, lane: BoxLane) -> None:
+    async def _reopen(self, transfer: Transfer, lane: BoxLane) -> None:
         """A box that had left the system comes in again, perhaps at another site than it left."""
-        grant = self._view.grant(lane.log)
-        if grant is None:
-            raise NotHolderError(lane.log, self._site, None, doing="open it again")
+        grant = self._known(lane.log)
         try:
             position = await self._appender.adopt(lane.tp, term=grant.term)
         except (Misplaced, BrokerError) as error:
             raise ReplicaBehindError(
                 f"{self._site} cannot open {lane.log} again: its copy does not end where the box left the system "
                 f"({error.what})",
-                hint="wait for replication, then publish the gate-in again",
+                hint="it is done as soon as the copy is complete",
                 log=lane.log,
             ) from error
-        marker = self._new_marker(message, term=grant.term + 1, previous=grant)
-        appended = await self._appender.open_term(
-            lane.tp, marker.term, records.marker(marker), expected_end=position.end
-        )
+        marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)
+        offset = await self._open_term(lane, marker, expected_end=position.end)
         lane.unload()
-        await self.publish(marker, appended.base_offset)
+        await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
-    async def _grant(self, message: EventMessage, lane: BoxLane) -> None:
+    async def _grant(self, transfer: Transfer, lane: BoxLane) -> None:
         await lane.prepare()  # what was kept for this log while it was elsewhere belongs before the marker
-        grant = self._view.grant(lane.log)
-        if grant is None or self._holdings.state(lane.log) is not Custody.HELD:
-            raise NotHolderError(lane.log, self._site, self._view.holder(lane.log), doing="grant custody")
+        grant = self._known(lane.log)
+        if self._holdings.state(lane.log) is not Custody.HELD:
+            raise NotHolderError(lane.log, self._site, grant.to_site, doing="grant custody")
         position = await self._appender.position(lane.tp)
-        marker = self._new_marker(message, term=grant.term + 1, previous=grant)
-        appended = await self._appender.open_term(
-            lane.tp,
-            marker.term,
-            records.marker(marker),
-            expected_end=position.end if position is not None else None,
-            hold=False,
-        )
+        marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)
+        end = position.end if position is not None else None
+        offset = await self._open_term(lane, marker, expected_end=end, hold=False)
         lane.unload()
-        await self.publish(marker, appended.base_offset)
+        await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
-    def _new_marker(self, message: EventMessage, *, term: int, previous: Grant | None) -> Marker:
-        event, topic = message.event, _log_of(message)
-        code = event.payload.equipment_event_type_code
-        drained = dict(previous.drained) if previous is not None else {}
-        if self._strays.index.ever_had(topic):
-            drained = {**drained, self._strays.log: self._strays.index.end}
-        return Marker(
-            log=topic,
+    async def _open_term(self, lane: BoxLane, marker: Marker, *, expected_end: int | None, hold: bool = True) -> int:
+        """Append a marker; gives its offset. It may land later than expected, where another writer was faster at that
+        moment: it fences all the same, and what came before it is part of the log."""
+        try:
+            appended = await self._appender.open_term(
+                lane.tp, marker.term, records.marker(marker), expected_end=expected_end, hold=hold
+            )
+        except Misplaced as error:
+            landed = error.fields.get("base_offset")
+            if not isinstance(landed, int):
+                raise
+            log.warning("%s: marker %d of %s landed at offset %d", self._site, marker.term, lane.log, landed)
+            if hold:
+                await self._appender.renew(lane.tp)
+            return landed
+        return appended.base_offset
+
+    async def seize(self, transfer: Transfer, lane: BoxLane) -> None:
+        """Take a log from a holder that is lost: open a term at the end of this site's own copy.
+
+        Raises:
+            SeizureError: nobody ever opened the log, this site holds it, or its copy has nothing to go on from.
+            LostCustodyError: the copy grew at that moment; the order may be given again.
+        """
+        grant = self._view.grant(lane.log)
+        if grant is None:
+            raise SeizureError(f"no ledger at {self._site} knows {lane.log}", log=lane.log)
+        if self._holdings.state(lane.log) is Custody.HELD:
+            raise SeizureError(f"{self._site} holds {lane.log} already", log=lane.log)
+        position, last = await self._copy_of(lane)
+        if last is not None and last.event_id == transfer.event_id:  # a crash has left out the ledger entry
+            await self.publish(last, position.marker, ordered_by=transfer.ordered_by)
+            return
+        if (stale := (await stale_copies(self._cluster, self._view, [lane.log])).get(lane.log)) is not None:
+            raise SeizureError(
+                f"the copy of {lane.log} at {self._site} goes on from offset {stale.cut} in a term that an earlier "
+                "seizure has ended",
+                hint="wait until the copy has been made anew: fairlead status",
+                log=lane.log,
+            )
+        term = max(grant.term, position.term) + SEIZING_TERMS
+        if term > LAST_TERM:
+            raise SeizureError(f"{lane.log} has no terms left: {term} would be above {LAST_TERM}", log=lane.log)
+        marker = Marker(
+            log=lane.log,
             term=term,
-            from_site=None if code == "GTIN" else self._site,
-            to_site=message.to_site,
-            event=_custody_event(code),
-            event_id=event.metadata.event_id,
-            event_date_time=event.payload.event_date_time,
+            from_site=grant.to_site,
+            to_site=self._site,
+            event=transfer.event,
+            event_id=transfer.event_id,
+            event_date_time=transfer.at,
             nonce=uuid.uuid4().hex,
-            drained=drained,
+            # How far the lost holder had drained since the last marker in this copy, nobody here knows.
+            drained=last.drained if last is not None else {},
+            drained_since=_since(last, position.marker) if last is not None else 0,
+            reason=transfer.reason,
+        )
+        try:
+            offset = await self._open_term(lane, marker, expected_end=position.end)
+        except (Fenced, Misplaced, Conflict) as error:
+            raise LostCustodyError(
+                f"{self._site} could not seize {lane.log}: its copy has just grown ({error.what})",
+                hint="give the order again",
+                log=lane.log,
+            ) from error
+        lane.unload()
+        await self.publish(marker, offset, ordered_by=transfer.ordered_by)
+
+    async def _copy_of(self, lane: BoxLane) -> tuple[LogPosition, Marker | None]:
+        """Where this site's copy ends, and the newest marker in it (None where it is no longer stored)."""
+        try:
+            position = await self._appender.renew(lane.tp)
+        except BrokerError as error:
+            raise SeizureError(
+                f"{self._site} has no copy of {lane.log} that it could go on from: {error.what}",
+                hint="seize it at a site that has one, see 'fairlead custody show'",
+                log=lane.log,
+            ) from error
+        if position is None or position.term < 1:
+            raise SeizureError(
+                f"the copy of {lane.log} at {self._site} holds no record of any term",
+                hint="seize it at a site that has one, see 'fairlead custody show'",
+                log=lane.log,
+            )
+        batch = await self._markers.find(lane.log, position.marker)
+        return position, decode_marker(batch) if batch is not None else None
+
+    def _known(self, topic: str) -> Grant:
+        grant = self._view.grant(topic)
+        if grant is None:
+            raise NotHolderError(topic, self._site, None, doing="pass it on")
+        return grant
+
+    def _new_marker(self, transfer: Transfer, *, term: int, previous: Grant | None) -> Marker:
+        carried = previous is not None and previous.drained_since != previous.marker
+        return Marker(
+            log=transfer.log,
+            term=term,
+            from_site=None if transfer.event == "GTIN" else self._site,
+            to_site=transfer.to_site,
+            event=transfer.event,
+            event_id=transfer.event_id,
+            event_date_time=transfer.at,
+            nonce=uuid.uuid4().hex,
+            drained=self._book.drained(transfer.log),
+            drained_since=previous.drained_since if carried and previous is not None else None,
+            reason=transfer.reason,
         )
 
-    async def publish(self, marker: Marker, offset: int) -> None:
+    async def publish(self, marker: Marker, offset: int, *, ordered_by: str = "") -> None:
         """Write the ledger entry of a marker that is stored, and let this site's own view know."""
-        entry = CustodyEntry(
-            log=marker.log,
-            term=marker.term,
-            marker_offset=offset,
-            from_site=marker.from_site,
-            to_site=marker.to_site,
-            event=marker.event,
-            event_id=marker.event_id,
-            event_date_time=marker.event_date_time,
-            granted_date_time=dt.datetime.now(dt.UTC),
-            granted_by=self._site,
-            marker_batch=await self._markers.batch(marker.log, offset),
-            drained=marker.drained,
-            drained_since=marker.drained_since,
-            reason=marker.reason,
-        )
-        await self._ledger.append(records.ledger(entry), (entry.log, entry.term))
-        self._view.apply(entry)
+        entry = entry_of(marker, offset, await self._markers.batch(marker.log, offset), self._site, ordered_by)
+        key = ledger_key(entry)
+        self._writing.add(key)
+        try:
+            await self._ledger.append(records.ledger(entry), key)
+            self._view.apply(entry)
+        finally:
+            self._writing.discard(key)
+        self._book.passed_on(entry.log, entry.drained)
         if entry.to_site == self._site:
             self._holdings.hold(entry.log, entry.term)
         else:
@@ -227,15 +274,26 @@ class Custodian:
         return dict.fromkeys(topics)
 
 
-def _log_of(message: EventMessage) -> str:
-    if message.log is None:
-        raise ValueError("a transport event moves no custody")
-    return message.log
+def entry_of(marker: Marker, offset: int, batch: bytes, site: str, ordered_by: str = "") -> CustodyEntry:
+    """The ledger entry of a marker that is stored at ``offset`` as ``batch``."""
+    return CustodyEntry(
+        log=marker.log,
+        term=marker.term,
+        marker_offset=offset,
+        from_site=marker.from_site,
+        to_site=marker.to_site,
+        event=marker.event,
+        event_id=marker.event_id,
+        event_date_time=marker.event_date_time,
+        granted_date_time=dt.datetime.now(dt.UTC),
+        granted_by=site,
+        marker_batch=batch,
+        drained=marker.drained,
+        drained_since=marker.drained_since,
+        ordered_by=ordered_by,
+        reason=marker.reason,
+    )
 
 
-def _custody_event(code: str | None) -> CustodyEvent:
-    match code:
-        case "GTIN" | "GTOT" | "LOAD" | "DISC":
-            return code
-        case _:
-            return "HAND"
+def _since(last: Marker, offset: int) -> int:
+    return offset if last.drained_since is None else last.drained_since

@@ -30,10 +30,17 @@ class ReplicaBehindError(EdgeError):
 
 
 class LostCustodyError(EdgeError):
-    """A later term than the ledger knows exists in this site's own copy: somebody else may append, this site may not.
+    """This site's copy is in a later term than its ledgers know: somebody else may append, this site may not."""
 
-    Telling a zombie of its fencing, seizing a lost holder's log and merging what it still wrote are not built yet.
-    """
+    exit_code = ExitCode.REFUSED
+
+
+class SeizureError(RefusedError):
+    """This site cannot seize a log."""
+
+
+class SecondBridgeError(EdgeError):
+    """Another bridge works for this site: what it wrote into the site's ledger, this one did not."""
 
     exit_code = ExitCode.REFUSED
 

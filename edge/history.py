@@ -9,6 +9,7 @@ from edge.lane import Entry, Lane, Outcome, Sink
 from edge.messages import Identity
 from edge.repeats import Repeats, Verdict
 from edge.tails import DEEP, DEPTH, Tails
+from fairlead.wire.record import Record
 
 
 class HistoryLane(Lane[Identity]):
@@ -38,7 +39,7 @@ class HistoryLane(Lane[Identity]):
         tail = await self._tails.read(self.log, depth)
         self.memory = self._repeats = Repeats(complete=tail.whole, deep=depth >= DEEP)
         for record in tail.records:
-            self._remember(records.identity_of(record))
+            self._recall(record)
         self._start, self._floor = tail.start, tail.floor
 
     def opened(self) -> None:
@@ -57,7 +58,7 @@ class HistoryLane(Lane[Identity]):
         if self._floor is None or self._floor <= offset:
             return
         async for record in self._tails.records(self.log, offset, self._floor):
-            self._remember(records.identity_of(record))
+            self._recall(record)
         self._floor = offset
 
     async def look_back(self, keys: Sequence[Identity]) -> None:
@@ -71,10 +72,20 @@ class HistoryLane(Lane[Identity]):
             self._repeats.complete = True
             await self.cover(self._start)
 
-    def is_late(self, identity: Identity) -> bool:
-        """Whether the log has a newer reading of the same device."""
-        return self._repeats.is_late(identity)
+    def arrange(self, batch: Sequence[Entry[Identity]]) -> None:
+        """Mark what comes after a newer reading of its device: the order in the log is no longer the device's."""
+        newest: dict[str, tuple[int, int]] = {}
+        for entry in batch:
+            device, at = entry.key.device, (entry.key.boot, entry.key.sequence)
+            if at < newest.get(device, at) or self._repeats.is_late(entry.key):
+                entry.record = records.late(entry.record)
+            else:
+                newest[device] = at
 
-    def _remember(self, identity: Identity | None) -> None:
+    def remember(self, entry: Entry[Identity]) -> None:
+        self._repeats.add(entry.key, late=records.is_late(entry.record))
+
+    def _recall(self, record: Record) -> None:
+        identity = records.identity_of(record)
         if identity is not None:
-            self._repeats.add(identity)
+            self._repeats.add(identity, late=records.is_late(record))

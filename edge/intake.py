@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import logging
 import time
@@ -11,12 +10,10 @@ from functools import partial
 
 from edge import records
 from edge.acks import Ticket
-from edge.boxes import BoxLane
 from edge.classifier import Classifier
-from edge.custodian import Custodian, Move
+from edge.custodian import Custodian
 from edge.deadletters import dead_letter
 from edge.detection.watch import Watch
-from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
 from edge.holdings import Custody, Holdings
 from edge.lane import Control, Entry
 from edge.lanes import SiteLanes, digest
@@ -24,18 +21,17 @@ from edge.messages import (
     BookingMessage,
     EventMessage,
     ReadingMessage,
-    Reason,
     Rejected,
     ShipMessage,
 )
 from edge.metrics import Metrics
+from edge.movements import Movements
 from edge.mqtt import Delivery
 from fairlead.records.ship import Position
 
 log = logging.getLogger(__name__)
 
 DROPPED = "$SYS/broker/publish/messages/dropped"
-PATIENCE = 30.0  # seconds that an event waits for custody which is on its way to this site
 
 
 class Intake:
@@ -43,7 +39,6 @@ class Intake:
 
     Args:
         watch: The detection on board; None ashore.
-        custody_changed: Notified whenever a log has been taken over here.
         finish: Acknowledges a part of a message.
     """
 
@@ -57,20 +52,18 @@ class Intake:
         metrics: Metrics,
         *,
         watch: Watch | None,
-        custody_changed: asyncio.Condition,
         finish: Callable[[Ticket], None],
-        patience: float = PATIENCE,
     ) -> None:
         self._site = site
         self._classify = classifier.classify
         self._lanes = lanes
-        self._custodian = custodian
         self._holdings = holdings
         self._metrics = metrics
         self._watch = watch
-        self._custody_changed = custody_changed
         self._finish = finish
-        self._patience = patience
+        self.movements = Movements(
+            site, lanes, custodian, metrics, finish=finish, reject=self.reject, on_moved=self._on_moved
+        )
 
     def take(self, delivery: Delivery) -> None:
         """Route one message."""
@@ -136,57 +129,24 @@ class Intake:
         if message.log is None:
             self._lanes.events.put(entry)
             return
-        lane = self._lanes.box(message.log)
-        lane.put(Control(partial(self._carry_out, message, entry, delivery, lane, now)))
+        self.movements.take(message, record, delivery.topic, redelivered=delivery.redelivered, ticket=delivery.ticket)
 
-    async def _carry_out(
-        self, message: EventMessage, entry: Entry[str], delivery: Delivery, lane: BoxLane, now: int
-    ) -> None:
-        """An event that moves a box: into the site's events first, then custody; acknowledged after both."""
-        repeated = entry.key in self._lanes.event_ids
-        try:
-            if self._custodian.plan(message) is Move.WAIT:
-                await self._wait_for_custody(lane.log)
-            self._custodian.plan(message)  # a refusal must come before anything is written
-            await self._lanes.events.append(entry.record, entry.key)
-            move = await self._custodian.perform(message, lane)
-        except (NotHolderError, ReplicaBehindError, LostCustodyError) as error:
-            if repeated:  # it was carried out before, and since then the box has moved on
-                self._metrics.repeats += 1
-                self._done(delivery)
-            else:
-                log.error("%s: event %s refused: %s", self._site, entry.key, error)
-                self._reject(Rejected(Reason.NOT_HOLDER, error.what), delivery, now)
-            return
-        if move is Move.GRANT:
-            self._metrics.grants += 1
-            if self._watch is not None:
-                self._watch.forget(message.event.payload.equipment_reference or "")
-        elif move is not Move.NOTHING:
-            self._metrics.opened += 1
-            if self._lanes.strays.wait_for(lane.log):
-                lane.put(Control(lane.prepare))  # its strays come in even when no reading follows
-        self._done(delivery)
-
-    async def _wait_for_custody(self, topic: str) -> None:
-        """Wait while custody of a log is on its way here, for as long as a message may stay unacknowledged."""
-        try:
-            async with asyncio.timeout(self._patience), self._custody_changed:
-                await self._custody_changed.wait_for(lambda: self._holdings.state(topic) is not Custody.INCOMING)
-        except TimeoutError:
-            raise NotHolderError(
-                topic, self._site, self._holdings.view.holder(topic), doing="pass on what has not arrived yet"
-            ) from None
+    def _on_moved(self, number: str) -> None:
+        if self._watch is not None:
+            self._watch.forget(number)
 
     def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
-        self._metrics.refused_by_reason[rejected.reason.value] += 1
-        letter = dead_letter(delivery.topic, delivery.payload, rejected, now)
-        key = digest(letter.mqtt_topic, letter.payload_sha256)
-        self._lanes.letters.put(Entry(records.dead(letter, now), key, delivery.redelivered, delivery.ticket))
+        self.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ticket, now)
 
-    def _done(self, delivery: Delivery) -> None:
-        if delivery.ticket is not None:
-            self._finish(delivery.ticket)
+    def reject(
+        self, rejected: Rejected, topic: str, payload: bytes, redelivered: bool, ticket: Ticket | None, now: int = 0
+    ) -> None:
+        """Put a message among the dead letters; it is acknowledged when it is there."""
+        now = now or time.time_ns() // 1_000_000
+        self._metrics.refused_by_reason[rejected.reason.value] += 1
+        letter = dead_letter(topic, payload, rejected, now)
+        key = digest(letter.mqtt_topic, letter.payload_sha256)
+        self._lanes.letters.put(Entry(records.dead(letter, now), key, redelivered, ticket))
 
     def _saw_dropped(self, payload: bytes) -> None:
         """Mosquitto counts what its queues dropped, for all clients together, since it started."""

@@ -192,6 +192,9 @@ class Lane(Generic[K]):
     async def look_back(self, keys: Sequence[K]) -> None:
         """Make ``memory`` decide about keys it left undecided; a subclass reads the log further back."""
 
+    def arrange(self, batch: Sequence[Entry[K]]) -> None:
+        """Called with each batch before it is appended; a subclass marks here what its place in the log tells."""
+
     async def divert(self, entry: Entry[K]) -> bool:
         """Whether the entry was taken elsewhere, because this site may not append to the log."""
         return False
@@ -228,6 +231,7 @@ class Lane(Generic[K]):
         batch, followers = await self._take(waiting)
         if not batch:
             return 0
+        self.arrange(batch)
         try:
             appended = await self._sink.append(self.tp, [entry.record for entry in batch], term=self.term())
         except Exception as error:
@@ -242,7 +246,7 @@ class Lane(Generic[K]):
         for entry in batch:
             entry.offset = offset
             offset += 1
-            self.memory.add(entry.key)
+            self.remember(entry)
             self.finish(entry, Outcome.APPENDED)
         for entry in followers:
             self.finish(entry, Outcome.REPEAT)
@@ -282,6 +286,10 @@ class Lane(Generic[K]):
             batch.append(entry)
             fresh.add(entry.key)
         return batch, followers
+
+    def remember(self, entry: Entry[K]) -> None:
+        """An entry is in the log now."""
+        self.memory.add(entry.key)
 
     def finish(self, entry: Entry[K], outcome: Outcome) -> None:
         """An entry is safe: tell those who wait for it."""

@@ -9,16 +9,18 @@ from typing import Any
 from edge.acks import Ticket
 from edge.boxes import BoxLane, Drain, Drained
 from edge.history import HistoryLane
-from edge.holdings import Holdings
-from edge.lane import Entry, Lane, Outcome, Sink
+from edge.holdings import Custody, Holdings
+from edge.lane import Control, Entry, Lane, Outcome, Sink
 from edge.logs import FixedLogs
 from edge.metrics import Metrics
 from edge.repeats import RecentKeys
-from edge.strays import StrayKey, Strays
+from edge.straybook import StrayBook
+from edge.strays import StrayKey, Strays, is_event
 from edge.tails import Tails
+from fairlead.records.custody import CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
 AlertKey = tuple[str, str]  # alert id and state
-LedgerKey = tuple[str, int]  # log and term
+LedgerKey = tuple[str, str]  # log, and which entry about it
 REMEMBERED = 20_000
 
 
@@ -29,6 +31,7 @@ class SiteLanes:
         sink, urgent: Where lanes append; ``urgent`` waits for no batch and is for alerts only.
         finish: Called with the ticket of each message of which a part is stored.
         fail: Called when one of the site's own logs cannot be appended to.
+        on_lost: Told each container's log to which appending is refused for good.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class SiteLanes:
         *,
         finish: Callable[[Ticket], None],
         fail: Callable[[BaseException], None],
+        on_lost: Callable[[str], None],
     ) -> None:
         self._sink = sink
         self._tails = tails
@@ -49,6 +53,7 @@ class SiteLanes:
         self._metrics = metrics
         self._finish = finish
         self._fail = fail
+        self._on_lost = on_lost
         self._drain: Drain | None = None
         self._boxes: dict[str, BoxLane] = {}
         self.event_ids: RecentKeys[str] = RecentKeys(REMEMBERED)
@@ -68,6 +73,12 @@ class SiteLanes:
             if topic is not None
         }
         self.strays = Strays(logs.strays, sink, settle=self._stray, fail=fail)
+        self.book = StrayBook(
+            self.strays,
+            tuple(topic for topic in logs.all_strays if topic != logs.strays),
+            holdings.view,
+            on_stray=self._stray_elsewhere,
+        )
 
     def drain_with(self, drain: Drain) -> None:
         """Say what brings strays in; needed before the first box's lane."""
@@ -84,8 +95,9 @@ class SiteLanes:
                 self._sink,
                 self._tails,
                 self._holdings,
-                self.strays,
+                self.book,
                 self._drain,
+                on_lost=self._on_lost,
                 settle=self._reading,
                 fail=self._fail,
             )
@@ -96,6 +108,12 @@ class SiteLanes:
         if self.bookings is not None:
             fixed.append(self.bookings)
         return [*self._boxes.values(), *self.ship.values(), *fixed]
+
+    def _stray_elsewhere(self, topic: str) -> None:
+        """Another site has kept something for a log: bring it in, if the log is held here."""
+        if self._drain is not None and self._holdings.state(topic) is Custody.HELD:
+            lane = self.box(topic)
+            lane.put(Control(lane.prepare))
 
     # -- an entry is stored, or was already
 
@@ -131,7 +149,9 @@ class SiteLanes:
         self._acknowledge(entry, outcome)
 
     def _stray(self, entry: Entry[StrayKey], outcome: Outcome) -> None:
-        if outcome is Outcome.APPENDED:
+        if outcome is Outcome.APPENDED and is_event(entry.key):
+            self._metrics.events_kept += 1
+        elif outcome is Outcome.APPENDED:
             self._metrics.strays += 1
         else:
             self._metrics.repeats += 1
@@ -140,6 +160,17 @@ class SiteLanes:
     def _acknowledge(self, entry: Entry[Any], outcome: Outcome) -> None:
         if entry.ticket is not None:
             self._finish(entry.ticket)
+
+
+def ledger_key(entry: LedgerEntry) -> LedgerKey:
+    """What an entry of the ledger is recognised by."""
+    match entry:
+        case CustodyEntry():
+            return entry.log, f"term {entry.term}"
+        case ReturnEntry():
+            return entry.log, f"return in term {entry.term} to {entry.end_offset}"
+        case RefusalEntry():
+            return entry.log, f"refusal of {entry.order_id}"
 
 
 def digest(key: str, payload_sha256: str) -> bytes:

@@ -21,6 +21,7 @@ class FixedLogs:
     bookings: str | None
     location: str | None
     environment: str | None
+    all_strays: tuple[str, ...]  # of every site, this one included
 
     def all(self) -> tuple[str, ...]:
         named = (
@@ -61,12 +62,17 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
         bookings=None if at_sea else f"bookings.{site}",
         location=f"ships.{spec.imo}.location" if at_sea and spec.imo else None,
         environment=f"ships.{spec.imo}.environment" if at_sea and spec.imo else None,
+        all_strays=tuple(f"strays.{name}" for name in _with_way_in(topology)),
     )
 
 
 def custody_logs(topology: Topology) -> tuple[str, ...]:
     """The ledgers of all sites of a topology."""
-    return tuple(f"custody.{site}" for site, spec in topology.sites.items() if spec.kind is not SiteKind.CUSTOMER)
+    return tuple(f"custody.{site}" for site in _with_way_in(topology))
+
+
+def _with_way_in(topology: Topology) -> list[str]:
+    return [name for name, spec in topology.sites.items() if spec.kind is not SiteKind.CUSTOMER]
 
 
 def container_log(topology: Topology, container_number: str) -> str | None:

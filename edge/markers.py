@@ -1,4 +1,4 @@
-"""Markers of terms as they are stored: reading them from their logs, and out of ledger entries."""
+"""Markers of terms as they are stored, read from their logs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead.records.custody import Marker
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_marker
-from fairlead.wire.errors import broker_error
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, broker_error
 from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TP, FetchedPartition
 
@@ -30,6 +30,22 @@ class Markers:
     async def batch(self, topic: str, offset: int) -> bytes:
         """The batch that begins at ``offset``, which must be stored."""
         return await self._batcher.ask((topic, offset))
+
+    async def find(self, topic: str, offset: int) -> bytes | None:
+        """The batch that begins at ``offset``; None when the log has none there (any more)."""
+
+        async def fetch() -> FetchedPartition:
+            return (await self._cluster.fetch({TP(topic): offset}, partition_max_bytes=64 * 1024))[TP(topic)]
+
+        answer = await patiently(fetch, "reading a marker")
+        if answer.error_code == OFFSET_OUT_OF_RANGE:
+            return None
+        if answer.error_code:
+            raise broker_error(answer.error_code, TP(topic))
+        for view in split(answer.records):
+            if view.header.base_offset == offset:
+                return bytes(answer.records[view.start : view.stop])
+        return None
 
     async def close(self) -> None:
         await self._batcher.close()

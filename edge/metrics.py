@@ -13,10 +13,11 @@ from typing import Any
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters. ``received`` = appended + repeats + strays + dead letters + those still under way.
+    """Counters. ``received`` = appended + repeats + strays + events kept + dead letters + those under way.
 
     ``appended`` counts messages of every kind that went to their own log, ``readings`` those of containers among them;
-    ``strays`` readings kept because their log is elsewhere, ``drained`` strays that have since got into their log.
+    ``strays`` readings kept because their log is elsewhere, ``drained`` strays that have since got into their log,
+    ``events_kept`` events that wait for custody or have waited.
     """
 
     received: int = 0
@@ -25,10 +26,12 @@ class Metrics:
     repeats: int = 0
     strays: int = 0
     drained: int = 0
+    events_kept: int = 0
     dead_letters: int = 0
     alerts: int = 0
     events: int = 0
     grants: int = 0
+    seizures: int = 0
     opened: int = 0
     refused_by_reason: Counter[str] = field(default_factory=Counter)
     mqtt_dropped: int = 0
@@ -42,11 +45,13 @@ class Metrics:
             "repeats": self.repeats,
             "strays": self.strays,
             "drained": self.drained,
+            "events_kept": self.events_kept,
             "dead_letters": self.dead_letters,
             "dead_letters_by_reason": dict(self.refused_by_reason),
             "alerts": self.alerts,
             "events": self.events,
             "grants": self.grants,
+            "seizures": self.seizures,
             "opened": self.opened,
             "mqtt_dropped": self.mqtt_dropped,
         }

@@ -19,7 +19,8 @@ from edge.lanes import REMEMBERED, SiteLanes, digest
 from edge.logs import FixedLogs
 from edge.messages import milliseconds
 from edge.patience import patiently
-from edge.strays import Strays
+from edge.strayage import StrayAge
+from edge.strays import WaitingEvent
 from edge.tails import DEEP, Tails
 from fairlead.admin import LOG_DEFAULTS, admin_client, create_logs
 from fairlead.custody import CustodyView
@@ -92,12 +93,13 @@ def _first_marker(topic: str, site: str) -> NewRecord:
     return records.marker(marker)
 
 
-async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, tails: Tails) -> None:
+async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, age: StrayAge, tails: Tails) -> None:
     """Fill the memories of the site's own logs from their tails."""
     async for event in _values(tails, logs.events, Event, REMEMBERED):
         lanes.event_ids.add(event.metadata.event_id)
     async for alert in _values(tails, logs.alerts, Alert, REMEMBERED):
         lanes.alert_keys.add((alert.alert_id, alert.state))
+        age.restore(alert)
         if watch is not None:
             watch.restore(alert)
     async for letter in _values(tails, logs.deadletters, DeadLetter, DEEP):
@@ -111,15 +113,23 @@ async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, tails: 
             watch.ship_reported(position, milliseconds(position.device.device_date_time))
 
 
-async def recall_strays(cluster: Cluster, strays: Strays, view: CustodyView) -> None:
-    """Find the strays that still wait. May be called again after an error: it goes on where it stopped."""
+async def recall_strays(cluster: Cluster, lanes: SiteLanes, view: CustodyView) -> None:
+    """Find what still waits in this site's strays log. May be called again after an error: it goes on from there."""
+    strays = lanes.strays
 
     def drained_before(topic: str) -> int:
         grant = view.grant(topic)
         return grant.drained.get(strays.log, 0) if grant is not None else 0
 
+    def done(topic: str, event: WaitingEvent) -> bool:
+        """Whether an event was carried out: it moved the log, or did and others have since."""
+        grant = view.grant(topic)
+        if grant is None:
+            return False
+        return grant.event_id == event.event_id or (grant.at > event.at and event.event_id in lanes.event_ids)
+
     async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
-        strays.found(record, drained_before)
+        strays.found(record, drained_before, done)
 
 
 async def _values(tails: Tails, topic: str, kind: type[T], depth: int) -> AsyncIterator[T]:

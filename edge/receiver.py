@@ -9,21 +9,22 @@ from functools import partial
 
 import msgspec
 
+from edge.custodian import Custodian
+from edge.errors import SecondBridgeError
+from edge.follower import Follower
 from edge.holdings import Custody, Holdings
 from edge.patience import patiently
-from fairlead.custody import SplitCustodyError
-from fairlead.records.custody import CustodyEntry, ledger_entries
+from fairlead.custody import Grant, SplitCustodyError
+from fairlead.records.custody import CustodyEntry, LedgerEntry, ledger_entries
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
 from fairlead.wire.errors import BrokerError, Conflict, FatalBrokerError, Fenced, Misplaced
-from fairlead.wire.reader import Tail, read_log
 from fairlead.wire.record import Record
 from fairlead.wire.types import TP
 
 log = logging.getLogger(__name__)
 
-_LOOK_FOR_LEDGERS = 1.0  # seconds; a ledger that was not here at start
 _SOONEST, _LATEST = 0.05, 0.5  # seconds between looks at the ends of incoming logs
 
 
@@ -32,6 +33,8 @@ class Receiver:
 
     Args:
         ledgers: Topics of all sites' ledgers; those not here yet are looked for while running.
+        on_own: Called with each entry of this site's own ledger, at start too.
+        on_grant: Called with each grant that is news and not this site's own doing, while running.
         on_held: Called with each log that this site has just taken over.
         on_lost: Called with each log that the ledger took from this site without its own doing.
     """
@@ -41,93 +44,93 @@ class Receiver:
         cluster: Cluster,
         appender: Appender,
         holdings: Holdings,
+        custodian: Custodian,
         ledgers: tuple[str, ...],
         *,
+        on_own: Callable[[LedgerEntry], None],
+        on_grant: Callable[[Grant], None],
         on_held: Callable[[str], None],
         on_lost: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
         self._appender = appender
         self._holdings = holdings
-        self._ledgers = ledgers
+        self._custodian = custodian
+        self._own = f"custody.{holdings.site}"
+        self._on_own = on_own
+        self._on_grant = on_grant
         self._on_held = on_held
         self._on_lost = on_lost
-        self._positions: dict[TP, int] = {}
         self._incoming = asyncio.Event()
+        self._follower = Follower(cluster, ledgers, self._take)
         self.taken = 0
-        self.changed = asyncio.Condition()
+        self.splits: dict[str, str] = {}  # logs granted twice in one term, with what the ledgers say about it
+
+    @property
+    def truncated(self) -> dict[str, int]:
+        """Ledgers that do not begin at offset 0 any more, with their first offset: entries are missing."""
+        return self._follower.starts
 
     async def catch_up(self) -> None:
         """Read every ledger that is here, up to its end now. Nothing is taken over yet."""
-        for topic in await self._cluster.topics(self._ledgers, refresh=True):
-            tp = TP(topic)
-            ahead = self._positions.get(tp)
-            async for record in read_log(self._cluster, tp, ahead):
-                self._positions[tp] = record.offset + 1
-                self._apply(record, at_start=True)
-            self._positions.setdefault(tp, 0)
-
-    # -- the ledgers
+        await self._follower.catch_up()
+        for topic, start in self.truncated.items():
+            log.error(
+                "%s: the ledger %s has lost its first %d entries; what they said is read from the markers in the logs "
+                "that are here. Its retention must be forever",
+                self._holdings.site,
+                topic,
+                start,
+            )
 
     async def follow(self) -> None:
-        """Follow the ledgers until cancelled."""
-        tail = Tail(self._cluster, self._positions)
-        looking = asyncio.create_task(self._look_for_ledgers(tail))
-        try:
-            while True:
-                for record in await patiently(partial(self._next, tail), "following the ledgers"):
-                    self._apply(record, at_start=False)
-                await self._notify()
-        finally:
-            looking.cancel()
-            await asyncio.gather(looking, return_exceptions=True)
-            await tail.close()
+        """Follow the ledgers until cancelled.
 
-    async def _next(self, tail: Tail) -> list[Record]:
-        try:
-            return (await anext(tail))[1]
-        except BrokerError as error:
-            if error.retriable or error.log is None:
-                raise
-            log.error("the ledger %s must be read again from its start: %s", error.log, error)
-            start = (await self._cluster.start_offsets([error.log]))[error.log]
-            if isinstance(start, BrokerError):
-                raise start from error
-            tail.add(error.log, start)
-            return []
+        Raises:
+            SecondBridgeError: another process writes this site's ledger.
+        """
+        await self._follower.follow()
 
-    async def _look_for_ledgers(self, tail: Tail) -> None:
-        while missing := [topic for topic in self._ledgers if TP(topic) not in self._positions]:
-            for topic in await patiently(partial(self._cluster.topics, missing, refresh=True), "looking for ledgers"):
-                self._positions[TP(topic)] = 0
-                tail.add(TP(topic), 0)
-            await asyncio.sleep(_LOOK_FOR_LEDGERS)
-
-    def _apply(self, record: Record, *, at_start: bool) -> None:
+    def _take(self, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):
             return
         try:
             entry = ledger_entries.decode(record.value)
-            if not isinstance(entry, CustodyEntry):
-                return
-            news = self._holdings.view.apply(entry)
         except msgspec.DecodeError as error:
-            log.error("a ledger has a record at offset %d that is no entry: %s", record.offset, error)
+            log.error("the ledger %s has a record at offset %d that is no entry: %s", topic, record.offset, error)
             return
+        if isinstance(entry, CustodyEntry):
+            self._apply(topic, entry, at_start=at_start)
+        if topic == self._own:
+            self._on_own(entry)
+
+    def _apply(self, topic: str, entry: CustodyEntry, *, at_start: bool) -> None:
+        try:
+            news = self._holdings.view.apply(entry)
         except SplitCustodyError as error:
+            self.splits[entry.log] = error.what
             log.error("%s", error)
             return
-        if not news or at_start or entry.granted_by == self._holdings.site:
-            return  # what this site grants, its custodian knows already
         grant = self._holdings.view.grant(entry.log)
-        if grant is None:
+        if not news or at_start or grant is None:
             return
+        if topic == self._own:
+            if self._custodian.is_writing(entry):
+                return
+            raise SecondBridgeError(
+                f"another bridge of {self._holdings.site} works: it granted {entry.log} to {entry.to_site} (term "
+                f"{entry.term})",
+                hint="one bridge per site; this one stops, nothing is lost by it",
+                site=self._holdings.site,
+                log=entry.log,
+            )
         before = self._holdings.news(grant)
         if self._holdings.state(entry.log) is Custody.INCOMING:
             self._incoming.set()
         elif before is Custody.HELD and self._holdings.state(entry.log) is Custody.ELSEWHERE:
             log.error("%s: the ledger gives term %d to %s, not granted here", entry.log, entry.term, entry.to_site)
             self._on_lost(entry.log)
+        self._on_grant(grant)
 
     # -- taking over
 
@@ -140,9 +143,9 @@ class Receiver:
                 await self._incoming.wait()
                 delay = _SOONEST
             ready = await patiently(self._complete_copies, "looking at incoming logs")
-            if ready:
-                await asyncio.gather(*(self._adopt(topic) for topic in ready))
-                await self._notify()
+            before = len(self._holdings.incoming)
+            await asyncio.gather(*(self._adopt(topic) for topic in ready))
+            if len(self._holdings.incoming) < before:
                 delay = _SOONEST
                 continue
             await asyncio.sleep(delay)  # a replica is written by another process; its end is all there is to see
@@ -171,6 +174,8 @@ class Receiver:
                 partial(self._appender.adopt, TP(topic), term=grant.term), f"{topic}: taking over term {grant.term}"
             )
         except (Fenced, Misplaced, Conflict, FatalBrokerError) as error:
+            if isinstance(error, Misplaced) and error.fields.get("term", grant.term) < grant.term:
+                return  # the copy here goes on in an older term, which a seizure has cut off: it will be made anew
             self._holdings.broke(topic)
             log.error("%s: given to this site in term %d, but cannot be taken over: %s", topic, grant.term, error)
             return
@@ -178,7 +183,3 @@ class Receiver:
             self._holdings.hold(topic, grant.term)
             self.taken += 1
             self._on_held(topic)
-
-    async def _notify(self) -> None:
-        async with self.changed:
-            self.changed.notify_all()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Final
 
 import msgspec
 
 from edge.messages import Identity, milliseconds
 from fairlead.records import decoder, encode, headers
 from fairlead.records.alert import Alert
-from fairlead.records.custody import CustodyEntry, Marker
+from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
 from fairlead.records.edge import DeadLetter, Stray
+from fairlead.records.event import Event
 from fairlead.records.reading import Base
 from fairlead.wire.convention import is_data, marker_record
 from fairlead.wire.record import NewRecord, Record
@@ -30,6 +32,8 @@ class _Identified(Base, frozen=True, kw_only=True):
 
 _identified = decoder(_Identified)
 _stray = decoder(Stray)
+_event = decoder(Event)
+_LATE: Final = (headers.LATE, b"1")
 
 
 def published(payload: bytes, *, key: str, at_ms: int, received_ms: int) -> NewRecord:
@@ -47,17 +51,47 @@ def stray(log: str, record: NewRecord) -> NewRecord:
     return NewRecord(encode(wrapped), record.key, record.headers, timestamp_ms=record.timestamp_ms)
 
 
+def stray_event(log: str, record: NewRecord, mqtt_topic: str) -> NewRecord:
+    """An event that waits for custody, wrapped for the strays log."""
+    wrapped = Stray(
+        log=log,
+        payload=record.value or b"",
+        received_date_time=dt.datetime.fromtimestamp(received_ms(record) / 1000, dt.UTC),
+        event=True,
+        mqtt_topic=mqtt_topic,
+    )
+    return NewRecord(encode(wrapped), record.key, record.headers, timestamp_ms=record.timestamp_ms)
+
+
+def event_of(payload: bytes) -> Event | None:
+    """The event in a stray that is one; None when it cannot be read."""
+    try:
+        return _event.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def read_stray(record: Record) -> Stray | None:
     """The stray in a record of a strays log; None for a marker or filler."""
     return _stray.decode(record.value) if record.value is not None and is_data(record) else None
 
 
-def drained(kept: Stray, record: Record, strays_log: str, *, late: bool) -> NewRecord:
+def drained(kept: Stray, record: Record, strays_log: str) -> NewRecord:
     """A stray's record for the log it belongs to, naming where it was kept."""
-    extra: list[tuple[str, bytes | None]] = [(headers.ORIGIN, f"{strays_log}@{record.offset}".encode())]
-    if late:
-        extra.append((headers.LATE, b"1"))
-    return NewRecord(kept.payload, record.key, (*record.headers, *extra), timestamp_ms=record.timestamp_ms)
+    origin = (headers.ORIGIN, f"{strays_log}@{record.offset}".encode())
+    return NewRecord(kept.payload, record.key, (*record.headers, origin), timestamp_ms=record.timestamp_ms)
+
+
+def late(record: NewRecord) -> NewRecord:
+    """The same record, marked: a newer reading of its device is before it in the log."""
+    if is_late(record):
+        return record
+    return NewRecord(record.value, record.key, (*record.headers, _LATE), timestamp_ms=record.timestamp_ms)
+
+
+def is_late(record: NewRecord | Record) -> bool:
+    """Whether a record is marked late."""
+    return _LATE in record.headers
 
 
 def dead(letter: DeadLetter, at_ms: int) -> NewRecord:
@@ -69,8 +103,15 @@ def alert(raised: Alert) -> NewRecord:
     return NewRecord(encode(raised), raised.equipment_reference.encode(), timestamp_ms=at_ms)
 
 
-def ledger(entry: CustodyEntry) -> NewRecord:
-    return NewRecord(encode(entry), entry.log.encode(), timestamp_ms=milliseconds(entry.granted_date_time))
+def ledger(entry: LedgerEntry) -> NewRecord:
+    match entry:
+        case CustodyEntry():
+            at = entry.granted_date_time
+        case ReturnEntry():
+            at = entry.returned_date_time
+        case RefusalEntry():
+            at = entry.refused_date_time
+    return NewRecord(encode(entry), entry.log.encode(), timestamp_ms=milliseconds(at))
 
 
 def marker(value: Marker) -> NewRecord:

@@ -37,12 +37,13 @@ class Repeats:
             that a message which it sends again is found if it is there.
     """
 
-    __slots__ = ("_devices", "complete", "deep")
+    __slots__ = ("_anchored", "_devices", "complete", "deep")
 
     only_redelivered: ClassVar[bool] = False
 
     def __init__(self, *, complete: bool = False, deep: bool = False) -> None:
         self._devices: dict[str, dict[int, list[int]]] = {}
+        self._anchored: set[str] = set()  # devices of which a record is known that was the newest when it was appended
         self.complete = complete
         self.deep = deep
 
@@ -58,11 +59,11 @@ class Repeats:
             return Verdict.REPEAT
         if self.complete:
             return Verdict.NEW
-        if boots is None or (redelivered and not self.deep):
+        if boots is None or identity.device not in self._anchored or (redelivered and not self.deep):
             return Verdict.UNDECIDED
         newest = max(boots)
         if identity.boot > newest or (identity.boot == newest and runs is not None and identity.sequence > runs[-1]):
-            return Verdict.NEW  # beyond everything this device is known to have sent
+            return Verdict.NEW  # beyond a record that was newer than everything before it
         return Verdict.UNDECIDED
 
     def is_late(self, identity: Identity) -> bool:
@@ -73,12 +74,20 @@ class Repeats:
         newest = max(boots)
         return newest > identity.boot or (newest == identity.boot and boots[newest][-1] > identity.sequence)
 
-    def add(self, identity: Identity) -> None:
-        """Remember a reading that the log has."""
+    def add(self, identity: Identity, *, late: bool = False) -> None:
+        """Remember a reading that the log has.
+
+        Args:
+            late: A newer reading of the device was in the log before it, so it tells nothing about what is older.
+        """
+        if not late:
+            self._anchored.add(identity.device)
         boots = self._devices.get(identity.device)
         if boots is None:
             if len(self._devices) >= MAX_DEVICES:
-                self._devices.pop(next(iter(self._devices)))
+                forgotten = next(iter(self._devices))
+                del self._devices[forgotten]
+                self._anchored.discard(forgotten)
                 self.complete = False
             boots = self._devices[identity.device] = {}
         runs = boots.get(identity.boot)

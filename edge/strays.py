@@ -1,52 +1,67 @@
-"""Readings that this site may not append to their log: kept in ``strays.<site>``, found again when custody comes.
+"""What this site may not append to its log: kept in ``strays.<site>``, found again when custody comes.
 
 In memory stand the offsets per log, not the readings; they are read back from the strays log when they are drained.
-Only this site's own strays are looked at. Draining the strays of other sites, and an alert for strays that wait too
-long, are not built yet.
+``StrayIndex`` is used for the strays logs of other sites too (``edge.straybook``).
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Set
+from typing import NamedTuple
 
 import msgspec
 
 from edge import records
+from edge.acks import Ticket
 from edge.lane import Entry, Lane, Outcome, Sink
 from edge.messages import Identity
 from edge.repeats import Repeats, Verdict
-from fairlead.wire.record import Record
+from fairlead.records.edge import Stray
+from fairlead.wire.record import NewRecord, Record
 
 StrayKey = tuple[str, Identity]
+_EVENT = -1  # boot and sequence in the identity of an event
+
+
+class WaitingEvent(NamedTuple):
+    """An event that waits for custody of its log: where it is kept, and what it is."""
+
+    offset: int
+    event_id: str
+    at: dt.datetime
 
 
 class _Kept:
-    """The strays of one log: their offsets in the strays log, ascending, and what they are."""
+    """The strays of one log: their offsets in the strays log, ascending, when they came, and what they are."""
 
-    __slots__ = ("offsets", "repeats")
+    __slots__ = ("offsets", "received", "repeats")
 
     def __init__(self) -> None:
         self.offsets = array("q")
+        self.received = array("q")
         self.repeats = Repeats(complete=True)
 
 
 class StrayIndex:
-    """Which strays wait for which log. Pure."""
+    """Which readings in one strays log wait for which log. Pure."""
 
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
         self._ever: set[str] = set()
-        self.end = 0  # the offset after the last stray this index knows of
+        self.end = 0  # the offset after the last record of the strays log that this index knows of
         self.waiting = 0
 
-    def add(self, log: str, offset: int, identity: Identity) -> None:
+    def add(self, log: str, offset: int, identity: Identity, received_ms: int = 0) -> None:
+        """Take in a stray; offsets ascend."""
         kept = self._kept.get(log)
         if kept is None:
             kept = self._kept[log] = _Kept()
             self._ever.add(log)
         kept.offsets.append(offset)
+        kept.received.append(received_ms)
         kept.repeats.add(identity)
         self.waiting += 1
         self.end = max(self.end, offset + 1)
@@ -61,25 +76,42 @@ class StrayIndex:
         kept = self._kept.get(log)
         return kept.offsets if kept is not None else ()
 
-    def ever_had(self, log: str) -> bool:
-        """Whether this site has had strays of this log since the bridge started (or found some then)."""
-        return log in self._ever
+    def oldest_ms(self, log: str) -> int | None:
+        """When the stray came that has waited longest, milliseconds since 1970; None when none waits."""
+        kept = self._kept.get(log)
+        return min(kept.received) if kept is not None else None
+
+    def mark(self, log: str) -> int | None:
+        """The offset before which this log's strays are drained; None when there was never one.
+
+        Known only for strays since the bridge started, or found waiting then.
+        """
+        if log not in self._ever:
+            return None
+        kept = self._kept.get(log)
+        return kept.offsets[0] if kept is not None else self.end
 
     def drained(self, log: str, *, upto: int) -> None:
         """Every stray of the log before offset ``upto`` is in the log now."""
         kept = self._kept.get(log)
         if kept is None:
             return
-        left = array("q", (offset for offset in kept.offsets if offset >= upto))
+        left = [place for place, offset in enumerate(kept.offsets) if offset >= upto]
         self.waiting -= len(kept.offsets) - len(left)
         if left:
-            kept.offsets = left
+            kept.received = array("q", (kept.received[place] for place in left))
+            kept.offsets = array("q", (kept.offsets[place] for place in left))
         else:
             del self._kept[log]
 
-    # -- the memory of the strays lane
+    def forget(self, log: str) -> None:
+        """Drop what is known of one log, before its strays are looked for again from further back."""
+        kept = self._kept.pop(log, None)
+        if kept is not None:
+            self.waiting -= len(kept.offsets)
 
-    def check(self, key: StrayKey, *, redelivered: bool = False) -> Verdict:
+    def check(self, key: StrayKey) -> Verdict:
+        """Whether a reading is kept already."""
         kept = self._kept.get(key[0])
         # What this memory has forgotten is kept twice; draining recognises it.
         known = kept is not None and kept.repeats.check(key[1]) is Verdict.REPEAT
@@ -87,22 +119,28 @@ class StrayIndex:
 
 
 class _StrayMemory:
-    """``StrayIndex`` as a lane's memory; offsets are added when they are known, by ``Strays``."""
+    """What the strays log of this site has, as a lane's memory; ``Strays`` adds to it when offsets are known."""
 
     only_redelivered = False
 
-    def __init__(self, index: StrayIndex) -> None:
-        self._index = index
+    def __init__(self, strays: Strays) -> None:
+        self._strays = strays
 
     def check(self, key: StrayKey, *, redelivered: bool = False) -> Verdict:
-        return self._index.check(key, redelivered=redelivered)
+        if is_event(key):
+            waits = any(event.event_id == key[1].device for event in self._strays.events.get(key[0], ()))
+            return Verdict.REPEAT if waits else Verdict.NEW
+        return self._strays.index.check(key)
 
     def add(self, key: StrayKey) -> None:
         return
 
 
 class Strays:
-    """Keeps strays and remembers where."""
+    """Keeps strays of this site and remembers where.
+
+    ``events`` are the events that wait, by log, in order of arrival.
+    """
 
     def __init__(
         self,
@@ -114,38 +152,85 @@ class Strays:
     ) -> None:
         self.log = log
         self.index = StrayIndex()
+        self.events: dict[str, list[WaitingEvent]] = {}
         self._settle = settle
         self._on_the_way: Counter[str] = Counter()
-        self.lane: Lane[StrayKey] = Lane(log, sink, _StrayMemory(self.index), settle=self._settled, fail=fail)
+        self._event_times: dict[str, dt.datetime] = {}
+        self.lane: Lane[StrayKey] = Lane(log, sink, _StrayMemory(self), settle=self._settled, fail=fail)
 
     def keep(self, log: str, entry: Entry[Identity]) -> None:
         """Keep a reading of a log that is not held here; its message is acknowledged when the stray is stored."""
-        wrapped = records.stray(log, entry.record)
+        self._put(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ticket)
+
+    def keep_event(
+        self, log: str, record: NewRecord, event_id: str, at: dt.datetime, mqtt_topic: str, ticket: Ticket | None
+    ) -> None:
+        """Keep an event until custody comes; its message is acknowledged when it is stored."""
+        self._event_times[event_id] = at
+        self._put(log, records.stray_event(log, record, mqtt_topic), Identity(event_id, _EVENT, _EVENT), False, ticket)
+
+    def _put(self, log: str, wrapped: NewRecord, key: Identity, redelivered: bool, ticket: Ticket | None) -> None:
         self._on_the_way[log] += 1
-        self.lane.put(Entry(wrapped, (log, entry.key), entry.redelivered, entry.ticket))
+        self.lane.put(Entry(wrapped, (log, key), redelivered, ticket))
 
     def wait_for(self, log: str) -> bool:
-        """Whether there are strays of this log, stored or on their way."""
+        """Whether there are readings of this log here, stored or on their way."""
         return self.index.has(log) or log in self._on_the_way
 
-    def found(self, record: Record, drained_before: Callable[[str], int]) -> None:
-        """Take in a record of the strays log at start. ``drained_before`` tells what a log has already got."""
+    def found(
+        self, record: Record, drained_before: Callable[[str], int], done: Callable[[str, WaitingEvent], bool]
+    ) -> None:
+        """Take in a record of the strays log at start.
+
+        Args:
+            drained_before: What a log has already got.
+            done: Whether an event has been carried out.
+        """
         self.index.end = max(self.index.end, record.offset + 1)
-        try:
-            stray = records.read_stray(record)
-        except msgspec.DecodeError:
-            return  # not written by a bridge; nothing to drain
-        if stray is None or record.offset < drained_before(stray.log):
+        stray = readable(record)
+        if stray is None:
             return
-        identity = records.identity(stray.payload)
-        if identity is not None:
-            self.index.add(stray.log, record.offset, identity)
+        if stray.event:
+            event = records.event_of(stray.payload)
+            if event is not None:
+                waiting = WaitingEvent(record.offset, event.metadata.event_id, event.payload.event_date_time)
+                if not done(stray.log, waiting):
+                    self.events.setdefault(stray.log, []).append(waiting)
+            return
+        if record.offset >= drained_before(stray.log) and (identity := records.identity(stray.payload)) is not None:
+            self.index.add(stray.log, record.offset, identity, records.received_ms(record))
+
+    def carried_out(self, log: str, event_id: str) -> None:
+        """An event waits no longer."""
+        left = [event for event in self.events.get(log, ()) if event.event_id != event_id]
+        if left:
+            self.events[log] = left
+        else:
+            self.events.pop(log, None)
 
     def _settled(self, entry: Entry[StrayKey], outcome: Outcome) -> None:
         log, identity = entry.key
         self._on_the_way[log] -= 1
         if not self._on_the_way[log]:
             del self._on_the_way[log]
-        if outcome is Outcome.APPENDED:
-            self.index.add(log, entry.offset, identity)
+        if is_event(entry.key):
+            at = self._event_times.pop(identity.device, None)
+            if outcome is Outcome.APPENDED and at is not None:
+                self.events.setdefault(log, []).append(WaitingEvent(entry.offset, identity.device, at))
+                self.index.end = max(self.index.end, entry.offset + 1)
+        elif outcome is Outcome.APPENDED:
+            self.index.add(log, entry.offset, identity, records.received_ms(entry.record))
         self._settle(entry, outcome)
+
+
+def is_event(key: StrayKey) -> bool:
+    """Whether a key in the strays log is an event's."""
+    return key[1].boot == _EVENT
+
+
+def readable(record: Record) -> Stray | None:
+    """The stray in a record; None for markers, fillers, and what no bridge has written."""
+    try:
+        return records.read_stray(record)
+    except msgspec.DecodeError:
+        return None

@@ -140,6 +140,10 @@ class CustodyView:
         """The newest grants of the logs in ``held_by(site)``."""
         return (self._grants[log] for log in tuple(self._held.get(site, ())))
 
+    def holders(self) -> Mapping[str, Set[str]]:
+        """Every site that some ledger has named as a holder, with the logs it holds now. A live view."""
+        return {site: logs for site, logs in self._held.items() if logs}
+
     def logs(self) -> Set[str]:
         """Every log that some ledger names. A live view."""
         return self._grants.keys()

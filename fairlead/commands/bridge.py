@@ -17,6 +17,7 @@ from rich.logging import RichHandler
 from rich.text import Text
 
 from edge.bridge import Bridge
+from edge.strayage import LIMIT
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
@@ -29,6 +30,9 @@ _Show = Callable[[Sequence[Mapping[str, Any]]], None]
 def bridge(
     at: Annotated[list[str] | None, typer.Option("--at", help="Site to work at; may be given more than once.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All sites of the topology that have a way in.")] = False,
+    stray_alert: Annotated[
+        float, typer.Option(help="Hours that a reading may wait for custody before an alert is raised.", min=0.0)
+    ] = LIMIT / 3600,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.
@@ -44,10 +48,10 @@ def bridge(
     with contextlib.ExitStack() as stack:
         for site in sites:
             stack.enter_context(_only_one(context, site))
-        uvloop.run(run_bridges([make_bridge(context, site) for site in sites]))
+        uvloop.run(run_bridges([make_bridge(context, site, stray_limit=stray_alert * 3600) for site in sites]))
 
 
-def make_bridge(context: Context, site: str) -> Bridge:
+def make_bridge(context: Context, site: str, *, stray_limit: float = LIMIT) -> Bridge:
     """A site's bridge as the topology says, with its metrics in the state folder."""
     return Bridge(
         context.topology,
@@ -55,6 +59,7 @@ def make_bridge(context: Context, site: str) -> Bridge:
         context.directory.kafka(site, "bridge"),
         context.directory.mqtt(site, "bridge"),
         snapshot=context.folder / "run" / f"bridge.{site}.json",
+        stray_limit=stray_limit,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from fairlead.records.reading import Base, GeoLocation
 
-AlertKind = Literal["OVERBOARD", "POWER_LOST", "TEMPERATURE"]
+AlertKind = Literal["OVERBOARD", "POWER_LOST", "TEMPERATURE", "STRAYS_WAITING"]
 Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
 AlertState = Literal["OPENED", "UPDATED", "CLEARED"]
 

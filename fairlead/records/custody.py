@@ -121,12 +121,19 @@ class CustodyOrder(Base, frozen=True, kw_only=True):
     """What an operator asks of the bridge of one site: to grant a log that it holds, or to seize one that it does not.
 
     ``order_id`` becomes the ``event_id`` of the entry that carries it out, or the ``order_id`` of its refusal.
+
+    Args:
+        at_site: The site that is to act: of a grant the holder, of a seizure the one that seizes.
+        to_site: Who is to hold the log: of a seizure the site itself.
+        term: The newest term of the log when the order was given; in any other term it is refused. None: in any term.
     """
 
     order_id: str
     kind: Literal["grant", "seize"]
     log: str
-    to_site: str  # of a seizure: the site itself
+    at_site: str
+    to_site: str
     ordered_date_time: dt.datetime
     ordered_by: str
     reason: str = ""
+    term: int | None = None

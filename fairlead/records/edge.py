@@ -8,11 +8,19 @@ from fairlead.records.reading import Base
 
 
 class Stray(Base, frozen=True, kw_only=True):
-    """A reading for a log that this site does not (yet) hold, kept in ``strays.<site>`` in order of arrival."""
+    """A message for a log that this site does not (yet) hold, kept in ``strays.<site>`` in order of arrival.
+
+    Args:
+        payload: The reading as published; where ``event`` is true, the equipment event that waits for custody.
+        event: Only the site that keeps it carries it out; other sites drain readings only.
+        mqtt_topic: Of an event: where it was published.
+    """
 
     log: str
-    payload: bytes  # the reading as published
+    payload: bytes
     received_date_time: dt.datetime
+    event: bool = False
+    mqtt_topic: str = ""
 
 
 class DeadLetter(Base, frozen=True, kw_only=True):

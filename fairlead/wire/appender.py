@@ -141,13 +141,7 @@ class Appender:
             Fenced: a later term exists.
             Misplaced: the log does not end with that marker (yet); ``fields`` say where it ends and in which term.
         """
-        queue = self._queue(log)
-        if queue.carrier is not None or queue.entries:
-            raise Conflict(f"log {log} cannot be adopted while appends to it are under way", log=str(log))
-        queue.position, queue.known = None, False
-        found = (await self._carrier.look([queue]))[log]
-        if isinstance(found, BrokerError):
-            raise found
+        found = await self._look_anew(log)
         if found is not None and found.term > term:
             raise fenced(log, term, found.term)
         if found is None or found.term != term or found.marker != found.end - 1:
@@ -159,7 +153,29 @@ class Appender:
                 end=end,
                 term=now,
             )
-        queue.stopped = None
+        self._queue(log).stopped = None
+        return found
+
+    async def renew(self, log: TP) -> LogPosition | None:
+        """Where the log ends and in which term, read anew: forgets all that was known, also that this appender gave
+        the log away or was fenced. Only for whoever opens a new term next.
+
+        Raises:
+            BrokerError: the log does not exist, or may not be read.
+            Conflict: appends to it are under way.
+        """
+        found = await self._look_anew(log)
+        self._queue(log).stopped = None
+        return found
+
+    async def _look_anew(self, log: TP) -> LogPosition | None:
+        queue = self._queue(log)
+        if queue.carrier is not None or queue.entries:
+            raise Conflict(f"log {log} cannot be looked at anew while appends to it are under way", log=str(log))
+        queue.position, queue.known = None, False
+        found = (await self._carrier.look([queue]))[log]
+        if isinstance(found, BrokerError):
+            raise found
         return found
 
     async def close(self) -> None:

@@ -64,6 +64,7 @@ class Fleet:
     ship: str
     imo: str = "9074729"
     snapshots: Path | None = None
+    numbers: Iterator[int] = field(default_factory=itertools.count)
     _events: Iterator[int] = field(default_factory=itertools.count)
 
     def new_box(self) -> str:

@@ -85,7 +85,6 @@ async def test_every_kind_of_bad_input_becomes_a_dead_letter_and_is_acknowledged
         (readings_topic(box), b"x" * 1_000_000, "too-large"),
         ("fairlead/v1/nonsense", b"{}", "unknown-topic"),
         ("fairlead/v1/ships/9811000/position", b"{}", "unknown-ship"),
-        (EVENTS, fleet.event("LOAD", box), "not-holder"),
         (EVENTS, fleet.event("DISC", box, UNLocationCode="NLRTM"), "unknown-port"),
     ]
     async with fleet.running(fleet.port) as bridge:

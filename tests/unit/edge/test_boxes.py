@@ -16,6 +16,7 @@ from edge.drain import Drainer
 from edge.holdings import Custody, Holdings
 from edge.lane import Entry, Outcome
 from edge.messages import Identity
+from edge.straybook import StrayBook
 from edge.strays import Strays
 from edge.tails import DEPTH, LogTail
 from fairlead.custody import CustodyView
@@ -72,15 +73,18 @@ class Site:
             self.holdings.hold(BOX_LOG, 1)
         self.strays = Strays(STRAYS, self.kafka, settle=self._settled, fail=self.failures.append)
         for record in self.kafka.logs.get(STRAYS, []):
-            self.strays.found(record, lambda log: 0)
-        drainer = Drainer(self.kafka, self.strays, self.holdings, on_drained=self._count)  # type: ignore[arg-type]
+            self.strays.found(record, lambda log: 0, lambda log, event: False)
+        self.lost: list[str] = []
+        book = StrayBook(self.strays, (), self.holdings.view, on_stray=self.lost.append)
+        drainer = Drainer(self.kafka, book, self.holdings, on_drained=self._count)  # type: ignore[arg-type]
         self.lane = BoxLane(
             BOX_LOG,
             self.kafka,
             self.kafka,  # type: ignore[arg-type]
             self.holdings,
-            self.strays,
+            book,
             drainer,
+            on_lost=self.lost.append,
             settle=self._settled,
             fail=self.failures.append,
         )

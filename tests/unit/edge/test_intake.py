@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from unittest.mock import MagicMock
 
 import pytest
@@ -29,7 +28,6 @@ def intake(metrics: Metrics) -> Intake:
         Holdings("tokyo", CustodyView()),
         metrics,
         watch=None,
-        custody_changed=asyncio.Condition(),
         finish=MagicMock(),
     )
 

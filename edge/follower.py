@@ -1,0 +1,95 @@
+"""Following some logs in the site's own Kafka: up to their ends first, then as they grow."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from edge.patience import patiently
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError
+from fairlead.wire.reader import Tail, read_log
+from fairlead.wire.record import Record
+from fairlead.wire.types import TP
+
+log = logging.getLogger(__name__)
+
+_LOOK_FOR_LOGS = 1.0  # seconds; logs that were not here at start
+
+Take = Callable[[str, Record, bool], None]
+"""Topic, record, and whether it was there at start."""
+
+
+class Follower:
+    """Reads every record of some logs once, markers and fillers included.
+
+    Args:
+        topics: Those that are not here yet are looked for while running.
+        take: Called with each record, in the order of its log.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Sequence[str],
+        take: Take,
+    ) -> None:
+        self._cluster = cluster
+        self._topics = tuple(topics)
+        self._take = take
+        self._positions: dict[TP, int] = {}
+        self.starts: dict[str, int] = {}  # first offsets of logs that do not begin at 0 any more
+
+    async def catch_up(self) -> None:
+        """Read every log that is here, up to its end now. May be called again after an error: it goes on from there."""
+        here = [TP(topic) for topic in await self._cluster.topics(self._topics, refresh=True)]
+        for tp, start in (await self._cluster.start_offsets(here)).items():
+            if isinstance(start, BrokerError):
+                raise start
+            if start > 0:
+                self.starts[tp.topic] = start
+            self._positions.setdefault(tp, start)
+        for tp in here:
+            async for record in read_log(self._cluster, tp, self._positions[tp]):
+                self._positions[tp] = record.offset + 1
+                self._take(tp.topic, record, True)
+
+    async def follow(self) -> None:
+        """Follow the logs until cancelled."""
+        tail = Tail(self._cluster, self._positions)
+        what = f"following {', '.join(self._topics[:3])}"
+        looking = asyncio.create_task(self._look_for_logs(tail))
+        try:
+            while True:
+                for topic, record in await patiently(partial(self._next, tail), what):
+                    self._take(topic, record, False)
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            await tail.close()
+
+    async def _next(self, tail: Tail) -> list[tuple[str, Record]]:
+        try:
+            tp, found = await anext(tail)
+        except BrokerError as error:
+            if error.retriable or error.log is None:
+                raise
+            start = (await self._cluster.start_offsets([error.log]))[error.log]
+            if isinstance(start, BrokerError):
+                raise start from error
+            if error.code == OFFSET_OUT_OF_RANGE:
+                log.error("%s: records before offset %d are gone: %s", error.log, start, error)
+            else:
+                log.error("%s must be read again from its start: %s", error.log, error)
+            tail.add(error.log, start)
+            return []
+        return [(tp.topic, record) for record in found]
+
+    async def _look_for_logs(self, tail: Tail) -> None:
+        while missing := [topic for topic in self._topics if TP(topic) not in self._positions]:
+            for topic in await patiently(partial(self._cluster.topics, missing, refresh=True), "looking for logs"):
+                self._positions[TP(topic)] = 0
+                tail.add(TP(topic), 0)
+            await asyncio.sleep(_LOOK_FOR_LOGS)

@@ -1,0 +1,250 @@
+"""A holder is lost: its log is seized elsewhere, and what it still wrote comes back as strays when it returns."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+
+from edge.bridge import Bridge
+from fairlead.admin import create_logs
+from fairlead.records import encode
+from fairlead.records.custody import (
+    CUSTODY_ORDERS,
+    CustodyEntry,
+    CustodyOrder,
+    RefusalEntry,
+    ReturnEntry,
+    ledger_entries,
+)
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.record import NewRecord, encode_batch
+from fairlead.wire.types import TP
+from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, now, until
+
+pytestmark = pytest.mark.integration
+
+
+def ledger(fleet: Fleet, site: str, at: str | None = None) -> list[Any]:
+    return [ledger_entries.decode(record.value) for record in fleet.read(at or site, f"custody.{site}")]
+
+
+async def order(fleet: Fleet, site: str, kind: Any, log: str, to_site: str, **more: Any) -> str:
+    """Give an order, as ``fairlead custody`` does; gives its id."""
+    asked = CustodyOrder(
+        order_id=f"order-{fleet.port}-{next(fleet.numbers)}",
+        kind=kind,
+        log=log,
+        at_site=site,
+        to_site=to_site,
+        ordered_date_time=now(),
+        ordered_by="tester",
+        **more,
+    )
+    await asyncio.to_thread(create_logs, fleet.kafka[site], {CUSTODY_ORDERS: {}})
+    async with await Cluster.open(fleet.kafka[site], client_id="order") as cluster:
+        await cluster.wait_writable([CUSTODY_ORDERS])
+        batch = encode_batch([NewRecord(encode(asked), timestamp_ms=0)], producer_id=-1, epoch=-1, sequence=-1)
+        assert (await cluster.produce({TP(CUSTODY_ORDERS): batch}))[TP(CUSTODY_ORDERS)].error_code == 0
+    return asked.order_id
+
+
+async def aboard(fleet: Fleet, box: str, *, readings: int = 5) -> None:
+    """The box came in at the port, was loaded, and the ship has its log."""
+    async with fleet.running(fleet.port) as ashore:
+        with fleet.publisher(fleet.port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(readings))
+            await quay.publish(EVENTS, fleet.event("LOAD", box))
+        await handled(ashore, readings + 2)
+    await Copier(fleet, fleet.port, fleet.ship).copy(f"custody.{fleet.port}", fleet.log(box))
+
+
+async def hears(bridge: Bridge, fleet: Fleet, site: str, box: str, sequences: Sequence[int]) -> None:
+    before = bridge.snapshot()["received"]
+    with fleet.publisher(site) as device:
+        await device.readings(box, range(sequences[0], sequences[-1] + 1))
+    await handled(bridge, before + len(sequences))
+
+
+async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    log, port, ship = fleet.log(box), fleet.port, fleet.ship
+    await aboard(fleet, box)
+    async with fleet.running(ship) as afloat:
+        await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
+        await hears(afloat, fleet, ship, box, range(5, 10))
+        await Copier(fleet, ship, port).copy(log)  # the port has readings 0 to 9
+        await hears(afloat, fleet, ship, box, range(10, 14))  # and does not hear of these
+    async with fleet.running(port) as ashore:
+        await hears(ashore, fleet, port, box, range(14, 16))  # the box was saved, the ship is not heard of any more
+        assert ashore.metrics.strays == 2
+        asked = await order(fleet, port, "seize", log, port, reason="the ship does not answer")
+        await until(lambda: ashore.metrics.drained == 2, what="the seizure, and draining")
+        await hears(ashore, fleet, port, box, range(16, 20))
+        assert fleet.sequences(port, box) == [*range(10), *range(14, 20)]
+    seizure = ledger(fleet, port)[-1]
+    assert isinstance(seizure, CustodyEntry)
+    assert (seizure.event, seizure.event_id, seizure.term) == ("SEIZURE", asked, 18)
+    assert (seizure.from_site, seizure.to_site, seizure.ordered_by) == (ship, port, "tester")
+    assert seizure.reason == "the ship does not answer"
+
+    async with fleet.running(ship) as afloat:  # it is back, and does not know yet
+        await hears(afloat, fleet, ship, box, range(20, 22))
+        await Copier(fleet, port, ship).copy(f"custody.{port}")
+        await until(lambda: len(fleet.read(ship, f"strays.{ship}")) >= 6, what="its readings among the strays")
+        await until(lambda: any(isinstance(each, ReturnEntry) for each in ledger(fleet, ship)), what="its report")
+        assert afloat.snapshot()["custody"]["held"] == 0
+        await hears(afloat, fleet, ship, box, range(22, 23))
+        assert len(fleet.read(ship, log)) == 16  # nothing is appended there any more
+    report = ledger(fleet, ship)[-1]
+    assert isinstance(report, ReturnEntry)
+    assert (report.log, report.term, report.marker_offset) == (log, 18, seizure.marker_offset)
+    assert (report.kept, report.end_offset, report.strays_log) == (6, seizure.marker_offset + 6, f"strays.{ship}")
+    async with fleet.running(ship):
+        pass  # a second start reports nothing again
+    assert len([each for each in ledger(fleet, ship) if isinstance(each, ReturnEntry)]) == 1
+
+    async with fleet.running(port) as ashore:
+        await Copier(fleet, ship, port).copy(f"strays.{ship}")
+        await until(lambda: ashore.metrics.drained == 7, what="draining of the ship's strays")
+        await hears(ashore, fleet, port, box, range(23, 25))
+    async with fleet.running(port) as ashore:
+        await hears(ashore, fleet, port, box, range(25, 26))
+        assert ashore.metrics.drained == 0
+    stored = fleet.read(port, log)
+    assert sorted(record.sequence for record in stored) == list(range(26))
+    late = [record.sequence for record in stored if "late" in record.headers]
+    assert late == [10, 11, 12, 13]
+    in_order = [record.sequence for record in stored if "late" not in record.headers]
+    assert in_order == sorted(in_order)
+
+
+async def test_a_log_is_granted_by_hand(fleet: Fleet) -> None:
+    box = fleet.new_box()
+    log = fleet.log(box)
+    async with fleet.running(fleet.port) as ashore, fleet.running(fleet.ship) as afloat:
+        with fleet.publisher(fleet.port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(3))
+        await handled(ashore, 4)
+        asked = await order(fleet, fleet.port, "grant", log, fleet.ship, term=1, reason="the crane's terminal is down")
+        await until(lambda: ashore.metrics.grants == 1, what="the grant")
+        await Copier(fleet, fleet.port, fleet.ship).copy(f"custody.{fleet.port}", log)
+        await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
+    entry = ledger(fleet, fleet.port)[-1]
+    assert isinstance(entry, CustodyEntry)
+    assert (entry.event, entry.event_id, entry.term, entry.to_site) == ("HAND", asked, 2, fleet.ship)
+    assert (entry.ordered_by, entry.reason) == ("tester", "the crane's terminal is down")
+    async with fleet.running(fleet.port) as ashore:  # the order is still there, and answered
+        await until(lambda: ashore.snapshot()["ready"], what="the bridge")
+    assert len(ledger(fleet, fleet.port)) == 2
+
+
+async def test_what_cannot_be_ordered_is_refused_with_the_reason(fleet: Fleet) -> None:
+    held, elsewhere, unknown = fleet.new_box(), fleet.new_box(), fleet.new_box()
+    port, ship = fleet.port, fleet.ship
+    async with fleet.running(port) as ashore:
+        with fleet.publisher(port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", held))
+            await quay.publish(EVENTS, fleet.event("GTIN", elsewhere), fleet.event("LOAD", elsewhere))
+        await handled(ashore, 3)
+        asked = {
+            await order(fleet, port, "grant", fleet.log(unknown), ship): "never opened",
+            await order(fleet, port, "grant", fleet.log(elsewhere), ship): "does not hold",
+            await order(fleet, port, "grant", fleet.log(held), "atlantis"): "no site that can hold a log",
+            await order(fleet, port, "grant", fleet.log(held), port): "to itself",
+            await order(fleet, port, "grant", fleet.log(held), ship, term=7): "has moved since",
+            await order(fleet, port, "grant", f"events.{port}", ship): "do not move",
+            await order(fleet, port, "seize", fleet.log(held), port, reason="x"): "holds",
+            await order(fleet, port, "seize", fleet.log(unknown), port, reason="x"): "never opened",
+        }
+
+        def refusals() -> dict[str, str]:
+            return {each.order_id: each.reason for each in ledger(fleet, port) if isinstance(each, RefusalEntry)}
+
+        await until(lambda: refusals().keys() >= asked.keys(), what=f"{len(asked)} refusals")
+        for order_id, why in asked.items():
+            assert why in refusals()[order_id]
+    async with fleet.running(ship) as afloat:
+        await Copier(fleet, port, ship).copy(f"custody.{port}")
+        await until(lambda: afloat.snapshot()["custody"]["incoming"] == 1, what="news of custody")
+        behind = await order(fleet, ship, "grant", fleet.log(elsewhere), port)
+        no_copy = await order(fleet, ship, "seize", fleet.log(held), ship, reason="x")
+        await until(lambda: len(ledger(fleet, ship)) == 2, what="two refusals")
+    reasons = {each.order_id: each.reason for each in ledger(fleet, ship)}
+    assert "behind" in reasons[behind]
+    assert "no copy" in reasons[no_copy]
+
+
+async def test_a_log_whose_giver_sank_with_the_rest_is_seized_by_its_receiver(fleet: Fleet) -> None:
+    """The ledger gives the log to the ship, but the port was lost before its last records came over."""
+    box = fleet.new_box()
+    log, port, ship = fleet.log(box), fleet.port, fleet.ship
+    async with fleet.running(port) as ashore:
+        with fleet.publisher(port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(3))
+            await handled(ashore, 4)
+            await Copier(fleet, port, ship).copy(log)
+            await quay.readings(box, range(3, 6))
+            await quay.publish(EVENTS, fleet.event("LOAD", box))
+        await handled(ashore, 8)
+    await Copier(fleet, port, ship).copy(f"custody.{port}")
+    async with fleet.running(ship) as afloat:
+        await hears(afloat, fleet, ship, box, range(6, 8))
+        assert afloat.snapshot()["custody"]["incoming"] == 1
+        await order(fleet, ship, "seize", log, ship, reason="Tokyo burnt down")
+        await until(lambda: afloat.metrics.drained == 2, what="the seizure")
+    assert fleet.sequences(ship, box) == [0, 1, 2, 6, 7]
+    async with fleet.running(port):
+        await Copier(fleet, ship, port).copy(f"custody.{ship}")
+        await until(lambda: len(fleet.read(port, f"strays.{port}")) == 3, what="the port's readings among the strays")
+    async with fleet.running(ship) as afloat:
+        await Copier(fleet, port, ship).copy(f"strays.{port}")
+        await until(lambda: afloat.metrics.drained == 3, what="draining")
+    assert sorted(fleet.sequences(ship, box)) == list(range(8))
+
+
+async def test_a_zombie_of_an_earlier_term_cannot_append(fleet: Fleet) -> None:
+    """A bridge stands still, another goes on in its place, custody goes away and comes back, then the first wakes."""
+    box = fleet.new_box()
+    log, port, ship = fleet.log(box), fleet.port, fleet.ship
+    to_ship, to_port = Copier(fleet, port, ship), Copier(fleet, ship, port)
+    with fleet.publisher(port) as quay, fleet.publisher(ship) as deck:
+        async with child(fleet, port) as zombie:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(5))
+            await until(lambda: _reads(fleet, port, box) == 5, what="five readings")
+            zombie.send_signal(signal.SIGSTOP)
+            await quay.readings(box, range(5, 15))  # these are in the zombie's socket, or queued for it
+            async with fleet.running(port) as ashore, fleet.running(ship) as afloat:
+                await handled(ashore, 10)
+                await quay.publish(EVENTS, fleet.event("LOAD", box))
+                await handled(ashore, 11)
+                await to_ship.copy(f"custody.{port}", log)
+                await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
+                await deck.readings(box, range(15, 20))
+                await deck.publish(EVENTS, fleet.event("DISC", box))
+                await handled(afloat, 6)
+                await to_port.copy(log, f"custody.{ship}")
+                await until(lambda: ashore.snapshot()["custody"]["held"] == 1, what="custody ashore again")
+                zombie.send_signal(signal.SIGCONT)
+                async with asyncio.timeout(60):
+                    assert await zombie.wait() not in (0, None)
+                await quay.readings(box, range(20, 25))
+                await until(lambda: _reads(fleet, port, box) == 25, what="the last readings")
+    assert fleet.sequences(port, box) == list(range(25))
+    terms = [(each.term, each.event) for each in (*ledger(fleet, port), *ledger(fleet, ship))]
+    assert terms == [(1, "GTIN"), (2, "LOAD"), (3, "DISC")]
+
+
+def _reads(fleet: Fleet, site: str, box: str) -> int:
+    try:
+        return len(fleet.read(site, fleet.log(box)))
+    except KafkaException:
+        return 0  # the log is not there yet
