@@ -186,7 +186,8 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
 
 def _in_common(name: str, other: str) -> int:
     """How many characters two names have at the same place, counted from the front and from the back."""
-    return sum(map(eq, name, other)) + sum(map(eq, reversed(name), reversed(other)))
+    shared: int = sum(map(eq, name, other)) + sum(map(eq, reversed(name), reversed(other)))
+    return shared
 
 
 def _identity(entry: CustodyEntry) -> tuple[str | None, int, str]:
