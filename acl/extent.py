@@ -114,40 +114,14 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[Extent, ...]:
             return () if none else _logs_of(stream, site)
 
 
-def enters_at(topology: Topology, stream: str, site: str) -> tuple[Extent, ...]:
-    """The logs of a stream that clients may be given to write at ``site``: those that it holds. Where keys are free and
-    no link brings any of the stream, nothing can be a replica, so it is every log."""
-    brought = any(stream in link.streams for link in topology.links_to(site))
-    held = held_at(topology, stream, site)
-    return (whole(stream),) if held and has_free_keys(topology, stream) and not brought else held
-
-
 def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[Extent, ...]:
-    """The logs of a stream that other sites write by their names, or, where it moves, may write."""
+    """The logs of a stream that ``site`` can have as replicas: without its own, but for streams that move."""
     others = [other for other in topology.sites if other != site]
     own = held_at(topology, stream, site)
     insert_point = topology.streams[stream].insert_point
     if insert_point is InsertPoint.MOVES or (not own and insert_point is not InsertPoint.SITE):
         return (whole(stream),)
     return smallest(extent for other in others for extent in held_at(topology, stream, other))
-
-
-def brought_to(topology: Topology, stream: str, selection: Selection, site: str) -> tuple[Extent, ...]:
-    """What a link that takes this of a stream may bring to ``site`` as replicas: without the logs that the site writes
-    by their names. Where keys are free, all that is taken: no rule can leave the site's own logs out there, unless what
-    is taken begins with its name."""
-    taken = selected(stream, selection)
-    named = meet(taken, held_elsewhere(topology, stream, site))
-    if not has_free_keys(topology, stream):
-        return named
-    own = len(stream) + 1  # where keys begin
-    return smallest([*named, *(each for each in taken if each.name[own:].partition(".")[0] != site)])
-
-
-def has_free_keys(topology: Topology, stream: str) -> bool:
-    """Whether logs of a stream may have keys that begin with no site's name (``orders.europe``): ordinary clients write
-    it, and nobody is its writer by name."""
-    return topology.streams[stream].insert_point is InsertPoint.SITE and stream not in WRITTEN_BY_SERVICES
 
 
 def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:

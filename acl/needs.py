@@ -155,7 +155,7 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
     for link in user.links:
         for stream, selection in link.streams.items():
             taken = ext.selected(stream, selection)
-            for extent in ext.brought_to(topology, stream, selection, user.site):
+            for extent in ext.meet(taken, ext.held_elsewhere(topology, stream, user.site)):
                 yield from _topics(user.name, extent, _REPLICA, f"link {link.name}: brings stream {stream} here")
             if link.groups:  # to commit takes READ, and a group that comes home has offsets on this site's own logs
                 for extent in taken:
@@ -230,10 +230,8 @@ def _permitted(topology: Topology, user: str, site: str, stream: str, name: str)
         if operation not in _CHANGES_LOGS:
             yield from _topics(user, ext.whole(stream), (operation,), why)
         elif not services_only:
-            held = ext.held_at(topology, stream, site)
-            for extent in ext.enters_at(topology, stream, site):
-                which = "logs that site {} holds" if extent in held else "every log, as no link brings any to {}"
-                yield from _topics(user, extent, (operation,), f"{why}, on {which.format(site)}")
+            for extent in ext.held_at(topology, stream, site):
+                yield from _topics(user, extent, (operation,), f"{why}, on logs that site {site} holds")
 
 
 def _topics(user: str, extent: Extent, operations: tuple[Operation, ...], because: str) -> Iterator[Grant]:

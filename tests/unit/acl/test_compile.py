@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import re
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,7 +14,6 @@ from acl.parser import parse
 from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
 from fairlead.errors import ConfigurationError
 from fairlead.names import parse_log
-from fairlead.records.custody import CUSTODY_ORDERS
 from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
 from topologies.load import load
 from topologies.model import InsertPoint, SiteKind, Topology, User
@@ -92,32 +89,9 @@ def expected(topology: Topology, user: str, operation: Operation, topic: str, si
         granted
         and not moves
         and stream not in SERVICE_STREAMS
-        and (
-            topology.fixed_holder(topic) == site
-            or (free_keys(topology, stream) and not arrives(topology, stream, site))
-        )
+        and topology.fixed_holder(topic) == site
         and (SITES[site].kind is not SiteKind.CUSTOMER)
     )
-
-
-def free_keys(topology: Topology, stream: str) -> bool:
-    """Whether ordinary clients write the stream, whose keys may begin with anything."""
-    return topology.streams[stream].insert_point is InsertPoint.SITE and stream not in SERVICE_STREAMS
-
-
-def freely_taken(topology: Topology, topic: str, site: str) -> bool:
-    """Whether a link takes a log to a site by what does not begin with that site's own name."""
-    log = parse_log(topic)
-    assert log is not None
-    for link in topology.links_to(site):
-        taken = link.streams.get(log.stream, ())
-        patterns = ("*",) if isinstance(taken, str) else taken
-        fixed = [re.split(r"[*?\[]", pattern)[0] for pattern in patterns]
-        for pattern, head in zip(patterns, fixed, strict=True):
-            reached = log.key == head if pattern == head else log.key.startswith(head)
-            if reached and head.partition(".")[0] != site:
-                return True
-    return False
 
 
 @given(topologies())
@@ -156,9 +130,7 @@ def test_services_may_do_what_they_need_and_nothing_else(topology: Topology) -> 
                 taken = any(link.takes(log) for link in topology.links_to(site))
                 for operation in (Operation.WRITE, Operation.CREATE, Operation.DELETE):
                     allowed = may(rules, "replicator", operation, topic)
-                    freely = free_keys(topology, log.stream) and freely_taken(topology, topic, site)
-                    assert allowed >= freely, (site, topic)
-                    assert freely or not (allowed and own), (site, topic)
+                    assert not (allowed and own), (site, topic)
                     if taken and (moves or topology.fixed_holder(topic) not in (None, site)):
                         replica_of_known_log = log.stream not in ONE_LOG_PER_SITE or log.key in topology.sites
                         assert allowed or not replica_of_known_log or _not_a_log(topology, topic), (site, topic)
@@ -184,9 +156,6 @@ def _not_a_log(topology: Topology, topic: str) -> bool:
     )
 
 
-ORDERS = {"fairlead.orders", CUSTODY_ORDERS}
-
-
 @given(topologies())
 @world_settings
 def test_rules_are_few_and_narrow(topology: Topology) -> None:
@@ -198,7 +167,7 @@ def test_rules_are_few_and_narrow(topology: Topology) -> None:
             assert not any(other != rule and implies(other, rule) for other in rules), rule
             assert rule.resource is not Resource.CLUSTER
             if rule.resource is Resource.TOPIC:
-                assert rule.name.partition(".")[0] in topology.streams or str(rule.name) in ORDERS
+                assert rule.name.partition(".")[0] in topology.streams or str(rule.name) == "fairlead.orders"
                 assert "." in rule.name
             else:
                 assert (rule.pattern, rule.name) == (Pattern.PREFIXED, f"{rule.user}.")
@@ -233,81 +202,6 @@ def test_names_that_reach_into_others_are_refused(user: str) -> None:
     topology = load("two-way").model_copy(update={"users": {user: User(at=("east",))}})
     with pytest.raises(ConfigurationError, match="cannot be the name"):
         compile_site(topology, "east")
-
-
-# --- Keys that begin with no site's name -------------------------------------------------------------------------
-
-
-def market(*links: dict[str, Any], **changes: Any) -> Topology:
-    """West, east and north; ann may produce to and make topics of ``orders`` everywhere, bob nowhere."""
-    sites = {name: {"kind": "datacentre"} for name in ("west", "east", "north")}
-    allowed = {"permissions": {"produce": "u:ann", "topic": "u:ann"}}
-    streams = {"orders": allowed, "orders2": {}, "events": allowed, "ships": allowed, "boxes": allowed | MOVES}
-    users = {"ann": {"at": list(sites)}, "bob": {"at": list(sites)}}
-    return Topology.model_validate(
-        {"name": "market", "sites": sites, "streams": streams, "links": list(links), "users": users, **changes}
-    )
-
-
-MOVES = {"insert_point": "moves", "owners": ["BIGU"]}
-TO_EAST = {"from": "west", "to": "east", "streams": {"orders": "all", "events": "all"}}
-CHANGES = (Operation.WRITE, Operation.CREATE, Operation.DELETE)
-
-
-def test_a_key_without_a_site_is_written_where_it_enters_and_by_the_replicator_elsewhere() -> None:
-    world = market(TO_EAST)
-    west, east = compile_site(world, "west"), compile_site(world, "east")
-    for topic in ("orders.europe", "orders.europe.1", "orders.x"):
-        for operation in CHANGES:
-            assert may(west, "ann", operation, topic)
-            assert may(east, "replicator", operation, topic)
-            assert not may(east, "ann", operation, topic)  # a replica, read-only but for the replicator
-            for rules in (west, east):
-                assert not may(rules, "bob", operation, topic)
-                assert not may(rules, "replicator.east", operation, topic)
-                assert not may(rules, "bridge", operation, topic)
-        assert may(west, "replicator.east", Operation.READ, topic)
-    for operation in CHANGES:
-        for rules in (west, east):
-            for user in ("ann", "bob", "replicator"):
-                assert not may(rules, user, operation, "orders2.europe")
-                assert not may(rules, user, operation, "boxes.BIGU1234567")
-                assert not may(rules, user, operation, "ships.europe")
-        assert not may(west, "replicator", operation, "orders.europe")  # nothing is brought there
-        assert not may(west, "ann", operation, "events.europe")
-        assert not may(east, "replicator", operation, "events.east")  # Fairlead's own stay as they were
-        assert not may(east, "replicator", operation, "events.europe")
-        assert may(east, "replicator", operation, "events.west")
-
-
-def test_a_log_that_may_be_a_replica_is_not_opened_to_clients() -> None:
-    """Both ways: either site may have replicas of any key, so no rule can say which are not."""
-    world = market({**TO_EAST, "both": True})
-    for site, other in (("west", "east"), ("east", "west")):
-        rules = compile_site(world, site)
-        for operation in CHANGES:
-            assert may(rules, "ann", operation, f"orders.{site}.1")
-            assert not may(rules, "ann", operation, f"orders.{other}.1")
-            assert not may(rules, "ann", operation, "orders.europe")
-            assert may(rules, "replicator", operation, "orders.europe")
-
-
-def test_a_link_that_takes_some_keys_lets_the_replicator_write_those_and_no_others() -> None:
-    world = market({"from": "west", "to": "east", "streams": {"orders": ["europe", "asia-*", "east*", "west.*"]}})
-    rules = compile_site(world, "east")
-    for topic, brought in {
-        "orders.europe": True,
-        "orders.europe.1": False,
-        "orders.asia-1": True,
-        "orders.asia": False,
-        "orders.west.1": True,
-        "orders.africa": False,
-        "orders.east": False,
-        "orders.east.1": False,
-        "orders.eastern": False,  # no rule says "east*" without "east"
-    }.items():
-        for operation in CHANGES:
-            assert may(rules, "replicator", operation, topic) == brought, (operation, topic)
 
 
 # --- Big Blue, said out loud -------------------------------------------------------------------------------------
