@@ -12,40 +12,29 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from edge.acks import Ticket
 from edge.classifier import Classifier
-from edge.completion import Completion
-from edge.custodian import Custodian
+from edge.custodyside import CustodySide, Work
 from edge.detection.watch import Watch
-from edge.drain import Drainer
 from edge.errors import FixedLogError
-from edge.follower import Follower
-from edge.handwork import Handwork
-from edge.holdings import Custody, Holdings
+from edge.holdings import Holdings
 from edge.intake import DROPPED, Intake
-from edge.lane import Control
 from edge.lanes import SiteLanes
-from edge.logs import custody_logs, fixed_logs
-from edge.markers import Markers
+from edge.logs import fixed_logs
 from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
-from edge.movements import Movements
 from edge.mqtt import MqttSession
-from edge.opening import TopicMaker, connect, open_fixed_logs, recall, recall_strays
+from edge.opening import TopicMaker, connect, open_fixed_logs, recall
 from edge.patience import patiently
-from edge.receiver import Receiver
-from edge.returns import Returns
 from edge.strayage import LIMIT, StrayAge
 from edge.tails import Tails
 from fairlead.custody import CustodyView
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
-from fairlead.records.custody import CUSTODY_ORDERS, LedgerEntry
 from fairlead.wire.appender import Appender
 from fairlead.wire.errors import WireError
 from topologies.model import SiteKind, Topology
@@ -96,9 +85,7 @@ class Bridge:
         self._started = time.monotonic()
         self._session: MqttSession | None = None
         self._lanes: SiteLanes | None = None
-        self._completion: Completion | None = None
-        self._drainer: Drainer | None = None
-        self._movements: Movements | None = None
+        self._custody: CustodySide | None = None
         self._stray_limit = stray_limit
         self._failure: asyncio.Future[None] | None = None
 
@@ -157,75 +144,38 @@ class Bridge:
             fail=self._fail,
             on_lost=self._lost_custody,
         )
-        drainer = Drainer(tails, lanes.book, self._holdings, on_drained=self._count_drained)
-        stack.push_async_callback(drainer.close)
-        lanes.drain_with(drainer)
-        markers = Markers(cluster)
-        stack.push_async_callback(markers.close)
-        custodian = Custodian(self._holdings, cluster, appender, lanes.book, lanes.ledger, maker.create, markers)
-        stack.push_async_callback(custodian.close)
-        completion = Completion(self._topology, self._holdings, cluster, appender, markers, custodian)
-        returns = Returns(self.site, cluster, tails, self._holdings.view, lanes)
+        self._lanes = lanes
         age = StrayAge(self.site, lanes, limit=self._stray_limit)
-        handwork = Handwork(self._topology, self._holdings, lanes, custodian, self.metrics, on_held=self._took_over)
-
-        def own_entry(entry: LedgerEntry) -> None:
-            returns.learn(entry)
-            handwork.learn(entry)
-
-        receiver = Receiver(
-            cluster,
-            appender,
-            self._holdings,
-            custodian,
-            custody_logs(self._topology),
-            on_own=own_entry,
-            on_grant=lambda grant: lanes.book.passed_on(grant.log, grant.drained),
-            on_held=self._took_over,
-            on_lost=lambda topic: lanes.box(topic).unload(),
+        await patiently(lambda: recall(logs, lanes, self._watch, age, tails), f"{self.site}: reading its logs")
+        custody = self._custody = CustodySide(
+            self._topology, logs, self._holdings, cluster, appender, tails, lanes, maker.create, self.metrics
         )
-        others = Follower(cluster, [topic for topic in logs.all_strays if topic != logs.strays], lanes.book.take)
-        self._lanes, self._completion, self._drainer = lanes, completion, drainer
-        for step in (
-            lambda: recall(logs, lanes, self._watch, age, tails),
-            receiver.catch_up,
-            completion.complete,
-            lambda: recall_strays(cluster, lanes, self._holdings.view),
-            others.catch_up,
-        ):
-            await patiently(step, f"{self.site}: reading its logs")
-        self._warn_of_lost_sites()
+        stack.push_async_callback(custody.close)
+        await custody.catch_up()
 
+        classifier = Classifier(self._topology, self.site)
         intake = Intake(
             self.site,
-            Classifier(self._topology, self.site),
+            classifier,
             lanes,
-            custodian,
+            custody.custodian,
             self._holdings,
             self.metrics,
             watch=self._watch,
             finish=self._finish,
         )
-        self._movements = intake.movements
-        for topic in lanes.book.logs():
-            if self._holdings.state(topic) is Custody.HELD:
-                self._took_over(topic)
+        custody.wake_with(intake.movements.wake)
         self._session = MqttSession(
             self._mqtt,
             client_id=self._client_id,
             subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
             on_message=intake.take,
         )
-        by_hand = Follower(cluster, [CUSTODY_ORDERS], handwork.take)
-        work = {
+        work: Work = {
             "mqtt": self._session.run,
-            "ledgers": receiver.follow,
-            "custody": receiver.take_over,
-            "strays": others.follow,
-            "orders": by_hand.follow,
-            "events that wait": lambda: intake.movements.retry(Classifier(self._topology, self.site), tails),
-            "returns": returns.run,
+            "events that wait": lambda: intake.movements.retry(classifier, tails),
             "age of strays": age.run,
+            **custody.work(),
         }
         return _Parts(lanes, self._session, work)
 
@@ -280,40 +230,9 @@ class Bridge:
         if self._session is not None:
             self._session.finish(ticket)
 
-    def _took_over(self, topic: str) -> None:
-        """A log is held here now: bring its strays in, even when no reading comes."""
-        if self._lanes is None:
-            return
-        lane = self._lanes.box(topic)
-        lane.unload()
-        seized = topic in self._holdings.view.seized()
-        if seized and self._drainer is not None:
-            lane.put(Control(partial(self._drainer.look_again, topic)))
-        if seized or self._lanes.book.wait_for(topic):
-            lane.put(Control(lane.prepare))
-        if self._movements is not None and topic in self._lanes.strays.events:
-            self._movements.wake()
-
     def _lost_custody(self, topic: str) -> None:
-        """An append was refused: perhaps a grant of this site's own was left half done."""
-        if self._lanes is not None and self._completion is not None:
-            self._lanes.box(topic).put(Control(partial(self._completion.recheck, topic)))
-
-    def _warn_of_lost_sites(self) -> None:
-        """Logs whose holder the topology does not have (any more) can be moved by nobody."""
-        for holder, logs in self._holdings.view.holders().items():
-            if holder not in self._topology.sites:
-                log.error(
-                    "%s: %d logs are held by %s, which the topology does not have, for example %s; give them to a site "
-                    "with 'fairlead custody seize'",
-                    self.site,
-                    len(logs),
-                    holder,
-                    min(logs),
-                )
-
-    def _count_drained(self, count: int) -> None:
-        self.metrics.drained += count
+        if self._custody is not None:
+            self._custody.lost(topic)
 
     def _fail(self, error: BaseException) -> None:
         """A lane cannot go on; everything unacknowledged stays at the MQTT broker."""
@@ -335,7 +254,7 @@ class Bridge:
 class _Parts:
     lanes: SiteLanes
     session: MqttSession
-    work: Mapping[str, Callable[[], Coroutine[Any, Any, None]]]  # what goes on until the end, by name
+    work: Work
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:

@@ -14,6 +14,7 @@ from acl.parser import parse
 from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
 from fairlead.errors import ConfigurationError
 from fairlead.names import parse_log
+from fairlead.records.custody import CUSTODY_ORDERS
 from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
 from topologies.load import load
 from topologies.model import InsertPoint, SiteKind, Topology, User
@@ -156,6 +157,9 @@ def _not_a_log(topology: Topology, topic: str) -> bool:
     )
 
 
+ORDERS = {"fairlead.orders", CUSTODY_ORDERS}
+
+
 @given(topologies())
 @world_settings
 def test_rules_are_few_and_narrow(topology: Topology) -> None:
@@ -167,7 +171,7 @@ def test_rules_are_few_and_narrow(topology: Topology) -> None:
             assert not any(other != rule and implies(other, rule) for other in rules), rule
             assert rule.resource is not Resource.CLUSTER
             if rule.resource is Resource.TOPIC:
-                assert rule.name.partition(".")[0] in topology.streams or str(rule.name) == "fairlead.orders"
+                assert rule.name.partition(".")[0] in topology.streams or str(rule.name) in ORDERS
                 assert "." in rule.name
             else:
                 assert (rule.pattern, rule.name) == (Pattern.PREFIXED, f"{rule.user}.")
@@ -277,6 +281,15 @@ def test_orders_are_read_by_the_sites_own_replicator_and_nobody_writes_them(name
             {("replicator", Operation.READ)} if followed else set()
         )
         assert not any(rule.covers(Resource.TOPIC, "fairlead.orders2") for rule in about)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_orders_about_custody_are_read_by_the_sites_own_bridge_and_nobody_writes_them(name: str) -> None:
+    topology = load(name)
+    for site, spec in topology.sites.items():
+        about = {rule for rule in compile_site(topology, site) if rule.covers(Resource.TOPIC, CUSTODY_ORDERS)}
+        bridged = spec.kind is not SiteKind.CUSTOMER and "custody" in topology.streams
+        assert {(rule.user, rule.operation) for rule in about} == ({("bridge", Operation.READ)} if bridged else set())
 
 
 def test_rules_do_not_grow_with_containers_and_little_with_customers(big_blue: Topology) -> None:
