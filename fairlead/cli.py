@@ -64,6 +64,11 @@ COMMANDS: Final = {
         "Compare every log that two sites have in common, over the offsets that both have.",
     ),
     "link": Entry("fairlead.commands.link", "app", "Links: their state, pause and resume, promote, failover, reverse."),
+    "custody": Entry(
+        "fairlead.commands.custody",
+        "app",
+        "Custody: who may append to a container's log, grants and seizures by hand, strays.",
+    ),
     "shore": Entry("fairlead.commands.shore", "app", "Tables and customers' feeds from the logs, by PySpark."),
     "acl": Entry(
         "fairlead.commands.acl",

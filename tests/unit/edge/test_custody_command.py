@@ -203,6 +203,14 @@ def test_the_list_and_logs_of_a_site_that_is_gone(ground: FakeGround, capsys: py
     assert [each["log"] for each in body(capsys, "list", "--held-by", "star")["logs"]] == []
 
 
+def test_very_many_logs_are_plain_lines(ground: FakeGround, capsys: pytest.CaptureFixture[str]) -> None:
+    ground.entries["tokyo"] += [entry(1, 0, "sydney", log=f"containers.{n:04d}") for n in range(custodyshow.TABLE_ROWS)]
+    lines = say(capsys, "list").splitlines()
+    assert len(lines) == custodyshow.TABLE_ROWS + 3
+    assert lines[1].split() == ["log", "holder", "term", "from", "offset", "event", "when", "(UTC)"]
+    assert lines[2] == "containers.0000         sydney     1            1  HAND   2026-03-01 13:00:00"
+
+
 def test_strays_by_log_with_their_age(ground: FakeGround, capsys: pytest.CaptureFixture[str]) -> None:
     now = dt.datetime.now(dt.UTC)
     young, old = now - dt.timedelta(minutes=5), now - dt.timedelta(days=2, hours=3)

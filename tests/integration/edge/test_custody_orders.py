@@ -1,0 +1,198 @@
+"""``fairlead custody`` against real brokers and bridges: the chain, lists, strays, grants and seizures by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from fairlead import cli
+from fairlead.commands import custody
+from fairlead.commands.context import Context
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import ExitCode
+from fairlead.local.directory import KnownSites
+from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, until
+
+pytestmark = pytest.mark.integration
+
+
+class Places:
+    """The fleet's sites as a directory of endpoints."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def kafka(self, site: str, user: str) -> KafkaEndpoint:
+        assert user == "admin"
+        return self._fleet.kafka[site]
+
+
+class Said(NamedTuple):
+    """What one command line ended with."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def body(self) -> Any:
+        return json.loads(self.out)
+
+
+class Operator:
+    """A person at the command line of this fleet's topology."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    async def says(self, *arguments: str) -> Said:
+        self._capsys.readouterr()
+        code = await asyncio.to_thread(cli.run, ["custody", *arguments])
+        return Said(code, *self._capsys.readouterr())
+
+
+@pytest.fixture
+def operator(
+    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Operator:
+    context = Context("fleet", fleet.topology, tmp_path, KnownSites(tmp_path), Places(fleet))  # type: ignore[arg-type]
+    monkeypatch.setattr(custody, "open_topology", lambda name: context)
+    monkeypatch.setenv("COLUMNS", "250")
+    return Operator(capsys)
+
+
+async def gate_in(fleet: Fleet, box: str, *, readings: int = 5) -> None:
+    """A box enters at the port and sends some readings."""
+    async with fleet.running(fleet.port) as bridge:
+        with fleet.publisher(fleet.port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(readings))
+        await handled(bridge, 1 + readings)
+
+
+async def test_the_chain_of_a_box_and_the_lists(fleet: Fleet, operator: Operator) -> None:
+    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
+    log = fleet.log(box)
+    async with fleet.running(port) as bridge:
+        with fleet.publisher(port) as quay:
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(5))
+            await quay.publish(EVENTS, fleet.event("LOAD", box))
+            await quay.readings(box, range(5, 8))  # the port still hears it
+            await handled(bridge, 10)
+        shown = await operator.says("show", box, "--json")
+        told = await operator.says("show", log)
+        held = await operator.says("list", "--held-by", ship, "--json")
+        strays = await operator.says("strays", "--json")
+    assert (shown.code, shown.body["at"], shown.body["holder"]) == (ExitCode.OK, port, ship)
+    assert [
+        (each["term"], each["holder"], each["from_offset"], each["to_offset"], each["event"])
+        for each in shown.body["intervals"]
+    ] == [(1, port, 1, 6, "GTIN"), (2, ship, 7, None, "LOAD")]
+    assert shown.body["ledgers"]["damaged"] == [] and f"custody.{port}" in shown.body["ledgers"]["read"]
+    assert f"is held by {ship} in term 2 (ledgers at {port})" in told.out
+    assert (held.code, [each["log"] for each in held.body["logs"]]) == (ExitCode.OK, [log])
+    (row,) = [each for each in strays.body["logs"] if each["log"] == log]
+    assert (row["holder"], row["readings"], row["kept_at"], row["events"]) == (ship, 3, {port: 3}, [])
+    # The ship has heard nothing yet.
+    away = await operator.says("show", box, "--at", ship)
+    assert away.code == ExitCode.CONFIG and f"no ledger at {ship} names {log}" in away.err
+
+
+async def test_strays_that_are_drained_wait_no_more(fleet: Fleet, operator: Operator) -> None:
+    box = fleet.new_box()
+    async with fleet.running(fleet.port) as bridge:
+        with fleet.publisher(fleet.port) as quay:
+            await quay.readings(box, range(4))
+            await handled(bridge, 4)
+            before = await operator.says("strays", "--at", fleet.port, "--json")
+            young = await operator.says("strays", "--older-than", "1h", "--json")
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await until(lambda: bridge.metrics.drained == 4, what="draining")
+        after = await operator.says("strays", "--json")
+    (row,) = [each for each in before.body["logs"] if each["log"] == fleet.log(box)]
+    assert (row["holder"], row["term"], row["readings"]) == (None, None, 4)
+    assert fleet.log(box) not in [each["log"] for each in (*young.body["logs"], *after.body["logs"])]
+
+
+async def test_what_the_ledger_rules_out_is_refused_before_anything_is_written(
+    fleet: Fleet, operator: Operator
+) -> None:
+    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
+    await gate_in(fleet, box)
+    for arguments, code, said in (
+        (("grant", box, "--to", port), ExitCode.REFUSED, f"{port} holds it already"),
+        (("grant", fleet.new_box(), "--to", ship), ExitCode.CONFIG, "no ledger at"),
+        (("grant", box, "--to", "nowhere"), ExitCode.CONFIG, "no site 'nowhere'"),
+        (("grant", f"events.{port}", "--to", ship), ExitCode.REFUSED, f"written at {port} and nowhere else"),
+        (("seize", box, "--at", port, "--reason", "fire"), ExitCode.REFUSED, f"{port} holds it already"),
+        (("seize", box, "--at", ship, "--reason", "fire"), ExitCode.CONFIG, f"no ledger at {ship}"),
+    ):
+        answer = await operator.says(*arguments)
+        assert (answer.code, said in answer.err) == (code, True), answer
+    await Copier(fleet, port, ship).copy(f"custody.{port}")
+    answer = await operator.says("seize", box, "--at", ship, "--reason", "fire")
+    assert answer.code == ExitCode.REFUSED and "has no copy of it" in answer.err
+    planned = await operator.says("grant", box, "--to", ship, "--dry-run")
+    assert planned.code == ExitCode.OK and f"append to fairlead.custody at {port}" in planned.out
+
+
+async def test_a_grant_by_hand(fleet: Fleet, operator: Operator) -> None:
+    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
+    log = fleet.log(box)
+    await gate_in(fleet, box)
+    async with fleet.running(port), fleet.running(ship) as afloat:
+        answer = await operator.says("grant", box, "--to", ship, "--reason", "no event came", "--json")
+        assert answer.code == ExitCode.OK, answer
+        entry = answer.body["entry"]
+        assert (entry["to_site"], entry["term"], entry["marker_offset"], entry["event"]) == (ship, 2, 6, "HAND")
+        assert entry["event_id"] == answer.body["order"]["order_id"]
+        await Copier(fleet, port, ship).copy(f"custody.{port}", log)
+        with fleet.publisher(ship) as deck:
+            await deck.readings(box, range(5, 8))
+            await until(lambda: afloat.metrics.readings + afloat.metrics.drained == 3, what="the ship's readings")
+        again = await operator.says("grant", box, "--to", ship)
+        assert again.code == ExitCode.REFUSED and "holds it already" in again.err
+        shown = await operator.says("show", box, "--at", ship, "--json")
+    (_, by_hand) = shown.body["intervals"]
+    assert (by_hand["holder"], by_hand["reason"], by_hand["ordered_by"] != "") == (ship, "no event came", True)
+    assert fleet.sequences(ship, box) == list(range(8))
+
+
+async def test_a_seizure_by_hand(fleet: Fleet, operator: Operator) -> None:
+    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
+    log = fleet.log(box)
+    await gate_in(fleet, box)
+    await Copier(fleet, port, ship).copy(f"custody.{port}", log)
+    async with fleet.running(ship) as afloat:
+        seize = ("seize", box, "--at", ship, "--reason", "the port burns")
+        planned = await operator.says(*seize, "--json")
+        assert (planned.code, planned.body["applied"]) == (ExitCode.OK, False)
+        done = await operator.says(*seize, "--yes", "--json")
+        assert done.code == ExitCode.OK, done
+        entry = done.body["entry"]
+        assert (entry["event"], entry["from_site"], entry["to_site"], entry["term"]) == ("SEIZURE", port, ship, 17)
+        assert entry["marker_offset"] == 6
+        with fleet.publisher(ship) as deck:
+            await deck.readings(box, range(5, 8))
+            await handled(afloat, 3)
+        shown = await operator.says("show", box, "--at", ship)
+    assert f"is held by {ship} in term 17" in shown.out and "the port burns" in shown.out
+    assert fleet.sequences(ship, box) == list(range(8))
+
+
+async def test_an_order_stands_until_the_bridge_runs(fleet: Fleet, operator: Operator) -> None:
+    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
+    await gate_in(fleet, box)
+    answer = await operator.says("grant", box, "--to", ship, "--wait", "1", "--json")
+    assert answer.code == ExitCode.UNAVAILABLE
+    error = json.loads(answer.err)
+    assert error["error"] == "OrderStandsError" and f"fairlead bridge --at {port}" in error["hint"]
+    async with fleet.running(port) as bridge:
+        await until(lambda: bridge.metrics.grants == 1, what="the order")
+        shown = await operator.says("show", box, "--json")
+    assert (shown.body["holder"], shown.body["intervals"][1]["event_id"]) == (ship, error["fields"]["order_id"])
