@@ -12,7 +12,7 @@ from edge.lane import Entry
 from edge.lanes import SiteLanes
 from fairlead.records.alert import Alert, AlertState, Evidence
 
-EVERY = 5.0  # seconds between looks
+EVERY = 1.0  # seconds between looks
 LIMIT = 24 * 3600.0  # seconds; a day at sea without a word about custody is no longer a matter of a slow link
 KIND: Final = "STRAYS_WAITING"
 

@@ -20,6 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from edge.bridge import Bridge
 from edge.opening import TopicMaker
+from edge.strayage import LIMIT
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.names import container_check_digit
 from fairlead.wire.batch import split, zero_base_offset
@@ -64,6 +65,7 @@ class Fleet:
     ship: str
     imo: str = "9074729"
     snapshots: Path | None = None
+    stray_limit: float = LIMIT
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _events: Iterator[int] = field(default_factory=itertools.count)
 
@@ -82,7 +84,14 @@ class Fleet:
 
     def bridge(self, site: str) -> Bridge:
         snapshot = self.snapshots / f"bridge.{site}.json" if self.snapshots else None
-        return Bridge(self.topology, site, self.kafka[site], self.mqtt[site], snapshot=snapshot)
+        return Bridge(
+            self.topology,
+            site,
+            self.kafka[site],
+            self.mqtt[site],
+            snapshot=snapshot,
+            stray_limit=self.stray_limit,
+        )
 
     @contextlib.asynccontextmanager
     async def running(self, site: str) -> AsyncIterator[Bridge]:
