@@ -3,6 +3,7 @@ from __future__ import annotations
 import datetime as dt
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,3 +70,42 @@ def test_two_grants_of_one_term_are_an_error_and_the_first_stays() -> None:
     with pytest.raises(SplitCustodyError, match="granted twice"):
         view.apply(entry("a", 2, "star"))
     assert view.holder("a") == "tokyo"
+
+
+def seizure(log: str, term: int, to_site: str, marker: int) -> CustodyEntry:
+    return msgspec.structs.replace(entry(log, term, to_site, marker=marker), event="SEIZURE", drained_since=5)
+
+
+@given(st.permutations([1, 2, 18, 19, 35]))
+def test_seizures_are_remembered_whatever_comes_after_and_in_which_order(terms: list[int]) -> None:
+    view = CustodyView()
+    for term in terms:
+        one = seizure("a", term, "tokyo", term) if term in (18, 35) else entry("a", term, "star")
+        view.apply(one)
+        view.apply(one)
+    assert view.seized() == {"a"}
+    assert [(each.term, each.marker, each.to_site) for each in view.seizures("a")] == [
+        (18, 18, "tokyo"),
+        (35, 35, "tokyo"),
+    ]
+    grant = view.grant("a")
+    assert grant is not None
+    assert (grant.term, grant.drained_since) == (35, 5)
+
+
+def test_what_is_drained_since_is_the_marker_where_nothing_else_is_said() -> None:
+    view = CustodyView()
+    view.apply(entry("a", 2, "tokyo", marker=20))
+    grant = view.grant("a")
+    assert grant is not None
+    assert (grant.drained_since, dict(grant.drained)) == (20, {})
+    assert (view.seized(), view.seizures("a")) == (set(), ())
+
+
+def test_holders_are_sites_that_hold_something_now() -> None:
+    view = CustodyView()
+    view.apply(entry("a", 1, "tokyo"))
+    view.apply(entry("b", 1, "tokyo"))
+    view.apply(entry("b", 2, "star"))
+    view.apply(entry("a", 2, None))
+    assert view.holders() == {"star": {"b"}}

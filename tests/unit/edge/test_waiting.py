@@ -82,7 +82,8 @@ def test_an_event_waits_until_it_is_done_or_overtaken(event_id: str, happened: d
 
 async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeCluster, cluster: Cluster) -> None:
     log, kept, ledger = fake.log(LOG), fake.log("strays.star"), fake.log("custody.tokyo")
-    put(log, *(NewRecord(reading(n), timestamp_ms=5) for n in range(4)))  # the marker's place is of no interest here
+    for n in range(4):
+        put(log, NewRecord(reading(n), timestamp_ms=5))  # the marker's place is of no interest here
     put(kept, *(NewRecord(stray(n, LOG), timestamp_ms=5) for n in (0, 3, 8)))
     put(kept, NewRecord(stray(1, "containers.elsewhere"), timestamp_ms=5))
     entries = [entry(1, 1, "tokyo"), entry(1, 0, "tokyo", log="containers.elsewhere")]
@@ -90,5 +91,10 @@ async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeClust
     ledgers = await read_ledgers(cluster, "tokyo")
     assert chain(LOG, ledgers.entries).holder == "tokyo"
     found = {each.log: len(each.readings) for each in await find_waiting(cluster, ledgers)}
+    # What a seizure cut off is no part of the log, although this site's copy still has it: number 3 waits again.
+    seizure = entry(17, 3, "sydney", "SEIZURE", drained_since=1)
+    put(ledger, NewRecord(encode(seizure), timestamp_ms=5))
+    cut = {each.log: len(each.readings) for each in await find_waiting(cluster, await read_ledgers(cluster, "tokyo"))}
+    assert cut[LOG] == 3
     # Number 0 is in the log, but before the marker: what came before the marker is known by ``drained`` alone.
     assert found == {LOG: 2, "containers.elsewhere": 1}

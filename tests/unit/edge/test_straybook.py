@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from edge import records
+from edge.lane import Entry
+from edge.messages import Identity
+from edge.straybook import StrayBook
+from edge.strays import StrayIndex, Strays
+from fairlead.custody import CustodyView
+from fairlead.records import encode
+from fairlead.records.custody import CustodyEntry
+from fairlead.records.edge import Stray
+from fairlead.wire.convention import filler_batch
+from fairlead.wire.record import Record, decode_batch
+from tests.unit.edge.samples import reading
+
+A, B = "containers.BIGU1000005", "containers.BIGU1000010"
+OWN, OTHER = "strays.tokyo", "strays.star"
+AT = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+def stray(log: str, offset: int, sequence: int, *, event: bool = False) -> Record:
+    kept = Stray(log=log, payload=reading(sequence), received_date_time=AT, event=event)
+    return Record(offset=offset, timestamp_ms=offset, key=b"k", value=encode(kept), headers=())
+
+
+def granted(log: str, term: int, drained: dict[str, int], *, since: int | None = None) -> CustodyEntry:
+    return CustodyEntry(
+        log=log,
+        term=term,
+        marker_offset=term * 10,
+        from_site="star",
+        to_site="tokyo",
+        event="DISC",
+        event_id=f"e{term}",
+        event_date_time=AT,
+        granted_date_time=AT,
+        granted_by="star",
+        marker_batch=b"",
+        drained=drained,
+        drained_since=since,
+    )
+
+
+@pytest.fixture
+def view() -> CustodyView:
+    return CustodyView()
+
+
+@pytest.fixture
+def told() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def book(view: CustodyView, told: list[str]) -> StrayBook:
+    own = MagicMock(spec=Strays)
+    own.log, own.index, own.wait_for = OWN, StrayIndex(), lambda log: own.index.has(log)
+    return StrayBook(cast(Strays, own), (OTHER,), view, on_stray=told.append)
+
+
+def test_strays_of_other_sites_wait_until_a_marker_says_they_are_drained(
+    book: StrayBook, view: CustodyView, told: list[str]
+) -> None:
+    for offset, (log, sequence) in enumerate([(A, 0), (B, 0), (A, 1)], start=4):
+        book.take(OTHER, stray(log, offset, sequence), False)
+    assert told == [A, B, A]
+    assert book.logs() == {A, B}
+    assert book.drained(A) == {OTHER: 4}
+    assert book.drained("containers.none") == {}
+    view.apply(granted(A, 2, {OTHER: 6}))
+    book.passed_on(A, {OTHER: 6})
+    assert book.wait_for(A)
+    book.passed_on(A, {OTHER: 7})
+    assert (book.wait_for(A), book.wait_for(B)) == (False, True)
+    assert book.drained(A) == {OTHER: 7}
+
+
+def test_what_was_drained_before_is_not_learnt_again(book: StrayBook, view: CustodyView, told: list[str]) -> None:
+    view.apply(granted(A, 2, {OTHER: 5}))
+    book.take(OTHER, stray(A, 4, 0), True)
+    assert not book.wait_for(A)
+    book.take(OTHER, stray(A, 5, 1), True)
+    assert book.wait_for(A)
+    assert told == []  # what is there at start is looked at when everything is known
+
+
+def test_events_fillers_and_nonsense_are_nobodys_strays(book: StrayBook) -> None:
+    book.take(OTHER, stray(A, 0, 0, event=True), False)
+    [filler] = decode_batch(filler_batch(1, term=1, offset=1, marker=0, timestamp_ms=1))
+    book.take(OTHER, filler, False)
+    book.take(OTHER, Record(offset=2, timestamp_ms=0, key=None, value=b"{", headers=()), False)
+    assert book.logs() == set()
+    assert dict(book.indexes())[OTHER].end == 3
+
+
+def test_a_seizure_puts_back_how_far_strays_are_drained(book: StrayBook, view: CustodyView) -> None:
+    view.apply(granted(A, 2, {OTHER: 6}))
+    kept = [stray(A, offset, offset) for offset in range(8)]
+    for record in kept:
+        book.take(OTHER, record, True)
+    assert list(dict(book.indexes())[OTHER].offsets(A)) == [6, 7]
+    view.apply(granted(A, 18, {OTHER: 3}, since=0))
+    book.look_again(A, OTHER, kept)
+    assert list(dict(book.indexes())[OTHER].offsets(A)) == [3, 4, 5, 6, 7]
+    assert book.drained(A) == {OTHER: 3}
+
+
+async def test_events_that_wait_are_known_again_after_a_restart() -> None:
+    stored: list[Any] = []
+    failures: list[BaseException] = []
+
+    class Sink:
+        async def append(self, log: Any, given: Any, *, term: int | None = None) -> Any:
+            stored.extend(given)
+            return MagicMock(base_offset=len(stored) - len(given))
+
+    def strays() -> Strays:
+        return Strays(OWN, Sink(), settle=lambda entry, outcome: None, fail=failures.append)
+
+    first = strays()
+    body = b'{"metadata":{"eventID":"e7","eventCreatedDateTime":"2026-03-01T00:00:00Z","eventType":"EQUIPMENT",' + (
+        b'"publisher":"x"},"payload":{"eventDateTime":"2026-03-01T00:00:00Z","equipmentEventTypeCode":"LOAD"}}'
+    )
+    event = records.published(body, key="e7", at_ms=1, received_ms=2)
+    for _ in range(2):  # the MQTT broker sends it again
+        first.keep_event(A, event, "e7", AT, "fairlead/v1/events", None)
+        await first.lane.idle()
+    first.keep(A, Entry(records.published(reading(0), key="k", at_ms=1, received_ms=2), Identity("d1", 1, 0)))
+    await first.lane.idle()
+    assert len(stored) == 2
+    assert [each.event_id for each in first.events[A]] == ["e7"]
+    assert first.index.mark(A) == 1
+
+    def recalled(done: bool) -> Strays:
+        again = strays()
+        for offset, record in enumerate(stored):
+            kept = Record(offset, record.timestamp_ms, record.key, record.value, record.headers)
+            again.found(kept, lambda log: 0, lambda log, waiting: done)
+        return again
+
+    assert recalled(done=False).events == first.events
+    assert recalled(done=True).events == {}
+    assert list(recalled(done=True).index.offsets(A)) == [1]
+    first.carried_out(A, "e7")
+    assert first.events == {}
+    assert failures == []

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.errors import NotHolderError
+from edge.holdings import Custody, Holdings
+from edge.transfer import Move, Transfer, of_order, plan
+from fairlead.custody import CustodyView
+from fairlead.records.custody import CustodyEntry, CustodyEvent, CustodyOrder
+
+LOG = "containers.BIGU1000005"
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+
+
+def transfer(event: CustodyEvent, to_site: str | None, *, at: dt.datetime = NOON, event_id: str = "new") -> Transfer:
+    return Transfer(LOG, event, event_id, at, to_site)
+
+
+def known(
+    to_site: str | None, *, term: int = 1, event: CustodyEvent = "LOAD", at: dt.datetime = NOON - HOUR
+) -> Holdings:
+    """Tokyo's holdings after one grant."""
+    view = CustodyView()
+    view.apply(
+        CustodyEntry(
+            log=LOG,
+            term=term,
+            marker_offset=10 * term,
+            from_site="x",
+            to_site=to_site,
+            event=event,
+            event_id="before",
+            event_date_time=at,
+            granted_date_time=at,
+            granted_by="x",
+            marker_batch=b"",
+        )
+    )
+    holdings = Holdings("tokyo", view)
+    grant = view.grant(LOG)
+    assert grant is not None
+    holdings.news(grant)
+    return holdings
+
+
+def held() -> Holdings:
+    holdings = known("tokyo")
+    holdings.hold(LOG, 1)
+    return holdings
+
+
+@pytest.mark.parametrize(
+    ("event", "to_site", "holdings", "move"),
+    [
+        ("GTIN", "tokyo", Holdings("tokyo", CustodyView()), Move.OPEN),
+        ("GTIN", "tokyo", held(), Move.NOTHING),
+        ("GTIN", "tokyo", known("tokyo"), Move.NOTHING),
+        ("GTIN", "tokyo", known(None, event="GTOT"), Move.REOPEN),
+        ("GTIN", "tokyo", known("star"), Move.WAIT),  # it left another gate, whose ledger is not here yet
+        ("LOAD", "star", held(), Move.GRANT),
+        ("GTOT", None, held(), Move.GRANT),
+        ("DISC", "tokyo", held(), Move.NOTHING),
+        ("LOAD", "star", known("tokyo"), Move.WAIT),
+        ("LOAD", "star", known("star"), Move.WAIT),
+        ("LOAD", "star", Holdings("tokyo", CustodyView()), Move.WAIT),
+    ],
+)
+def test_what_an_event_asks_for(event: CustodyEvent, to_site: str | None, holdings: Holdings, move: Move) -> None:
+    assert plan(transfer(event, to_site), holdings) is move
+
+
+@pytest.mark.parametrize("holdings", [held(), known("tokyo"), known("star"), known(None)])
+def test_what_was_carried_out_is_not_asked_again(holdings: Holdings) -> None:
+    assert plan(transfer("LOAD", "star", event_id="before"), holdings) is Move.NOTHING
+
+
+@pytest.mark.parametrize("event", ["LOAD", "DISC", "GTOT"])
+@pytest.mark.parametrize("to_site", ["tokyo", "star", None])
+def test_an_event_older_than_the_newest_grant_has_been_overtaken(event: CustodyEvent, to_site: str | None) -> None:
+    holdings = known(to_site, at=NOON + HOUR)
+    with pytest.raises(NotHolderError, match="older"):
+        plan(transfer(event, "star"), holdings)
+    if to_site == "tokyo":
+        holdings.hold(LOG, 1)
+        with pytest.raises(NotHolderError, match="older"):
+            plan(transfer(event, "star"), holdings)
+
+
+def test_a_gate_in_older_than_the_gate_out_opens_nothing() -> None:
+    with pytest.raises(NotHolderError, match="older"):
+        plan(transfer("GTIN", "tokyo"), known(None, event="GTOT", at=NOON + HOUR))
+
+
+@pytest.mark.parametrize("by_hand", ["HAND", "SEIZURE"])
+def test_a_grant_by_hand_overtakes_nothing_because_its_time_is_no_devices(by_hand: CustodyEvent) -> None:
+    holdings = known("tokyo", event=by_hand, at=NOON + HOUR)
+    holdings.hold(LOG, 1)
+    assert plan(transfer("LOAD", "star"), holdings) is Move.GRANT
+
+
+@given(st.sampled_from(["GTIN", "GTOT", "LOAD", "DISC"]), st.sampled_from(list(Custody)), st.booleans())
+def test_only_a_holder_grants(event: CustodyEvent, state: Custody, later: bool) -> None:
+    holdings = known("star" if state is Custody.ELSEWHERE else "tokyo", at=NOON + HOUR if later else NOON - HOUR)
+    if state is Custody.HELD:
+        holdings.hold(LOG, 1)
+    elif state is Custody.BROKEN:
+        holdings.broke(LOG)
+    try:
+        move = plan(transfer(event, "star"), holdings)
+    except NotHolderError:
+        return
+    assert move is not Move.GRANT or state is Custody.HELD
+    assert move not in (Move.OPEN, Move.REOPEN)  # it is open, and has not left the system
+
+
+def test_an_order_becomes_a_transfer_of_its_name() -> None:
+    order = CustodyOrder(
+        order_id="o1",
+        kind="seize",
+        log=LOG,
+        at_site="tokyo",
+        to_site="tokyo",
+        ordered_date_time=NOON,
+        ordered_by="ann",
+        reason="sunk",
+    )
+    assert of_order(order) == Transfer(LOG, "SEIZURE", "o1", NOON, "tokyo", "sunk", "ann")
