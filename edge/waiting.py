@@ -24,6 +24,7 @@ from fairlead.records import decoder
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.edge import Stray
 from fairlead.records.event import Event
+from fairlead.wire.batch import Header
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import Record
@@ -126,6 +127,11 @@ class StrayList:
         found = {log: self._view.grant(log) for log, each in self._open.items() if each.readings}
         return {log: grant for log, grant in found.items() if grant is not None}
 
+    def is_part(self, log: str, batch: Header) -> bool:
+        """Whether a batch of this site's copy is part of the log, not of what a seizure cut off."""
+        seizures = self._view.seizures(log)
+        return not any(batch.producer_epoch < each.term and batch.base_offset >= each.marker for each in seizures)
+
     def found(self, log: str, records: Iterable[Record]) -> None:
         """Records that are in a log: strays that are among them wait no more."""
         there = {identity_of(record) for record in records}
@@ -159,7 +165,7 @@ async def find_waiting(cluster: Cluster, ledgers: Ledgers) -> tuple[WaitingLog, 
         tp: Extent(max(extent.start, unsure[tp].drained_since + 1), extent.end)
         for tp, extent in (await extents(cluster, list(unsure))).items()
     }
-    async for tp, records in sweep(cluster, tails):
+    async for tp, records in sweep(cluster, tails, wanted=lambda tp, batch: strays.is_part(tp.topic, batch)):
         strays.found(tp.topic, records)
     return strays.waiting()
 

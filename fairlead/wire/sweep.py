@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
+from fairlead.wire.batch import Header, split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import BrokerError, broker_error
 from fairlead.wire.reader import decode_fetched
@@ -43,8 +44,13 @@ async def extents(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Extent]:
     return found
 
 
-async def sweep(cluster: Cluster, logs: Mapping[TP, Extent]) -> AsyncIterator[tuple[TP, list[Record]]]:
+async def sweep(
+    cluster: Cluster, logs: Mapping[TP, Extent], *, wanted: Callable[[TP, Header], bool] | None = None
+) -> AsyncIterator[tuple[TP, list[Record]]]:
     """The records of these extents, each log's in offset order, the logs' mixed. Markers and fillers are included.
+
+    Args:
+        wanted: Tells by a batch's header whether its records are; all are where it is None.
 
     Raises:
         BrokerError: a log cannot be read; code 1: it does not reach back to its extent's start any more.
@@ -58,6 +64,10 @@ async def sweep(cluster: Cluster, logs: Mapping[TP, Extent]) -> AsyncIterator[tu
                 raise broker_error(content.error_code, log)
             records, after = decode_fetched(content, positions[log])
             end = logs[log].end
+            if wanted is not None:
+                headers = [view.header for view in split(content.records) if not wanted(log, view.header)]
+                out = [range(header.base_offset, header.next_offset) for header in headers]
+                records = [record for record in records if not any(record.offset in each for each in out)]
             if after >= end:
                 del positions[log]
                 records = [record for record in records if record.offset < end]

@@ -73,7 +73,7 @@ ALERTS = _table(
     "One row per state of an alert (OPENED, UPDATED, CLEARED).",
     (
         Column("alert_id", _TEXT, "The same over all states of one alert", path="alertID"),
-        Column("kind", _TEXT, "OVERBOARD, POWER_LOST, TEMPERATURE", path="kind"),
+        Column("kind", _TEXT, "OVERBOARD, POWER_LOST, TEMPERATURE, STRAYS_WAITING", path="kind"),
         Column("severity", _TEXT, "DCSA RMO alarmSeverity: CRITICAL, ALARM, WARNING", path="severity"),
         Column("state", _TEXT, "OPENED, UPDATED, CLEARED", path="state"),
         Column("equipment_reference", _TEXT, "ISO 6346 container number", path="equipmentReference"),

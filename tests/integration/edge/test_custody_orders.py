@@ -185,6 +185,37 @@ async def test_a_seizure_by_hand(fleet: Fleet, operator: Operator) -> None:
     assert fleet.sequences(ship, box) == list(range(8))
 
 
+async def test_what_the_lost_holder_had_beyond_a_seizure_is_told(fleet: Fleet, operator: Operator) -> None:
+    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
+    log = fleet.log(box)
+    await gate_in(fleet, box)
+    await Copier(fleet, port, ship).copy(f"custody.{port}", log)
+    async with fleet.running(port) as ashore:
+        with fleet.publisher(port) as quay:
+            await quay.readings(box, range(5, 7))  # the ship never gets these
+            await handled(ashore, 2)
+    async with fleet.running(ship):
+        done = await operator.says("seize", box, "--at", ship, "--reason", "the port is cut off", "--yes")
+        assert done.code == ExitCode.OK, done
+    await Copier(fleet, ship, port).copy(f"custody.{ship}")
+    async with fleet.running(port) as ashore:
+        await until(lambda: bool(ledger_of(fleet, port, "return")), what="the port's return")
+        shown = await operator.says("show", box, "--at", port, "--json")
+        told = await operator.says("show", box, "--at", port)
+        strays = await operator.says("strays", "--at", port, "--json")
+    (back,) = shown.body["returns"]
+    assert (back["returned_by"], back["marker_offset"], back["end_offset"], back["kept"]) == (port, 6, 8, 2)
+    assert f"returned: {port} came back with 2 offsets beyond the seizure of term 17 (6 to 7)" in told.out
+    (row,) = [each for each in strays.body["logs"] if each["log"] == log]
+    assert (row["holder"], row["readings"], row["kept_at"]) == (ship, 2, {port: 2})
+
+
+def ledger_of(fleet: Fleet, site: str, kind: str) -> list[Any]:
+    """The entries of one kind that a site wrote."""
+    found = [record.body for record in fleet.read(site, f"custody.{site}")]
+    return [each for each in found if each["entryType"] == kind]
+
+
 async def test_an_order_stands_until_the_bridge_runs(fleet: Fleet, operator: Operator) -> None:
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     await gate_in(fleet, box)
