@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -51,9 +52,11 @@ async def replicate(folder: Path, stream: str) -> None:
 @contextlib.asynccontextmanager
 async def fairlead(world: World, logs: Logs) -> AsyncIterator[psutil.Process]:
     """The process that copies ``logs``; stopped afterwards."""
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.replication.fairlead_side", str(world.sites.folder), logs.stream
-    )
+    command = (sys.executable, "-m", "benchmarks.replication.fairlead_side")
+    # As an installed Fairlead runs: compiled once, which the first of these sees to.
+    compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    await (await asyncio.create_subprocess_exec(*command, env=compiled)).wait()
+    child = await asyncio.create_subprocess_exec(*command, str(world.sites.folder), logs.stream, env=compiled)
     try:
         yield psutil.Process(child.pid)
     finally:
@@ -62,6 +65,6 @@ async def fairlead(world: World, logs: Logs) -> AsyncIterator[psutil.Process]:
         await child.wait()
 
 
-if __name__ == "__main__":
+if __name__ == "__main__" and len(sys.argv) > 1:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(replicate(Path(sys.argv[1]), sys.argv[2]))

@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from functools import lru_cache
 from typing import Final
 
 MECHANISM: Final = "SCRAM-SHA-512"
@@ -44,7 +45,7 @@ class ScramClient:
             raise ValueError("the server's nonce does not continue ours")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise ValueError(f"{iterations} iterations")
-        salted = hashlib.pbkdf2_hmac(_HASH, self._password, salt, iterations)
+        salted = _salted(self._password, salt, iterations)
         without_proof = _NO_BINDING + b",r=" + nonce
         message = b",".join((self._bare, answer, without_proof))
         client_key = hmac.digest(salted, b"Client Key", _HASH)
@@ -58,6 +59,13 @@ class ScramClient:
         found = base64.b64decode(_fields(answer)[b"v"], validate=True)
         if not self._signature or not hmac.compare_digest(found, self._signature):
             raise ValueError("wrong signature")
+
+
+@lru_cache(maxsize=32)
+def _salted(password: bytes, salt: bytes, iterations: int) -> bytes:
+    """Costs 10 ms, and a process logs in to each of its brokers several times with one password: RFC 5802 (section 5.1)
+    allows to keep it."""
+    return hashlib.pbkdf2_hmac(_HASH, password, salt, iterations)
 
 
 def _fields(message: bytes) -> dict[bytes, bytes]:
