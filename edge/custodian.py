@@ -74,7 +74,7 @@ class Custodian:
 
     def plan(self, transfer: Transfer) -> Move:
         """What a transfer asks for, given what is known now; raises as ``edge.transfer.plan``."""
-        return plan(transfer, self._holdings)
+        return plan(transfer, self._holdings, dt.datetime.now(dt.UTC))
 
     async def perform(self, transfer: Transfer, lane: BoxLane) -> Move:
         """Carry out a transfer. Runs as a control of the box's lane, so nothing of this log is under way here.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +15,7 @@ from edge.errors import SecondBridgeError
 from edge.follower import Follower
 from edge.holdings import Custody, Holdings
 from edge.patience import patiently
+from edge.transfer import FUTURE
 from fairlead.custody import Grant, SplitCustodyError
 from fairlead.records.custody import CustodyEntry, LedgerEntry, ledger_entries
 from fairlead.wire.appender import Appender
@@ -105,6 +107,15 @@ class Receiver:
             self._on_own(entry)
 
     def _apply(self, topic: str, entry: CustodyEntry, *, at_start: bool) -> None:
+        if entry.event_date_time > dt.datetime.now(dt.UTC) + FUTURE:
+            log.error(
+                "%s has an entry from the future: term %d of %s, %s; which term is newer does not depend on clocks, so "
+                "it holds, but its time is not believed",
+                topic,
+                entry.term,
+                entry.log,
+                entry.event_date_time.isoformat(),
+            )
         try:
             news = self._holdings.view.apply(entry)
         except SplitCustodyError as error:

@@ -15,6 +15,8 @@ from edge.holdings import Custody, Holdings
 from edge.messages import EventMessage
 from fairlead.records.custody import CustodyEvent, CustodyOrder
 
+FUTURE: Final = dt.timedelta(hours=24)
+"""How far ahead of the site's clock an event's time may be before it is not believed."""
 _BY_HAND: Final = ("HAND", "SEIZURE")
 
 
@@ -63,11 +65,12 @@ def of_order(order: CustodyOrder) -> Transfer:
     )
 
 
-def plan(transfer: Transfer, holdings: Holdings) -> Move:
+def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime) -> Move:
     """What a transfer asks for, given what is known now. WAIT: custody may be on its way to this site.
 
     A transfer that happened before the newest grant has been overtaken: others have moved the log on since. (A grant by
-    hand tells nothing about that: its time is a person's, that of events is a device's.)
+    hand tells nothing about that: its time is a person's, that of events is a device's. Nor does one from the future:
+    some clock was wrong, and what the box does now must not wait for that day.)
 
     Raises:
         NotHolderError: the transfer has been overtaken, and this site is not the holder or must not act on it any more.
@@ -78,7 +81,8 @@ def plan(transfer: Transfer, holdings: Holdings) -> Move:
     state = holdings.state(transfer.log)
     if transfer.event == "GTIN" and state in (Custody.HELD, Custody.INCOMING):
         return Move.NOTHING
-    if grant is not None and grant.event not in _BY_HAND and grant.at > transfer.at:
+    dated = grant is not None and grant.event not in _BY_HAND and grant.at <= now + FUTURE
+    if grant is not None and dated and grant.at > transfer.at:
         raise NotHolderError(transfer.log, holdings.site, grant.to_site, doing=f"carry out an older {transfer.event}")
     if transfer.event == "GTIN":
         if grant is None:
