@@ -19,11 +19,11 @@ from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError, Se
 from edge.holdings import Custody, Holdings
 from edge.lane import Lane
 from edge.lanes import LedgerKey, ledger_key
-from edge.lineage import stale_copies
 from edge.markers import Markers, decode_marker
 from edge.straybook import StrayBook
 from edge.transfer import Move, Transfer, plan
 from fairlead.custody import SEIZING_TERMS, CustodyView, Grant
+from fairlead.lineage import stale_copies
 from fairlead.records.custody import CustodyEntry, Marker
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster

@@ -16,10 +16,10 @@ from edge import records
 from edge.boxes import BoxLane
 from edge.lane import Entry
 from edge.lanes import SiteLanes, ledger_key
-from edge.lineage import stale_copies
 from edge.patience import patiently
 from edge.tails import Tails
 from fairlead.custody import CustodyView
+from fairlead.lineage import stale_copies
 from fairlead.records.custody import LedgerEntry, ReturnEntry
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import NewRecord
