@@ -8,6 +8,7 @@ SHELL := bash
 BIN := .venv/bin
 READY := .venv/.ready
 TOPOLOGY ?= big-blue
+TEST_WORKERS ?= 2
 
 .PHONY: help demo test check format bench bench-replication chaos up down status lock clean
 
@@ -18,7 +19,7 @@ demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, w
 	tools/demo.sh
 
 test: check ## everything: make check, then all tests against real brokers
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup
 
 check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/ruff check

@@ -58,7 +58,7 @@ class StrayAge:
             late.add(number)
             if number not in self._open:
                 waiting = len(tuple(index.offsets(topic)))
-                detail = f"{waiting} readings for {topic} wait in {self._lanes.strays.log}; see fairlead custody show"
+                detail = f"{waiting} readings for {topic} wait in {self._lanes.strays.log}; see fairlead custody strays"
                 since = dt.datetime.fromtimestamp(oldest / 1000, dt.UTC)
                 self._open[number] = self._raise(number, "OPENED", since, now_ms, detail)
         for number in self._open.keys() - late:

@@ -30,7 +30,7 @@ USERS = ("bridge", "replicator", "replicator.alpha", "replicator.beta", "shore",
 @pytest.fixture(scope="session")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
     """Two running sites. Every user exists and, but for ``admin``, may do nothing yet."""
-    kept = home() / ".integration-tests"
+    kept = home() / f".integration-tests{os.environ.get('PYTEST_XDIST_WORKER', '')}"
     keep = os.environ.get("FAIRLEAD_TEST_KEEP", "")
     if not keep or keep == "stop":
         LocalSites(kept).down(purge=True)

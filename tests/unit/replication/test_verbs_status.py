@@ -56,6 +56,7 @@ def test_what_must_show(given: Order, status: Status, acted: bool) -> None:
 @pytest.mark.parametrize(
     ("age", "pid", "running"),
     [(0.0, os.getpid(), True), (FRESH.total_seconds() + 1, os.getpid(), False), (0.0, 2**22 + 1, False)],
+    ids=["at work", "its report is old", "gone"],
 )
 def test_a_replicator_runs_while_its_report_is_fresh_and_its_process_there(
     age: float, pid: int, running: bool, tmp_path: Path
