@@ -10,7 +10,7 @@ READY := .venv/.ready
 TOPOLOGY ?= big-blue
 TEST_WORKERS ?= 2
 
-.PHONY: help demo test check format bench bench-replication chaos up down status lock clean
+.PHONY: help demo test check format bench bench-replication bench-custody chaos up down status lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -36,6 +36,9 @@ bench: $(READY) ## the figures; also as JSON in build/bench
 
 bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 20 minutes)
 	$(BIN)/python -m benchmarks.replication
+
+bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, and the ledgers of 100,000 logs (about 10 minutes)
+	$(BIN)/python -m benchmarks.custody
 
 chaos: $(READY) ## kill -9 of replicators and brokers at random for FAIRLEAD_CHAOS_SECONDS (600), then compare everything
 	$(BIN)/pytest -m chaos -s

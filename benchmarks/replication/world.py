@@ -54,7 +54,7 @@ class World:
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             sites = LocalSites(Path(folder) / "sites")
             try:
-                with _broker_heap():
+                with broker_heap():
                     await asyncio.to_thread(sites.up, [SiteSpec(site, properties=BROKER) for site in (SOURCE, TARGET)])
                 async with (
                     await Cluster.open(sites.kafka(SOURCE, USER), client_id="bench", request_timeout=120) as source,
@@ -123,7 +123,7 @@ def _reached(found: object, end: int) -> bool:
 
 
 @contextlib.contextmanager
-def _broker_heap() -> Iterator[None]:
+def broker_heap() -> Iterator[None]:
     """The Java that is started now gets another heap: this variable wins over the command line."""
     before = os.environ.get("_JAVA_OPTIONS")
     os.environ["_JAVA_OPTIONS"] = BROKER_HEAP

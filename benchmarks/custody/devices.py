@@ -1,0 +1,97 @@
+"""What is published at the two sites: gate in, load and readings, by an MQTT client that many devices share."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
+
+from benchmarks.custody.names import CODE, IMO
+from fairlead.endpoint import MqttEndpoint
+from fairlead.names import container_check_digit
+
+EVENTS: Final = "fairlead/v1/events"
+UNDER_WAY: Final = 1000
+Message = tuple[str, bytes]
+
+
+def boxes(count: int) -> list[str]:
+    """Numbers of containers."""
+    tens = [f"BIGU{number:06d}" for number in range(count)]
+    return [ten + container_check_digit(ten) for ten in tens]
+
+
+def event(code: str, number: str) -> Message:
+    """An equipment event of now; the same box may have one of each code."""
+    now = dt.datetime.now(dt.UTC).isoformat()
+    metadata = {
+        "eventID": f"{code}-{number}",
+        "eventCreatedDateTime": now,
+        "eventType": "EQUIPMENT",
+        "publisher": "bench",
+    }
+    payload = {
+        "eventClassifierCode": "ACT",
+        "eventDateTime": now,
+        "equipmentEventTypeCode": code,
+        "equipmentReference": number,
+        "UNLocationCode": CODE,
+        "vesselIMONumber": IMO,
+    }
+    return EVENTS, msgspec.json.encode({"metadata": metadata, "payload": payload})
+
+
+def reading(number: str, sequence: int) -> Message:
+    """What a reefer's device sends, about 450 B."""
+    body: dict[str, Any] = {
+        "equipmentReference": number,
+        "device": {
+            "deviceId": f"dev-{number}",
+            "bootId": 1,
+            "sequence": sequence,
+            "deviceDateTime": dt.datetime.now(dt.UTC).isoformat(),
+        },
+        "measurements": {
+            "supplyTemperature": 4.1,
+            "returnTemperature": 4.9,
+            "ambientTemperature": 27.3,
+            "relativeHumidity": 85.0,
+        },
+        "setpoints": {"temperature": 4.0},
+        "isConnectedToPowerSource": True,
+        "isPowered": True,
+        "geoLocation": {"latitude": 35.6492, "longitude": 139.7916},
+    }
+    return f"fairlead/v1/containers/{number}/readings", msgspec.json.encode(body)
+
+
+class Devices:
+    """All devices of one site, behind one connection."""
+
+    def __init__(self, endpoint: MqttEndpoint) -> None:
+        self._client = paho.Client(CallbackAPIVersion.VERSION2)
+        self._client.max_inflight_messages_set(UNDER_WAY)
+        if endpoint.user and endpoint.password:
+            self._client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
+        self._client.connect(endpoint.host, endpoint.port)
+        self._client.loop_start()
+
+    async def publish(self, messages: Sequence[Message]) -> None:
+        """Publish with QoS 1; returns when the MQTT broker has them all."""
+        await asyncio.to_thread(self._publish, messages)
+
+    def close(self) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def _publish(self, messages: Sequence[Message]) -> None:
+        sent = [self._client.publish(topic, payload, 1) for topic, payload in messages]
+        for each in sent:
+            each.wait_for_publish(600)
+            if not each.is_published():
+                raise SystemExit("the MQTT broker did not take a message within ten minutes")

@@ -1,0 +1,79 @@
+"""A measured process: one site's bridge or replicator, as ``fairlead bridge`` and ``fairlead replicate`` run them.
+
+    python -m benchmarks.custody.worker bridge|replicator FOLDER SITE
+
+Tells how it is by a line of JSON at every change, at most ten times a second; ends at SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks.custody.names import USER, topology
+from fairlead.local.directory import KnownSites
+
+EVERY = 0.1
+TOLD = ("ready", "received", "unacked", "grants", "opened", "readings", "strays", "drained", "strays_waiting")
+
+
+async def bridge(folder: Path, site: str, stop: asyncio.Event) -> None:
+    from edge.bridge import Bridge  # each process loads only what it runs
+
+    sites = KnownSites(folder)
+    running = Bridge(
+        topology(), site, sites.kafka(site, USER), sites.mqtt(site, "bridge"), snapshot=folder / f"bridge.{site}.json"
+    )
+
+    def now() -> dict[str, Any]:
+        shown = running.snapshot()
+        return {**{key: shown[key] for key in TOLD}, "held": shown["custody"]["held"]}
+
+    await _told(asyncio.ensure_future(running.run(stop)), now)
+
+
+async def replicator(folder: Path, site: str, stop: asyncio.Event) -> None:
+    from replication.replicator import Replicator
+
+    sites = KnownSites(folder)
+    running = Replicator(
+        topology(),
+        site,
+        sites.kafka(site, USER),
+        lambda source: sites.kafka(source, USER),
+        status_file=folder / f"replicator.{site}.json",
+    )
+
+    def now() -> dict[str, Any]:
+        shown = running.snapshot()
+        return {"ready": all(link["state"] == "mirroring" for link in shown["links"]), "troubled": len(shown["logs"])}
+
+    await _told(asyncio.ensure_future(running.run(stop)), now)
+
+
+async def _told(work: asyncio.Future[None], now: Callable[[], dict[str, Any]]) -> None:
+    before: dict[str, Any] = {}
+    while not work.done():
+        shown = now()
+        if shown != before:
+            print(json.dumps(shown), flush=True)
+            before = shown
+        await asyncio.wait({work}, timeout=EVERY)
+    await work
+
+
+async def main(what: str, folder: str, site: str) -> None:
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    await {"bridge": bridge, "replicator": replicator}[what](Path(folder), site, stop)
+
+
+if __name__ == "__main__":
+    uvloop.run(main(*sys.argv[1:4]))
