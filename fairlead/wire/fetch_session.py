@@ -160,7 +160,9 @@ class FetchSession:
         suspect = {log.topic for log in due if log in self._retry_at}
         if suspect:
             await self._cluster.refresh(suspect)
-        groups = await self._cluster.by_leader(due)
+        found = await self._cluster.by_leader(due)
+        # Others may have forgotten some of them while the cluster was asked.
+        groups = {node: [log for log in logs if log in self._unrouted] for node, logs in found.items()}
         for log in groups.pop(NO_LEADER, ()):
             code = self._cluster.metadata.why_no_leader(log)
             if is_retriable(code):

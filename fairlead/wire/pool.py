@@ -77,14 +77,24 @@ class Pool:
         if connection is not None:
             return connection
         if self._closed:
-            raise ConnectionLost(f"the client of site {self._endpoint.site!r} was closed", site=self._endpoint.site)
+            raise self._was_closed()
         key = role, node
         task = self._opening.get(key)
         if task is None:
             task = asyncio.get_running_loop().create_task(self._connect(key))
             self._opening[key] = task
             task.add_done_callback(lambda done: self._opened(key, done))
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            mine = asyncio.current_task()
+            if not task.cancelled() or (mine is not None and mine.cancelling()):
+                raise
+            # ``close`` has given the connection up, and nobody the caller, which may belong to somebody else.
+            raise self._was_closed() from None
+
+    def _was_closed(self) -> ConnectionLost:
+        return ConnectionLost(f"the client of site {self._endpoint.site!r} was closed", site=self._endpoint.site)
 
     async def _connect(self, key: Key) -> Connection:
         address = self._brokers.get(key[1]) or self._bootstrap.get(key[1])

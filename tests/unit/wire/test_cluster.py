@@ -7,8 +7,10 @@ import asyncio
 import pytest
 
 from fairlead.wire import cluster as module
+from fairlead.wire import pool
 from fairlead.wire.batch import parse_header
 from fairlead.wire.cluster import Cluster
+from fairlead.wire.connection import Connection
 from fairlead.wire.convention import term_batch
 from fairlead.wire.errors import AuthenticationFailed, BrokerError, ConnectionLost, RequestTimeout
 from fairlead.wire.record import NewRecord
@@ -182,6 +184,46 @@ async def test_closed_cluster_says_so(fake: FakeCluster) -> None:
     await cluster.close()
     with pytest.raises(ConnectionLost, match="closed"):
         await cluster.topics()
+
+
+async def test_who_waits_for_a_connection_of_a_cluster_that_is_closed_goes_on(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's task, which nobody has cancelled, must not end as if somebody had."""
+    fake.log("log.a")
+    cluster = await open_cluster(fake)
+    begun = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> Connection:
+        begun.set()
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    monkeypatch.setattr(pool, "connect", hang)
+    asking = asyncio.create_task(cluster.fetch({A: 0}))
+    await begun.wait()
+    await cluster.close()
+    async with asyncio.timeout(5):
+        with pytest.raises(ConnectionLost, match="was closed"):
+            await asking
+
+
+async def test_who_is_cancelled_while_it_waits_for_a_connection_ends(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+
+    async def hang(*_: object, **__: object) -> Connection:
+        begun.set()
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+    monkeypatch.setattr(pool, "connect", hang)
+    asking = asyncio.create_task(cluster.pool.get("a role of its own", 0))
+    await begun.wait()
+    asking.cancel()
+    closing = asyncio.create_task(cluster.close())
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await closing
 
 
 async def test_wait_writable_waits_for_topics_that_come_late(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -276,3 +277,29 @@ async def test_one_slow_leader_does_not_hold_up_the_other() -> None:
             async with asyncio.timeout(3):
                 assert await until_data(session, B)
             await session.close()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_log_that_is_forgotten_while_its_leader_is_asked_for(
+    fake: FakeCluster, cluster: Cluster, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not followed, whatever the answer is, and the others are."""
+    fake.log("log.a").append(batch(0))
+    if known:
+        fake.log("log.b")
+    session = cluster.fetch_session()
+    ask = cluster.by_leader
+
+    async def slow(logs: Iterable[TP]) -> dict[int, list[TP]]:
+        found = await ask(logs)
+        session.forget(B)
+        return found
+
+    monkeypatch.setattr(cluster, "by_leader", slow)
+    session.set(A, 0)
+    session.set(B, 0)
+    assert await until_data(session, A)
+    assert len(session) == 1
+    assert await session.poll(max_wait_ms=0) != {}
+    assert all(len(request.topics) <= 1 for request in fake.seen(FETCH))
+    await session.close()
