@@ -86,13 +86,13 @@ async def test_only_what_changed_is_asked_and_answered(fake: FakeCluster, cluste
     for log in logs:
         fake.log(log.topic)
         session.set(log, 0)
-    first = await session.poll(max_wait_ms=0)
+    first = await session.poll(max_wait_ms=5000)
     assert set(first) == set(logs), "the first answer tells where every log stands"
     assert await session.poll(max_wait_ms=0) == {}
     fake.logs["log.7"].append(batch(0))
-    found = await session.poll(max_wait_ms=0)
+    found = await session.poll(max_wait_ms=5000)
     assert set(found) == {logs[7]} and found[logs[7]].records
-    again = await session.poll(max_wait_ms=0)
+    again = await session.poll(max_wait_ms=5000)
     assert set(again) == {logs[7]}, "data comes again until the position is moved"
     session.set(logs[7], 1)
     session.forget(logs[3])
