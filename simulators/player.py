@@ -80,6 +80,8 @@ class Player:
         on_progress: Told where the voyage is, at most ten times a second and whenever the phase changes.
         on_published: Told of each message as it is handed to its broker, with the wall's time in UTC: the place for
             ``Truth.record``.
+        on_step: Awaited before each step: tells, for faults that must strike at a certain point of the voyage, where
+            it is, and holds it there.
         on_link: Switches a link; a scenario with link outages needs it.
         barrier_timeout: Seconds that one barrier may take; None leaves that to ``wait``.
     """
@@ -92,6 +94,7 @@ class Player:
         speed: float | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         on_published: Callable[[Publish, dt.datetime], None] | None = None,
+        on_step: Callable[[Step], Awaitable[None]] | None = None,
         on_link: Callable[[LinkChange], Awaitable[None]] | None = None,
         barrier_timeout: float | None = None,
     ) -> None:
@@ -102,6 +105,7 @@ class Player:
         self._speed = speed
         self._on_progress = on_progress or (lambda _: None)
         self._on_published = on_published or (lambda _message, _time: None)
+        self._on_step = on_step
         self._on_link = on_link
         self._barrier_timeout = barrier_timeout
         self._pace: Pace | None = None
@@ -155,6 +159,8 @@ class Player:
                 self._pace = Pace(step.sim_time, self._speed)
             self.played.sim_time = step.sim_time
             await self._pace.until(step.sim_time)
+            if self._on_step is not None:
+                await self._on_step(step)
             match step:
                 case Publish():
                     await self._publish(step, stack)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from simulators.clusters import Clusters
 from simulators.plan import Plan
 from simulators.player import Played, Player, Progress
 from simulators.report.collect import container_logs
+from simulators.steps import Step
 from simulators.truth import Truth
 from simulators.voyage import Voyage
 from simulators.waiting import Waiter
@@ -50,12 +51,14 @@ async def sail(
     *,
     speed: float | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_step: Callable[[Step], Awaitable[None]] | None = None,
     barrier_timeout: float = 60.0,
     check: Callable[[], None] = lambda: None,
 ) -> Sailed:
     """Play the whole voyage and return when every message is in a log and every alert at every port.
 
     Args:
+        on_step: Awaited before each step of the voyage (see ``Player``).
         check: Called while the voyage waits; raises when a worker it needs has ended.
 
     Raises:
@@ -75,6 +78,7 @@ async def sail(
             speed=speed,
             on_progress=on_progress,
             on_published=truth.record,
+            on_step=on_step,
         )
         try:
             played = await _unless_failed(watching, player.play(voyage.steps()))

@@ -34,18 +34,17 @@ async def settle(topology: Topology, directory: Directory, folder: Path, *, pati
         NotSettled: names a log that is still behind.
     """
     async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
-        best: int | None = None
+        before: dict[str, int] = {}
         since = time.monotonic()
         while behind := await behind_of(topology, clusters, folder):
-            missing = sum(behind.values())
             now = time.monotonic()
-            if best is None or missing < best:
-                best, since = missing, now
+            if behind != before:
+                before, since = behind, now
             if now - since > patience:
                 example = next(iter(behind))
                 raise NotSettled(
-                    f"{missing} records in {len(behind)} logs are still missing after {patience:.0f} s, for example "
-                    f"{example}",
+                    f"{sum(behind.values())} records in {len(behind)} logs are still missing after {patience:.0f} s, "
+                    f"for example {example}",
                     hint="look at 'fairlead status'",
                     behind=behind,
                 )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 
 from fairlead.custody import CustodyView
-from fairlead.errors import UnavailableError
+from fairlead.errors import FairleadError, UnavailableError
 from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
@@ -29,6 +29,8 @@ class BarrierTimeout(UnavailableError):
 
 class Waiter:
     """Gives the player its ``wait``: returns when a barrier's condition holds at the sites.
+
+    A site that does not answer is waited for as well.
 
     Args:
         timeout: Seconds without any progress after which a barrier fails.
@@ -49,14 +51,14 @@ class Waiter:
         Raises:
             BarrierTimeout: nothing came nearer for ``timeout`` seconds; names what was awaited.
         """
-        best_at = time.monotonic()
-        best: int | None = None
-        while missing := await self._missing(barrier):
+        moved_at = time.monotonic()
+        before: list[str] = []
+        while missing := await self._look(barrier):
             self._check()
             now = time.monotonic()
-            if best is None or len(missing) < best:
-                best, best_at = len(missing), now
-            if now - best_at > self._timeout:
+            if missing != before:
+                before, moved_at = missing, now
+            if now - moved_at > self._timeout:
                 raise BarrierTimeout(
                     f"waited {self._timeout:.0f} s for: {barrier.description}; still missing {len(missing)}, for "
                     f"example {missing[0]}",
@@ -65,6 +67,15 @@ class Waiter:
                     missing=missing[:20],
                 )
             await asyncio.sleep(INTERVAL)
+
+    async def _look(self, barrier: Barrier) -> list[str]:
+        """What is missing, and how much of it; or which site does not answer."""
+        try:
+            return await self._missing(barrier)
+        except FairleadError as error:
+            if not error.retriable:
+                raise
+            return [error.what]
 
     async def _missing(self, barrier: Barrier) -> list[str]:
         match barrier.kind:

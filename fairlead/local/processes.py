@@ -106,10 +106,14 @@ def find(pid_file: Path) -> psutil.Process | None:
         return None
     try:
         process = psutil.Process(recorded.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
+        dying = process.status() == psutil.STATUS_ZOMBIE
+        if dying and child is None:
             return None
         same_start = abs(process.create_time() - psutil.boot_time() - recorded.started) < _SAME_START
-        if same_start and any(recorded.marker in argument for argument in process.cmdline()):
+        arguments = [] if dying else process.cmdline()
+        if child is not None and same_start and not arguments:
+            return process  # our own, and not waited for: as long as it dies, nobody can tell how it ended
+        if same_start and any(recorded.marker in argument for argument in arguments):
             return process
     except psutil.Error:
         pass

@@ -24,11 +24,15 @@ _PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that was started and not stopped. ``pid`` is None when it ended by itself: its log says why."""
+    """A worker that was started and not stopped. ``pid`` is None when it ended by itself: its log says why.
+
+    ``code`` is how it ended (negative: by that signal), where this process had started it; else None.
+    """
 
     name: str
     pid: int | None
     log: Path
+    code: int | None = None
 
     @property
     def running(self) -> bool:
@@ -71,10 +75,10 @@ class Workers:
         end = time.monotonic() + timeout
         while ready is not None and not ready():
             if processes.find(pid_file) is None:
-                raise self._failed(name, "ended while starting")
+                raise self.failed(name, "ended while starting")
             if time.monotonic() > end:
                 self.stop([name])
-                raise self._failed(name, f"was not ready after {timeout:.0f} s and was stopped")
+                raise self.failed(name, f"was not ready after {timeout:.0f} s and was stopped")
             time.sleep(_PAUSE)
         return Worker(name, process.pid, log)
 
@@ -97,16 +101,22 @@ class Workers:
 
     def all(self) -> list[Worker]:
         """How each worker is."""
-        found = ((name, processes.find(self._pid_file(name))) for name in self.names())
-        return [Worker(name, process.pid if process else None, self._log(name)) for name, process in found]
+        return [self._worker(name) for name in self.names()]
 
     def check(self) -> None:
         """Raise ``UnavailableError`` with the last lines of its log when a worker has ended without being stopped."""
         for worker in self.all():
             if not worker.running:
-                raise self._failed(worker.name, "has ended")
+                raise self.failed(worker.name, "has ended")
 
-    def _failed(self, name: str, how: str) -> UnavailableError:
+    def _worker(self, name: str) -> Worker:
+        process = processes.find(self._pid_file(name))
+        if process is not None:
+            return Worker(name, process.pid, self._log(name))
+        return Worker(name, None, self._log(name), processes.exit_code(self._pid_file(name)))
+
+    def failed(self, name: str, how: str) -> UnavailableError:
+        """The error that says how a worker failed, with the last lines of its log."""
         log = self._log(name)
         words = tail(log, 5) or "it wrote nothing"
         return UnavailableError(f"fairlead {name} {how}: {words}", hint=f"its log is {log}", worker=name, log=str(log))

@@ -78,6 +78,27 @@ async def test_links_are_switched_by_the_caller_or_refused() -> None:
     assert switched == [change]
 
 
+async def test_a_step_waits_for_whom_it_was_told_to() -> None:
+    order: list[tuple[str, dt.datetime]] = []
+    told, go_on = asyncio.Event(), asyncio.Event()
+
+    async def tell(step: Step) -> None:
+        order.append(("told", step.sim_time))
+        told.set()
+        await go_on.wait()
+
+    async def wait(one: Barrier) -> None:
+        order.append(("waited", one.sim_time))
+
+    playing = asyncio.create_task(Player(nobody, wait, on_step=tell).play([barrier(0), barrier(5)]))
+    await told.wait()
+    assert order == [("told", START)]
+    go_on.set()
+    await playing
+    later = START + 5 * MINUTE
+    assert order == [("told", START), ("waited", START), ("told", later), ("waited", later)]
+
+
 async def test_progress_names_the_phase() -> None:
     phases: list[str] = []
 

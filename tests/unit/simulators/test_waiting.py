@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
+from fairlead.wire.errors import ConnectionLost
+from fairlead.wire.types import TP
 from simulators.steps import Barrier, BarrierKind
 from simulators.waiting import BarrierTimeout, Waiter
 from tests.unit.simulators.fakes import FakeClusters
@@ -78,6 +80,35 @@ async def test_a_barrier_that_comes_no_nearer_names_what_is_missing(sites: FakeC
     with pytest.raises(BarrierTimeout, match=r"bookings\.tokyo at tokyo: 2 of 3") as error:
         await waiter(sites, 0.15).wait(barrier(BarrierKind.RECORDED, {"bookings.tokyo": 3}))
     assert error.value.fields["missing"] == ["bookings.tokyo at tokyo: 2 of 3"]
+
+
+async def test_a_barrier_that_comes_nearer_is_waited_for_beyond_its_patience(sites: FakeClusters) -> None:
+    """One long log that grows all the time is progress, though the number of logs that are short stays the same."""
+    waiting = asyncio.create_task(waiter(sites, 0.5).wait(barrier(BarrierKind.RECORDED, {"bookings.tokyo": 12})))
+    for end in range(1, 12):
+        sites["tokyo"].lengthen("bookings.tokyo", end)
+        await asyncio.sleep(0.12)  # the patience is over after four of these
+        assert not waiting.done()
+    sites["tokyo"].lengthen("bookings.tokyo", 12)
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def test_a_site_that_does_not_answer_is_waited_for(sites: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = barrier(BarrierKind.RECORDED, {"bookings.tokyo": 3})
+    sites["tokyo"].lengthen("bookings.tokyo", 3)
+    monkeypatch.setattr(sites["tokyo"], "end_offsets", _away)
+    with pytest.raises(BarrierTimeout, match=r"still missing 1, for example tokyo was killed"):
+        await waiter(sites, 0.15).wait(wanted)
+    waiting = asyncio.create_task(waiter(sites).wait(wanted))
+    await asyncio.sleep(0)
+    monkeypatch.undo()
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def _away(_logs: Collection[TP]) -> dict[TP, int]:
+    raise ConnectionLost("tokyo was killed")
 
 
 async def test_custody_is_taken_when_the_sites_own_ledger_says_so_and_the_log_is_there(sites: FakeClusters) -> None:

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import UnavailableError
+from fairlead.local.workers import Workers
+from simulators.supervisor import Supervisor
+
+NAME = "bridge.tokyo"
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path, module="http.server")  # runs until it is stopped
+    yield made
+    made.stop()
+
+
+def pid(workers: Workers) -> int | None:
+    return next((worker.pid for worker in workers.all() if worker.name == NAME), None)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_who_is_killed_is_started_again(workers: Workers) -> None:
+    with Supervisor(workers) as supervisor:
+        supervisor.start(NAME, ["0"])
+        first = pid(workers)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        until(lambda: pid(workers) not in (None, first))
+        supervisor.check()
+        assert [(end.name, end.code) for end in supervisor.ends] == [(NAME, -signal.SIGKILL)]
+    assert workers.all() == []  # and it is over
+
+
+def test_who_cannot_live_is_given_up_and_says_why(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, module="no_such_module")
+    with Supervisor(workers, tries=3) as supervisor:
+        supervisor.start(NAME, [])
+        until(lambda: len(supervisor.ends) == 3)
+        with pytest.raises(UnavailableError, match=r"(?s)bridge\.tokyo has ended 3 times in a row: .*No module named"):
+            while True:
+                supervisor.check()
+        assert {end.code for end in supervisor.ends} == {1}
