@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from fairlead.custody import Seizure
 from fairlead.wire.batch import parse_header, split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptBatch, broker_error
@@ -19,12 +20,14 @@ from fairlead.wire.types import FetchedPartition, TopicPartition
 from replication.answer import AnswerSize
 from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Unfit, steps
 from replication.cursor import Cursor
+from replication.overtaken import Seizures, before, never_seized
 from replication.plan import EVERY_SOURCE
 from replication.proof import Doubt, doubt
 from replication.rate import LinkBudget
 from replication.replica import Replica
 from replication.seek import LogTrouble, Seeker
 from replication.skip import MaySkip, hole_of_item, never
+from replication.start import is_always_whole
 from replication.states import LogState, now_ms
 from replication.writer import Writer
 from topologies.model import Priority
@@ -74,9 +77,12 @@ class Lane:
         start: str = "earliest",
         round_trip: float = 0.0,
         may_skip: MaySkip = never,
+        seizures: Seizures = never_seized,
+        on_overtaken: Callable[[TopicPartition, Seizure], None] = lambda _, __: None,
     ) -> None:
         """``ends`` is shared by the lanes of a link: each log's end at the source, as last heard. ``is_origin`` tells
-        whether the source is the site where a topic's records first enter, for ever. ``start`` is ``Link.start``."""
+        whether the source is the site where a topic's records first enter, for ever. ``start`` is ``Link.start``.
+        ``on_overtaken`` hears of a log whose history at the source was cut off by one of its ``seizures``."""
         self.name = name
         self.priority = priority
         self._writer = writer
@@ -86,6 +92,8 @@ class Lane:
         self._on_trouble = on_trouble
         self._start = start
         self._may_skip = may_skip
+        self._seizures = seizures
+        self._on_overtaken = on_overtaken
         self._seeker = Seeker(
             self,
             cluster,
@@ -117,7 +125,7 @@ class Lane:
         """Fetch a log from the target's end on; first its last batch once more, to see that it is the same."""
         if replica.tp not in self._cursors:
             cursor = self._cursors[replica.tp] = Cursor(replica)
-            if replica.end <= 0 and self._start != "earliest":
+            if replica.end <= 0 and self._start != "earliest" and not is_always_whole(replica.tp.topic):
                 self._beginning.add(replica.tp)
             else:
                 self._session.set(replica.tp, cursor.prove())
@@ -231,6 +239,10 @@ class Lane:
         if part.error_code:
             return self._refused(tp, part.error_code)
         self._ends[tp] = part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+        if seizures := self._seizures(tp.topic):
+            part, seizure = before(part, seizures)
+            if seizure is not None and not part.records:
+                self._on_overtaken(tp, seizure)
         if not part.records:
             return True
         if cursor.short or cursor.is_led_anew(parse_header(part.records).leader_epoch):

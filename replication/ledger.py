@@ -1,8 +1,8 @@
 """What a replicator knows from its own site's logs: who holds which container log, and which ship is at which berth.
 
 Follows ``custody.*`` (the ledgers of all sites, as replicated here), ``events.<site>`` and its operators' orders from
-their beginning. Nothing
-has to be asked over a link for it, and a restart rebuilds it.
+their beginning. Nothing has to be asked over a link for it, and a restart rebuilds it. What this site's bridge reports
+about copies that a seizure cut off is taken from this site's own ledger only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from fairlead.custody import CustodyView, SplitCustodyError
 from fairlead.names import parse_log
 from fairlead.records import decoder
-from fairlead.records.custody import CustodyEntry, ledger_entries
+from fairlead.records.custody import CustodyEntry, LedgerEntry, ReturnEntry, ledger_entries
 from fairlead.records.event import Event
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
@@ -43,8 +43,13 @@ class Ledger:
         self.berths = Berths(topology)
         self.orders = Orders()
         self.splits: dict[str, str] = {}  # logs granted twice, with what the ledger says about it
+        self.given: dict[str, CustodyEntry] = {}  # what others gave to this site, by log; kept where ``keep_given``
+        self.keep_given = False
+        self.returned: dict[str, ReturnEntry] = {}  # this site's newest report about its copy of a seized log
         self.ready = asyncio.Event()
         self._needs_custody = any(each.insert_point is InsertPoint.MOVES for each in topology.streams.values())
+        self._site = site
+        self._own = f"{CUSTODY}.{site}"
         self._events_log = f"events.{site}" if needs_berths(topology, site) else None
         self._on_change = on_change
         self._positions: dict[TopicPartition, int] = {}
@@ -135,8 +140,7 @@ class Ledger:
                 elif tp.topic == self._events_log:
                     changed |= self.berths.apply(_events.decode(record.value))
                 else:
-                    entry = ledger_entries.decode(record.value)
-                    changed |= isinstance(entry, CustodyEntry) and self.custody.apply(entry)
+                    changed |= self._enter(tp.topic, ledger_entries.decode(record.value))
             except SplitCustodyError as split:
                 self.splits[str(split.fields["log"])] = split.what
                 changed = True
@@ -145,6 +149,21 @@ class Ledger:
         if changed:
             self._on_change()
         return moved
+
+    def _enter(self, ledger: str, entry: LedgerEntry) -> bool:
+        """Take in an entry of a site's ledger; True when it may change what is followed."""
+        match entry:
+            case CustodyEntry():
+                known = len(self.custody.seizures(entry.log))
+                if self.keep_given and entry.term > (self.custody.term(entry.log) or 0):
+                    self.given.pop(entry.log, None)
+                    if entry.to_site == self._site != entry.granted_by:
+                        self.given[entry.log] = entry
+                return self.custody.apply(entry) or len(self.custody.seizures(entry.log)) > known
+            case ReturnEntry() if ledger == self._own:
+                self.returned[entry.log] = entry
+                return True
+        return False
 
     def _records(self, tp: TopicPartition, records: memoryview) -> Iterator[Record]:
         position = self._positions[tp]

@@ -21,10 +21,12 @@ from replication.ledger import Ledger
 from replication.making import AT_ONCE as CREATE_AT_ONCE
 from replication.making import Model, make
 from replication.ordered import Ordered
+from replication.placing import Placer
 from replication.plan import EVERY_SOURCE, Catalog, Source, choose, to_survey
 from replication.pull import Pull, refresh_pause
+from replication.remake import Remaker
 from replication.replica import Replica
-from replication.states import LinkState, LogState
+from replication.states import LinkState, LogState, Trouble
 from replication.upkeep import Upkeep
 from replication.writer import Writer
 from topologies.model import Topology
@@ -70,6 +72,9 @@ class Planner:
             here=lambda: self._here,
             holder=self._holder_of,
         )
+        self._placer = Placer(topology, site, ledger, catalog)
+        self.remaker = Remaker(site, ledger, pulls, catalog)
+        self.waiting: dict[TopicPartition, Trouble] = {}  # logs whose sources are all to be made anew first
         self.orders_done = 0  # offset in the topic of orders before which all are carried out
         self.last_error = ""
 
@@ -161,14 +166,16 @@ class Planner:
             self._here.pop(topic, None)  # deleted here: made anew below
         writer.gone.clear()
         self.ordered.begin(self._here)
+        await self._remake(cluster, writer)
         carrying: dict[TopicPartition, list[Pull]] = {}
         for pull in self._pulls:
             if pull.is_up:
                 pull.expect(self._ledger.custody.logs())
                 for tp in self._carriable(pull):
-                    if self.ordered.allows(pull.name, tp) and tp not in pull.troubles:
+                    if self.ordered.allows(pull.name, tp) and _may_give(pull, tp):
                         carrying.setdefault(tp, []).append(pull)
         self.ordered.carried(carrying)
+        self.waiting = self.remaker.waiting(carrying, self._holder_of)
         logs = self._catalog.in_order(carrying)
         present = [tp for tp in logs if self._is_here(tp)]
         missing = [tp for tp in logs if not self._is_here(tp)]
@@ -176,7 +183,7 @@ class Planner:
         routes = self._routes(followed, writer)
         for pull in self._pulls:
             pull.follow(routes[pull.name], only=True)
-        writer.drop_all_but(followed)
+        writer.drop_all_but(followed.keys() | self._placer.under_way)
         self._followed = followed
         for start in range(0, len(missing), CREATE_AT_ONCE):
             some = missing[start : start + CREATE_AT_ONCE]
@@ -189,6 +196,7 @@ class Planner:
             for pull in self._pulls:
                 pull.follow(routes[pull.name])
             self._followed |= added
+        self._here |= dict.fromkeys(await self._placer.place(cluster, writer, carrying, self._here), 1)
         self.orders_done = orders
 
     def _permit(self, pull: Pull) -> None:
@@ -204,15 +212,31 @@ class Planner:
         """Forget the troubles of logs that an operator wants tried again."""
         stopped = {tp for tp, _ in writer.troubles()} | {tp for pull in self._pulls for tp in pull.troubles}
         again = self.ordered.to_try(stopped)
-        for tp in again:
+        self._forget(writer, again)
+        if again:
+            log.info("tried again: %s", ", ".join(map(str, sorted(again))))
+            self._look.set()
+
+    def _forget(self, writer: Writer, logs: Collection[TopicPartition]) -> None:
+        for tp in logs:
             for pull in self._pulls:
                 pull.troubles.pop(tp, None)
             if tp in writer.replicas:
                 writer.replicas[tp].forget()
             self._followed.pop(tp, None)
-        if again:
-            log.info("tried again: %s", ", ".join(map(str, sorted(again))))
-            self._look.set()
+
+    async def _remake(self, cluster: Cluster, writer: Writer) -> None:
+        """Stop the copies that a seizure has cut off, and delete those that may be made anew: they are missing then."""
+        seized: dict[TopicPartition, frozenset[str]] = {}
+        for tp in map(TopicPartition, self.remaker.seized(self._here)):
+            takers = [pull for pull in self._pulls if pull.is_up and tp.topic in pull.topics]
+            links = frozenset(pull.name for pull in takers if self.ordered.allows(pull.name, tp))
+            if links:
+                seized[tp] = links
+        self._forget(writer, await self.remaker.examine(cluster, writer, seized))
+        for topic in await self.remaker.delete(cluster, writer):
+            self._here.pop(topic, None)
+            self._forget(writer, [TopicPartition(topic)])
 
     async def _make(
         self, cluster: Cluster, logs: Collection[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]
@@ -248,7 +272,7 @@ class Planner:
             if replica.trouble is not None or replica.is_complete:
                 continue
             links = choose(
-                [self._source(pull, tp) for pull in carrying[tp]],
+                [self._source(pull, tp) for pull in self.remaker.sources(tp, replica.end, carrying[tp])],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
                 holder=self._holder(tp),
@@ -290,7 +314,7 @@ class Planner:
         ]
 
     def _carried(self, pull: Pull) -> list[TopicPartition]:
-        return [tp for tp in self._carriable(pull) if tp not in pull.troubles]
+        return [tp for tp in self._carriable(pull) if _may_give(pull, tp)]
 
     @staticmethod
     def _source(pull: Pull, tp: TopicPartition) -> Source:
@@ -313,3 +337,7 @@ class Planner:
             if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
                 replica.trouble = None
                 self.changed()
+
+
+def _may_give(pull: Pull, tp: TopicPartition) -> bool:
+    return tp not in pull.troubles and tp not in pull.overtaken

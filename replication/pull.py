@@ -14,12 +14,14 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from fairlead.custody import Seizure
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicInfo, TopicPartition
 from replication.group_sync import GroupSync
 from replication.lane import Counters, Lane
+from replication.overtaken import Seizures, never_seized
 from replication.plan import EVERY_SOURCE, Catalog
 from replication.rate import LinkBudget
 from replication.replica import Replica
@@ -55,6 +57,7 @@ class Pull:
         on_change: Callable[[], None],
         may_skip: MaySkip,
         groups: GroupSync | None = None,
+        seizures: Seizures = never_seized,
     ) -> None:
         """``endpoint`` is asked at every attempt: addresses and passwords may change while a link is down."""
         self.link = link
@@ -63,6 +66,7 @@ class Pull:
         self.ends: dict[TopicPartition, int] = {}
         self.topics: dict[str, int] = {}  # what the source has of this link's streams: how many partitions each
         self.troubles: dict[TopicPartition, Trouble] = {}  # logs that cannot be had from this source
+        self.overtaken: dict[TopicPartition, Trouble] = {}  # logs whose history a seizure has cut off at this source
         self.state = LinkState.CONNECTING
         self.since: dt.datetime = now()
         self.cause = ""
@@ -73,6 +77,7 @@ class Pull:
         self._on_change = on_change
         self._may_skip = may_skip
         self._groups = groups
+        self._seizures = seizures
         if groups is not None and link.rate is not None:
             groups.on_bytes = self.charge
         self._expected: set[str] = set()
@@ -120,11 +125,34 @@ class Pull:
 
     def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
         """This log cannot be had from here; the plan looks for another source."""
+        if state is LogState.SOURCE_RECREATED and self._seizures(tp.topic):
+            self._made_anew(tp)  # as every copy is that a seizure has cut off: what is there now is proven anew
+            return
         known = self.troubles.get(tp)
         if known is None or known.state is not state:
             log.error("%s %s: %s", tp, state, cause)
             self.troubles[tp] = Trouble(state, cause, now(), self.name)
             self._on_change()
+
+    def overtake(self, tp: TopicPartition, seizure: Seizure) -> None:
+        """A seizure has cut off what this source has of a log: nothing is taken from here until it is made anew."""
+        if tp not in self.overtaken:
+            cause = (
+                f"{self.name}: the source's records from offset {seizure.marker} on were cut off by the seizure by "
+                f"{seizure.to_site}; taken again when they are made anew there"
+            )
+            log.info("%s: %s", tp, cause)
+            self.overtaken[tp] = Trouble(LogState.UNAVAILABLE, cause, now(), self.name)
+            self._on_change()
+
+    def _made_anew(self, tp: TopicPartition) -> None:
+        """The source's topic is another one now: whatever was known about it is void."""
+        self.ends.pop(tp, None)
+        lane = self._lane_of.pop(tp, None)
+        if lane is not None:
+            lane.unfollow(tp)
+            self._look.set()
+            asyncio.get_running_loop().call_later(LOOK_AGAIN, self._on_change)
 
     def charge(self, count: int) -> None:
         """Account for bytes of background questions over the link: data of its later classes waits for them."""
@@ -223,7 +251,7 @@ class Pull:
 
     def _saw(self, found: Mapping[str, TopicInfo]) -> bool:
         """Take in what the source has; True when this link's topics are others than before."""
-        topics = {}
+        topics, recreated = {}, False
         for topic, info in found.items():
             if not self._catalog.takes(self.link, topic):
                 continue
@@ -231,12 +259,14 @@ class Pull:
             known = self._ids.get(topic)
             self._ids[topic] = info.topic_id
             if known not in (None, info.topic_id):
-                for number in info.partitions:
+                for tp in map(TopicPartition, [topic] * len(info.partitions), info.partitions):
+                    self.overtaken.pop(tp, None)
                     cause = f"{self.name}: the source's topic was deleted and made anew"
-                    self.trouble(TopicPartition(topic, number), LogState.SOURCE_RECREATED, cause)
+                    self.trouble(tp, LogState.SOURCE_RECREATED, cause)
+                recreated = True
         changed = topics != self.topics
         self.topics = topics
-        return changed
+        return changed or recreated
 
     def _lane_for(self, priority: Priority) -> Lane | None:
         """A lane of this class with room for one more log, opened if need be; None while the link is not up."""
@@ -263,6 +293,8 @@ class Pull:
             start=self.link.start,
             round_trip=self._round_trip,
             may_skip=self._may_skip,
+            seizures=self._seizures,
+            on_overtaken=self.overtake,
         )
         lanes.append(lane)
         self._group.create_task(lane.run())

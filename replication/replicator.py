@@ -82,6 +82,7 @@ class Replicator:
                 endpoint=_bind(upstream, link.from_),
                 on_change=self._changed,
                 may_skip=self._ledger.orders.may_skip,
+                seizures=self._ledger.custody.seizures,
                 groups=GroupSync(
                     link, _bind(upstream, link.from_), target, carries=functools.partial(catalog.takes, link)
                 )
@@ -132,6 +133,7 @@ class Replicator:
             group.create_task(self._planner.watch_target(cluster, self._say))
             group.create_task(self._planner.run(cluster, writer))
             group.create_task(self._planner.survey(writer))
+            group.create_task(self._planner.remaker.run(cluster, self._changed))
             group.create_task(self._planner.upkeep.keep_retention(cluster))
             group.create_task(self._planner.upkeep.keep_settings(cluster))
             group.create_task(self._planner.upkeep.keep_tidy(cluster, writer.trimmer))
@@ -186,7 +188,9 @@ class Replicator:
         logs: dict[str, Any] = {}
         for pull in self._pulls:
             logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in pull.troubles.items()}
-        stopped = itertools.chain(writer.troubles() if writer else (), self._planner.ordered.pauses())
+        stopped = itertools.chain(
+            self._planner.waiting.items(), writer.troubles() if writer else (), self._planner.ordered.pauses()
+        )
         logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped}
         return {
             "site": self.site,

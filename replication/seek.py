@@ -54,6 +54,9 @@ class Seeker:
                 self._on_trouble(tp, LogState.UNAVAILABLE, f"{self._feed.name}: the source does not tell its offsets")
                 continue
             position, fill = found[tp]
+            limit = cursor.replica.limit
+            if limit is not None and position >= limit > 0:
+                position, fill = limit - 1, None  # this site was given the log: it goes on after the marker of its term
             self._move(cursor, position)
             if fill is not None:
                 cursor.replica.positioning = fill.stop

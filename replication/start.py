@@ -7,7 +7,7 @@ once the first real batch is in.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
@@ -16,6 +16,14 @@ from fairlead.wire.types import TopicPartition
 from replication.content import POSITION_KEY, Hole
 from replication.guard import Stored, stored_at
 from topologies.values import start_time_ms
+
+ALWAYS_WHOLE: Final = ("custody", "strays")
+
+
+def is_always_whole(topic: str) -> bool:
+    """Whether a log is followed from its beginning whatever its link says: who holds what, and what waits to be
+    drained, cannot be known from the newest records."""
+    return topic.partition(".")[0] in ALWAYS_WHOLE
 
 
 class Beginning(NamedTuple):

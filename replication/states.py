@@ -20,6 +20,7 @@ class LogState(StrEnum):
     SOURCE_TRUNCATED = "source-truncated"  # the site that holds the log has less than the target
     SOURCE_RECREATED = "source-recreated"  # the source's topic is another one than before
     DIVERGED = "diverged"  # two different batches at one offset
+    REBUILDING = "rebuilding"  # a seizure has cut this copy off: it is made anew by itself
     MISPLACED = "misplaced"  # an append landed at another offset than it has at the source
     QUARANTINED = "quarantined"  # content that cannot be appended here
     UNAVAILABLE = "unavailable"  # the broker refuses this log for now; tried again
@@ -49,6 +50,9 @@ REMEDY: dict[LogState, str] = {
     "old one did",
     LogState.DIVERGED: "see where with 'fairlead audit' of both sites; where the source is right: "
     f"{_RESOLVE} --refill', {_KEEPS}; or --retry when the source has been put right",
+    LogState.REBUILDING: "nothing: it is made anew as soon as a source has the log as it is now, and what was only "
+    f"here is among this site's strays; when no source ever will: {_RESOLVE} --refill', {_KEEPS}; or --retry "
+    "to look at it anew",
     LogState.MISPLACED: "another client writes to this replica: look for it with 'fairlead acl drift'; then "
     f"{_RESOLVE} --refill', {_KEEPS}",
     LogState.QUARANTINED: f"remove the cause, then {_RESOLVE} --retry'; or --skip, which keeps the batch's bytes and "

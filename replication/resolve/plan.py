@@ -45,6 +45,7 @@ WAYS: Final[dict[LogState, tuple[Choice, ...]]] = {
     LogState.SOURCE_TRUNCATED: (Choice.REFILL, Choice.RETRY),
     LogState.SOURCE_RECREATED: (Choice.REFILL, Choice.RETRY),
     LogState.DIVERGED: (Choice.REFILL, Choice.RETRY),
+    LogState.REBUILDING: (Choice.REFILL, Choice.RETRY),
     LogState.MISPLACED: (Choice.REFILL, Choice.RETRY),
     LogState.QUARANTINED: (Choice.RETRY, Choice.SKIP, Choice.REFILL),
     LogState.UNAVAILABLE: (Choice.RETRY,),

@@ -1,0 +1,111 @@
+"""Sites with bridges and replicators of their own: the whole way of a reading, with links that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.records.custody import ReturnEntry
+from replication.audit.run import compare, compare_records
+from replication.replicator import Replicator
+from tests.integration.edge.fleet import PATIENCE, Fleet, until
+from tests.integration.edge.test_seizure import ledger
+from topologies.model import Link, Site, SiteKind, Topology
+
+
+class Convoy:
+    """A fleet whose sites replicate to each other while they are ``linked``."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet = fleet
+        self.boxes = next(name for name, stream in fleet.topology.streams.items() if stream.owners)
+        self.shown: dict[str, Replicator] = {}
+
+    def everything(self) -> dict[str, Any]:
+        """A link's streams; of the ledgers and strays only this fleet's, as other tests use the same brokers."""
+        return {"custody": self.sites, "strays": self.sites, self.boxes: "all"}
+
+    @property
+    def sites(self) -> list[str]:
+        return list(self.fleet.topology.sites)
+
+    def link(self, *links: Mapping[str, Any]) -> None:
+        """The topology's links from now on."""
+        made = tuple(Link.model_validate(each) for each in links)
+        old = self.fleet.topology
+        self.fleet.topology = Topology(name=old.name, sites=old.sites, streams=old.streams, links=made)
+
+    def join(self, site: str, kafka: KafkaEndpoint) -> None:
+        """One more site, a port without a bridge."""
+        old = self.fleet.topology
+        sites = {**old.sites, site: Site(kind=SiteKind.PORT, unlocode="SGSIN")}
+        self.fleet.topology = Topology(name=old.name, sites=sites, streams=old.streams, links=old.links)
+        self.fleet.kafka[site] = replace(kafka, site=site)
+
+    @contextlib.asynccontextmanager
+    async def linked(self, *sites: str) -> AsyncIterator[None]:
+        """The replicators of these sites run."""
+        stop, kafka = asyncio.Event(), self.fleet.kafka
+        made = {site: Replicator(self.fleet.topology, site, kafka[site], kafka.__getitem__) for site in sites}
+        self.shown |= made
+        tasks = [asyncio.ensure_future(each.run(stop)) for each in made.values()]
+        try:
+            yield
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks)
+
+    async def dies_when_it_has_deleted(self, site: str) -> None:
+        """Run the replicator of a site until it has deleted a copy that it makes anew; there it is killed."""
+        kafka = {
+            name: [each.bootstrap, each.user, each.password.get_secret_value() if each.password else None]
+            for name, each in self.fleet.kafka.items()
+        }
+        given = {
+            "topology": self.fleet.topology.model_dump(mode="json", by_alias=True),
+            "site": site,
+            "kafka": kafka,
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.integration.replication.run_replicator", stdin=asyncio.subprocess.PIPE
+        )
+        try:
+            await asyncio.wait_for(process.communicate(json.dumps(given, default=str).encode() + b"\n"), PATIENCE)
+        finally:
+            if process.returncode is None:
+                process.kill()
+        assert process.returncode == -9
+
+    def trouble(self, site: str, log: str) -> Mapping[str, Any]:
+        """What a site's replicator says about a log; nothing when it is mirrored."""
+        found: Mapping[str, Any] = self.shown[site].snapshot()["logs"].get(log, {})
+        return found
+
+    async def diverged(self, site: str, log: str) -> None:
+        await until(lambda: self.trouble(site, log).get("state") == "diverged", what=f"that {log} diverged at {site}")
+
+    def returned(self, site: str) -> list[ReturnEntry]:
+        return [each for each in ledger(self.fleet, site) if isinstance(each, ReturnEntry)]
+
+    async def same(self, one: str, other: str) -> None:
+        """Both audits find the boxes' logs equal, where both have something."""
+        for audit in (compare, compare_records):
+            result = await audit(
+                self.fleet.topology, self.fleet.kafka[one], self.fleet.kafka[other], streams=(self.boxes,)
+            )
+            assert result.ok, result
+
+    async def ends_alike(self, log: str, *sites: str) -> None:
+        await until(lambda: len({self.end(site, log) for site in sites}) == 1, what=f"{log} ends alike at {sites}")
+
+    def end(self, site: str, log: str) -> int:
+        with contextlib.suppress(Exception):
+            found = self.fleet.read(site, log)
+            return found[-1].offset + 1 if found else 0
+        return -1

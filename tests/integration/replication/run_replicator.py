@@ -1,0 +1,42 @@
+"""A replicator in a process of its own that is killed right after it has deleted a copy that is to be made anew.
+
+Reads where it works as one line of JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+
+from pydantic import SecretStr
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.cluster import Cluster
+from replication import remake
+from replication.replicator import Replicator
+from topologies.model import Topology
+
+
+async def die(cluster: Cluster, topic: str) -> None:
+    while topic in await cluster.topics([topic], refresh=True):  # noqa: ASYNC110 - another process changes it
+        await asyncio.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def main() -> None:
+    given = json.loads(sys.stdin.readline())
+
+    def endpoint(site: str) -> KafkaEndpoint:
+        bootstrap, user, password = given["kafka"][site]
+        return KafkaEndpoint(site, tuple((host, port) for host, port in bootstrap), user, SecretStr(password))
+
+    remake.until_gone = die
+    topology, site = Topology.model_validate(given["topology"]), given["site"]
+    await Replicator(topology, site, endpoint(site), endpoint).run(asyncio.Event())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

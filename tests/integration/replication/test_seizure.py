@@ -1,0 +1,136 @@
+"""A lost holder returns: its copy is made anew from the seizing site's, and no reading is lost or repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from tests.integration.edge.fleet import EVENTS, handled, make_fleet, until
+from tests.integration.edge.test_seizure import hears, order
+from tests.integration.replication.convoy import Convoy
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint], tmp_path: Path) -> Iterator[Convoy]:
+    """A port and a ship that replicate everything to each other."""
+    made = Convoy(make_fleet(kafka, mqtt, tmp_path))
+    port, ship = made.fleet.port, made.fleet.ship
+    made.link({"from": port, "to": ship, "both": True, "streams": made.everything()})
+    yield made
+    made.fleet.forget_sessions()
+
+
+async def lost_at_sea(convoy: Convoy, box: str, *, tail: int, ashore: int) -> int:
+    """Readings 0 to 9 are everywhere when the ship is lost with ``tail`` more; the port seizes the log and goes on with
+    ``ashore`` others. Gives the number of the next reading."""
+    fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
+    log = fleet.log(box)
+    async with fleet.running(port) as quay:
+        async with fleet.running(ship) as deck:
+            async with convoy.linked(*fleet.topology.sites):
+                with fleet.publisher(port) as device:
+                    await device.publish(EVENTS, fleet.event("GTIN", box))
+                    await device.readings(box, range(5))
+                    await device.publish(EVENTS, fleet.event("LOAD", box))
+                await handled(quay, 7)
+                await until(lambda: deck.snapshot()["custody"]["held"] == 1, what="custody on board")
+                await hears(deck, fleet, ship, box, range(5, 10))
+                await convoy.ends_alike(log, *fleet.topology.sites)
+            await hears(deck, fleet, ship, box, range(10, 10 + tail))
+        await order(fleet, port, "seize", log, port, reason="the ship does not answer")
+        await until(lambda: quay.snapshot()["custody"]["held"] == 1, what="the seizure")
+        await hears(quay, fleet, port, box, range(10 + tail, 10 + tail + ashore))
+    return 10 + tail + ashore
+
+
+@pytest.mark.parametrize(("tail", "ashore"), [(4, 1), (2, 6)], ids=["its copy is longer", "its copy is shorter"])
+async def test_a_lost_holder_returns(convoy: Convoy, tail: int, ashore: int) -> None:
+    fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
+    box = fleet.new_box()
+    log, strays = fleet.log(box), f"strays.{ship}"
+    heard = await lost_at_sea(convoy, box, tail=tail, ashore=ashore)
+    seen: list[object] = []
+
+    def noted() -> bool:
+        seen.append(convoy.trouble(port, log))
+        return True
+
+    async with fleet.running(port) as quay, convoy.linked(port, ship):
+        # Before the ship's bridge has kept what is only there, nothing is deleted; an operator is told the way out.
+        await convoy.diverged(ship, log)
+        assert f"the seizure by {port} at offset " in convoy.trouble(ship, log)["cause"]
+        assert "fairlead link resolve" in convoy.trouble(ship, log)["what_to_do"]
+        assert convoy.returned(ship) == []
+        async with fleet.running(ship):
+            await until(lambda: noted() and not convoy.trouble(ship, log), what="the copy")
+            await until(lambda: quay.metrics.drained == tail, what="draining of the ship's strays")
+            await hears(quay, fleet, port, box, range(heard, heard + 3))
+            await convoy.ends_alike(log, port, ship)
+        assert [each for each in seen if each] == []  # the seizing site is in no trouble because the other was
+        assert [convoy.shown[each].snapshot()["logs"] for each in (port, ship)] == [{}, {}]
+    [report] = convoy.returned(ship)
+    assert (report.kept, len(fleet.read(ship, strays))) == (tail, tail)
+    for name in (strays, f"custody.{port}", f"custody.{ship}"):
+        assert fleet.read(port, name) == fleet.read(ship, name)
+    await convoy.same(port, ship)
+    assert sorted(fleet.sequences(ship, box)) == list(range(heard + 3))
+
+
+async def test_killed_between_deleting_and_making_and_given_back_meanwhile(convoy: Convoy) -> None:
+    fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
+    box = fleet.new_box()
+    log = fleet.log(box)
+    heard = await lost_at_sea(convoy, box, tail=3, ashore=2)
+    async with fleet.running(port) as quay:
+        await order(fleet, port, "grant", log, ship, reason="the ship is back, and has the box")
+        await until(lambda: quay.metrics.grants == 1, what="the grant")
+        async with convoy.linked(port):
+            async with fleet.running(ship) as deck:
+                await hears(deck, fleet, ship, box, range(heard, heard + 2))  # before it knows
+                await convoy.dies_when_it_has_deleted(ship)
+                assert convoy.end(ship, log) == -1
+                assert deck.snapshot()["custody"]["held"] == 0
+                async with convoy.linked(ship):
+                    await until(lambda: deck.snapshot()["custody"]["held"] == 1, what="custody on board again")
+                    await until(lambda: deck.metrics.drained == 5, what="draining")
+                    await hears(deck, fleet, ship, box, range(heard + 2, heard + 4))
+                    await convoy.ends_alike(log, port, ship)
+                    assert [convoy.shown[each].snapshot()["logs"] for each in (port, ship)] == [{}, {}]
+    await convoy.same(port, ship)
+    assert sorted(fleet.sequences(port, box)) == list(range(heard + 4))
+
+
+async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
+    convoy: Convoy, kafka: Callable[..., KafkaEndpoint], more_sites: Callable[..., None]
+) -> None:
+    """A yard has copied what the ship wrote after the seizure, and has no bridge that could keep it."""
+    more_sites("gamma")
+    fleet, port, ship, yard = convoy.fleet, convoy.fleet.port, convoy.fleet.ship, f"yard-{convoy.boxes}"
+    box = fleet.new_box()
+    log = fleet.log(box)
+    convoy.join(yard, kafka("gamma"))
+    sides = [(port, ship), (ship, yard), (yard, port)]
+    convoy.link(*({"from": a, "to": b, "both": True, "streams": convoy.everything()} for a, b in sides))
+    heard = await lost_at_sea(convoy, box, tail=3, ashore=1)
+    async with fleet.running(ship) as deck:
+        await hears(deck, fleet, ship, box, range(heard, heard + 2))
+    convoy.link({"from": ship, "to": yard, "streams": convoy.everything()})
+    async with convoy.linked(yard):
+        await convoy.ends_alike(log, ship, yard)
+    convoy.link(*({"from": a, "to": b, "both": True, "streams": convoy.everything()} for a, b in sides))
+    async with fleet.running(port) as quay, fleet.running(ship), convoy.linked(port, ship, yard):
+        await until(lambda: quay.metrics.drained == 5, what="draining of the ship's strays")
+        await convoy.ends_alike(log, port, ship)
+        await convoy.diverged(yard, log)
+        assert "has not kept them" in convoy.trouble(yard, log)["cause"]
+        await hears(quay, fleet, port, box, range(heard + 2, heard + 4))
+        await convoy.ends_alike(log, port, ship)
+        assert [convoy.shown[each].snapshot()["logs"] for each in (port, ship)] == [{}, {}]
+        assert len(convoy.returned(ship)) == 1
+    await convoy.same(port, ship)
+    assert sorted(fleet.sequences(ship, box)) == list(range(heard + 4))
