@@ -22,7 +22,7 @@ from edge.lanes import LedgerKey, ledger_key
 from edge.markers import Markers, decode_marker
 from edge.straybook import StrayBook
 from edge.transfer import Move, Transfer, plan
-from fairlead.custody import SEIZING_TERMS, CustodyView, Grant
+from fairlead.custody import SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
 from fairlead.lineage import stale_copies
 from fairlead.records.custody import CustodyEntry, Marker
 from fairlead.wire.appender import Appender
@@ -174,9 +174,15 @@ class Custodian:
         if self._holdings.state(lane.log) is Custody.HELD:
             raise SeizureError(f"{self._site} holds {lane.log} already", log=lane.log)
         position, last = await self._copy_of(lane)
-        if last is not None and last.event_id == transfer.event_id:  # a crash has left out the ledger entry
+        if last is not None and last.event == "SEIZURE" and last.term > grant.term:
+            # A crash has left out the entry of an earlier seizure, perhaps of this very order. Without it nobody would
+            # know that histories end there, once another marker is on top of it.
             await self.publish(last, position.marker, ordered_by=transfer.ordered_by)
-            return
+            if last.event_id == transfer.event_id:
+                return
+            grant = self._known(lane.log)
+            if self._holdings.state(lane.log) is Custody.HELD:
+                raise SeizureError(f"{self._site} holds {lane.log} already", log=lane.log)
         if (stale := (await stale_copies(self._cluster, self._view, [lane.log])).get(lane.log)) is not None:
             raise SeizureError(
                 f"the copy of {lane.log} at {self._site} goes on from offset {stale.cut} in a term that an earlier "
@@ -261,8 +267,14 @@ class Custodian:
         try:
             await self._ledger.append(records.ledger(entry), key)
             self._view.apply(entry)
+        except SplitCustodyError as error:
+            self._holdings.broke(entry.log)
+            log.error("%s", error)
+            return
         finally:
             self._writing.discard(key)
+        if self._view.term(entry.log) != entry.term:
+            return  # seized meanwhile: what the newer term made of the log stays
         self._book.passed_on(entry.log, entry.drained)
         if entry.to_site == self._site:
             self._holdings.hold(entry.log, entry.term)

@@ -90,10 +90,10 @@ class Movements:
             if move is not Move.WAIT:
                 await self._lanes.events.append(record, transfer.event_id)
                 move = await self._custodian.perform(transfer, lane)
-        except ReplicaBehindError as error:
-            log.info("%s: %s; event %s waits", self._site, error.what, transfer.event_id)
+        except (ReplicaBehindError, LostCustodyError) as error:
+            log.warning("%s: %s; event %s waits", self._site, error.what, transfer.event_id)
             move = Move.WAIT
-        except (NotHolderError, LostCustodyError) as error:
+        except NotHolderError as error:
             self._lanes.strays.carried_out(lane.log, transfer.event_id)
             if repeated:  # it was carried out before, and since then the box has moved on
                 self._metrics.repeats += 1

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
+from edge import records
 from edge.bridge import Bridge
 from fairlead.admin import create_logs
 from fairlead.records import encode
@@ -17,10 +18,12 @@ from fairlead.records.custody import (
     CUSTODY_ORDERS,
     CustodyEntry,
     CustodyOrder,
+    Marker,
     RefusalEntry,
     ReturnEntry,
     ledger_entries,
 )
+from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import NewRecord, encode_batch
 from fairlead.wire.types import TP
@@ -208,6 +211,37 @@ async def test_a_log_whose_giver_sank_with_the_rest_is_seized_by_its_receiver(fl
         await Copier(fleet, port, ship).copy(f"strays.{port}")
         await until(lambda: afloat.metrics.drained == 3, what="draining")
     assert sorted(fleet.sequences(ship, box)) == list(range(8))
+
+
+async def test_a_seizure_that_a_crash_has_cut_short_is_completed_and_not_done_twice(fleet: Fleet) -> None:
+    box, port = fleet.new_box(), fleet.port
+    log = fleet.log(box)
+    await aboard(fleet, box)
+    async with await Cluster.open(fleet.kafka[port], client_id="crashing") as cluster:
+        appender = Appender(cluster)
+        end = (await cluster.end_offsets([TP(log)]))[TP(log)]
+        assert isinstance(end, int)
+        asked = await order(fleet, port, "seize", log, port, reason="sunk")
+        marker = Marker(
+            log=log,
+            term=18,
+            from_site=fleet.ship,
+            to_site=port,
+            event="SEIZURE",
+            event_id=asked,
+            event_date_time=now(),
+            nonce="n",
+            drained_since=0,
+        )
+        await appender.open_term(TP(log), 18, records.marker(marker))
+        await appender.close()
+    for _ in range(2):
+        async with fleet.running(port) as ashore:
+            await until(lambda: ashore.snapshot()["custody"]["held"] == 1, what="the seizure")
+    entry = ledger(fleet, port)[-1]
+    assert isinstance(entry, CustodyEntry)
+    assert (entry.event, entry.event_id, entry.term, entry.marker_offset) == ("SEIZURE", asked, 18, end)
+    assert len(ledger(fleet, port)) == 3
 
 
 async def test_a_zombie_of_an_earlier_term_cannot_append(fleet: Fleet) -> None:
