@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from fairlead.local.sites import LocalSites, SiteSpec
+from tests.chaos import worker
 
 SPECS = (SiteSpec("alpha"), SiteSpec("beta"), SiteSpec("trio", brokers=3))
 
@@ -35,3 +38,14 @@ def seed(capsys: pytest.CaptureFixture[str]) -> int:
 def seconds() -> float:
     """How long to go on: ``FAIRLEAD_CHAOS_SECONDS``, ten minutes by default."""
     return float(os.environ.get("FAIRLEAD_CHAOS_SECONDS") or 600)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Path:
+    """A folder of its own for topologies, and processes that find this project's tests (``tests.chaos.worker``)."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setenv(worker.WAYS, str(tmp_path / "ways.json"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    caplog.set_level(logging.INFO)
+    caplog.handler.setFormatter(logging.Formatter("%(asctime)s %(name)s: %(message)s"))
+    return tmp_path

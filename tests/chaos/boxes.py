@@ -1,0 +1,168 @@
+"""Boxes that move at random between ports and ships, and say so; what they publish is remembered.
+
+A box is at one place at a time. What it says is sometimes heard at the wrong site, it goes on before custody has come
+after it, it leaves through one port's gate and comes in at another's, and custody is ordered about by hand.
+
+A lorry is never faster than the news: nobody can prevent that two ports open a log which neither knows to be the
+other's, and the ledgers then say so (``SplitCustodyError``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import itertools
+import random
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from fairlead.errors import FairleadError
+from fairlead.names import container_check_digit
+from fairlead.records import encode
+from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder
+from fairlead.wire.record import NewRecord, encode_batch
+from fairlead.wire.types import TP
+from simulators.clusters import Clusters
+from simulators.sender import Sender
+from simulators.waiting import Waiter
+from tests.chaos.invariants import Name
+from tests.unit.edge.samples import event, reading, readings_topic
+from topologies.model import SiteKind, Topology
+
+EVENTS: Final = "fairlead/v1/events"
+WRONG_SITE: Final = 0.08
+SENT_TWICE: Final = 0.1
+_PATIENCE: Final = 30  # seconds that a lorry waits at a gate
+_serials = itertools.count(100_000)
+_events = itertools.count()
+
+
+class Box:
+    """One container: where it is, and what its device has said."""
+
+    def __init__(self, at: str) -> None:
+        ten = f"BIGU{next(_serials):06d}"
+        self.number = ten + container_check_digit(ten)
+        self.log = f"boxes.{self.number}"
+        self.at = at
+        self.boot = 1
+        self.sequence = 0
+        self.published: list[Name] = []
+
+
+class Harbour:
+    """What boxes, cranes and operators do at the sites of a topology. ``done`` counts it."""
+
+    def __init__(
+        self, topology: Topology, clusters: Clusters, senders: Mapping[str, Sender], *, seizures: bool
+    ) -> None:
+        kinds = {name: site.kind for name, site in topology.sites.items()}
+        self.ports = [name for name, kind in kinds.items() if kind is SiteKind.PORT]
+        self.ships = [name for name, kind in kinds.items() if kind is SiteKind.SHIP]
+        self.done: Counter[str] = Counter()
+        self._topology = topology
+        self._clusters = clusters
+        self._senders = senders
+        self._waiter = Waiter(topology, clusters)
+        self._seizures = seizures
+
+    async def live(self, box: Box, chance: random.Random, over: asyncio.Event) -> None:
+        """A box's life until ``over``."""
+        self.say("GTIN", box, at=box.at)
+        while not over.is_set():
+            what = chance.random()
+            if what < 0.7:
+                self.measure(box, chance)
+            elif what < 0.93:
+                await self.move(box, chance)
+            else:
+                await self.order(box, chance)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), chance.choice((0.02, 0.1, 0.5, 2.0)) * chance.random())
+
+    def measure(self, box: Box, chance: random.Random) -> None:
+        """A few readings; sometimes the wrong site hears them, sometimes the device says one twice."""
+        at = box.at if chance.random() > WRONG_SITE else chance.choice([*self.ports, *self.ships])
+        if chance.random() < 0.02:
+            box.boot, box.sequence = box.boot + 1, 0
+        for _ in range(chance.choice((1, 1, 2, 10))):
+            name = f"dev-{box.number}"
+            body = reading(box.sequence, number=box.number, boot=box.boot, at=now(), name=name)
+            for _ in range(1 + (chance.random() < SENT_TWICE)):
+                self._senders[at].send(readings_topic(box.number), body)
+            box.published.append((name, box.boot, box.sequence))
+            box.sequence += 1
+        self.done["readings at the wrong site" if at != box.at else "readings"] += 1
+
+    async def move(self, box: Box, chance: random.Random) -> None:
+        """The crane takes it, or the lorry."""
+        if box.at in self.ships:
+            to = chance.choice(self.ports)
+            self.say("DISC", box, at=box.at, UNLocationCode=self._topology.sites[to].unlocode)
+        elif chance.random() < 0.8:
+            to = chance.choice(self.ships)
+            self.say("LOAD", box, at=box.at, vesselIMONumber=self._topology.sites[to].imo)
+        else:
+            to = chance.choice(self.ports)
+            left = self.say("GTOT", box, at=box.at)
+            if to != box.at and not await self._heard(to, box, left):
+                to = box.at  # back through the same gate
+            self.say("GTIN", box, at=to)
+        box.at = to
+
+    async def _heard(self, site: str, box: Box, event_id: str) -> bool:
+        """Whether a site hears in time that a box has left."""
+        for _ in range(_PATIENCE):
+            await asyncio.sleep(1.0)
+            with contextlib.suppress(FairleadError):
+                grant = (await self._waiter.custody(site)).grant(box.log)
+                if grant is not None and grant.event_id == event_id:
+                    return True
+        return False
+
+    def say(self, code: str, box: Box, *, at: str, **more: Any) -> str:
+        """An event, as its site's terminal or ship says it; gives its id."""
+        name = f"{box.number}-{next(_events)}"
+        self._senders[at].send(EVENTS, event(code, number=box.number, event_id=name, at=now(), **more))
+        self.done[code] += 1
+        return name
+
+    async def order(self, box: Box, chance: random.Random) -> None:
+        """An operator moves custody by hand: to where the box is, if it is not there, else anywhere. What he knows may
+        be old, and the bridge then refuses."""
+        somewhere = chance.choice([*self.ports, *self.ships])
+        try:
+            grant = (await self._waiter.custody(somewhere)).grant(box.log)
+            if grant is None or grant.to_site is None:
+                return
+            if self._seizures and chance.random() < 0.25 and somewhere != grant.to_site:
+                await self._give("seize", box.log, somewhere, somewhere, None)
+                return
+            to = box.at if grant.to_site != box.at else somewhere
+            if to != grant.to_site:
+                await self._give("grant", box.log, grant.to_site, to, grant.term)
+        except FairleadError as error:  # the site is away: no order today
+            if not error.retriable:
+                raise
+
+    async def _give(self, kind: Literal["grant", "seize"], log: str, at: str, to: str, term: int | None) -> None:
+        order = CustodyOrder(
+            order_id=f"order-{next(_events)}",
+            kind=kind,
+            log=log,
+            at_site=at,
+            to_site=to,
+            ordered_date_time=now(),
+            ordered_by="storm",
+            reason="a storm",
+            term=term,
+        )
+        batch = encode_batch([NewRecord(encode(order), timestamp_ms=0)], producer_id=-1, epoch=-1, sequence=-1)
+        await (await self._clusters.at(at)).produce({TP(CUSTODY_ORDERS): batch})
+        self.done[f"orders to {kind}"] += 1
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,0 +1,129 @@
+"""What must be true of the logs of containers when a storm is over (docs/custody.md, invariants I1 to I6). Pure checks.
+
+Each check gives what is wrong, in words; nothing when all is well. ``stored`` reads what they are about.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from edge.records import identity_of, is_late
+from fairlead.custody_chain import chain
+from fairlead.records.custody import LedgerEntry
+from fairlead.wire.batch import split
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import is_data, is_marker, marker_offset
+from fairlead.wire.record import Record, decode_batch
+from fairlead.wire.types import TP
+
+Name = tuple[str, int, int]  # device, boot and sequence: a reading's identity
+
+
+class Stored(NamedTuple):
+    """A record as it lies in a log, with what its batch says of its term."""
+
+    term: int
+    marker: int  # where the term begins
+    record: Record
+
+
+async def stored(cluster: Cluster, topic: str) -> list[Stored]:
+    """Every record of a log, markers and fillers too, up to its end now."""
+    log = TP(topic)
+    end = (await cluster.end_offsets([log]))[log]
+    start = (await cluster.start_offsets([log]))[log]
+    if not isinstance(end, int) or not isinstance(start, int):
+        raise end if not isinstance(end, int) else start  # type: ignore[misc]
+    found: list[Stored] = []
+    position = start
+    while position < end:
+        part = (await cluster.fetch({log: position}))[log]
+        for view in split(part.records):
+            header = view.header
+            for record in decode_batch(part.records[view.start : view.stop]):
+                if position <= record.offset < end:
+                    found.append(Stored(header.producer_epoch, marker_offset(header), record))
+            position = max(position, header.next_offset)
+    return found
+
+
+def names(log: Sequence[Stored]) -> Counter[Name]:
+    """How often each reading is in a log."""
+    found = (identity_of(each.record) for each in log if is_data(each.record))
+    return Counter((each.device, each.boot, each.sequence) for each in found if each is not None)
+
+
+def same_copies(log: str, copies: Mapping[str, Sequence[Stored]]) -> list[str]:
+    """I1: no two different records at one offset, in whichever copies."""
+    wrong: list[str] = []
+    first: dict[int, tuple[str, Stored]] = {}
+    for site, copy in copies.items():
+        for each in copy:
+            other, known = first.setdefault(each.record.offset, (site, each))
+            if known != each:
+                wrong.append(f"{log} at offset {each.record.offset}: {known} at {other}, {each} at {site}")
+                break
+    return wrong
+
+
+def once(log: str, copy: Sequence[Stored], published: Iterable[Name]) -> list[str]:
+    """I2 and I4: every reading that was acknowledged is there, and nothing is there twice, or was never published."""
+    found, wanted = names(copy), set(published)
+    lost = sorted(wanted - found.keys())
+    twice = sorted(name for name, times in found.items() if times > 1)
+    strange = sorted(found.keys() - wanted)
+    return [
+        f"{log}: {len(some)} readings {what}, first {some[:5]}"
+        for what, some in (("lost", lost), ("twice", twice), ("never published", strange))
+        if some
+    ]
+
+
+def in_order(log: str, copy: Sequence[Stored]) -> list[str]:
+    """I3: per device in the order of sequence, but for what is marked late; and only what is late is marked so."""
+    wrong: list[str] = []
+    newest: dict[str, tuple[int, int]] = {}
+    for each in copy:
+        identity = identity_of(each.record) if is_data(each.record) else None
+        if identity is None:
+            continue
+        place, last = (identity.boot, identity.sequence), newest.get(identity.device, (-1, -1))
+        if (place < last) != is_late(each.record):
+            how = "is marked late" if is_late(each.record) else "is not marked late"
+            wrong.append(f"{log} at offset {each.record.offset}: {place} after {last} of {identity.device} {how}")
+        newest[identity.device] = max(place, last)
+    return wrong
+
+
+def in_terms(log: str, copy: Sequence[Stored]) -> list[str]:
+    """I5: offsets without a gap from 0, terms that never fall, each of which begins with its marker."""
+    wrong: list[str] = []
+    if [each.record.offset for each in copy] != list(range(len(copy))):
+        wrong.append(f"{log} does not begin at offset 0, or has gaps")
+    if copy and not is_marker(copy[0].record):
+        wrong.append(f"{log} does not begin with a marker")
+    for before, each in pairwise(copy):
+        begins = each.term != before.term
+        if each.term < before.term:
+            wrong.append(f"{log} at offset {each.record.offset}: term {each.term} after term {before.term}")
+        elif begins != is_marker(each.record) or each.marker != (each.record.offset if begins else before.marker):
+            wrong.append(f"{log} at offset {each.record.offset}: term {each.term} does not begin with its marker")
+    return wrong
+
+
+def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry]) -> list[str]:
+    """I6: the ledgers have every term of the log, granted once, each from where the marker is, by who held it."""
+    of_log = chain(log, entries)
+    wrong = [f"{log}: {split}" for split in of_log.splits]
+    wrong += [f"{log}: no ledger has terms {first} to {last}" for first, last in of_log.missing]
+    markers = [(each.term, each.record.offset) for each in copy if is_marker(each.record)]
+    told = [(each.term, each.marker_offset) for each in of_log.standing]
+    if markers != told:
+        wrong.append(f"{log} has terms and markers {markers}, the ledgers {told}")
+    for before, each in pairwise(of_log.standing):
+        if each.event != "SEIZURE" and (each.term != before.term + 1 or each.from_site != before.holder):
+            wrong.append(f"{log}: {each.granted_by} gave term {each.term} after term {before.term} of {before.holder}")
+    return wrong

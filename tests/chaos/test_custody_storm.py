@@ -1,0 +1,221 @@
+"""Boxes move at random while everything is killed and links come and go; then the logs must be as docs/custody.md says.
+
+``FAIRLEAD_CHAOS_SEIZURES=1`` lets operators seize logs, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from fairlead.admin import create_logs
+from fairlead.custody import CustodyView
+from fairlead.ledgers import read_ledgers
+from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, LedgerEntry
+from replication.audit import Audit, compare, compare_records
+from simulators.clusters import Clusters
+from simulators.sender import Sender
+from simulators.settle import settle
+from tests.chaos.boxes import Box, Harbour
+from tests.chaos.invariants import Stored, in_ledgers, in_order, in_terms, names, once, same_copies, stored
+from tests.chaos.world import World
+
+BOXES: Final = 12
+PATIENCE: Final = 240.0  # seconds without any progress
+_LOOK: Final = 1.0
+SITES: Final[Mapping[str, Any]] = {
+    "north": {"kind": "port", "unlocode": "JPTYO"},
+    "south": {"kind": "port", "unlocode": "SGSIN"},
+    "star": {"kind": "ship", "imo": "9074729"},
+    "marlin": {"kind": "ship", "imo": "9321483"},
+}
+
+pytestmark = [pytest.mark.chaos, pytest.mark.timeout(24 * 3600)]
+
+
+def waters(folder: Path, chance: random.Random) -> Path:
+    """Two ports and two ships; what a ship gets of boxes that are not aboard is one thing or the other."""
+    carried = dict.fromkeys(("custody", "alerts", "events", "strays", "deadletters", "boxes"), "all")
+    aboard = {**carried, "boxes": chance.choice(("all", "aboard"))}
+    links: list[dict[str, Any]] = [{"from": "north", "to": "south", "both": True, "streams": carried}]
+    for ship in ("star", "marlin"):
+        for port in ("north", "south"):
+            links += [{"from": ship, "to": port, "streams": carried}, {"from": port, "to": ship, "streams": aboard}]
+    body = {
+        "name": "storm",
+        "sites": {name: {**site, "retention": {"default": "forever"}} for name, site in SITES.items()},
+        "streams": {"boxes": {"insert_point": "moves", "owners": ["BIGU"]}},
+        "links": links,
+    }
+    file = folder / "storm.yaml"
+    file.write_text(yaml.safe_dump(body), encoding="utf-8")
+    return file
+
+
+async def blow(world: World, chance: random.Random, over: asyncio.Event) -> None:
+    """Harm until ``over``; then everything is whole again."""
+
+    async def again_and_again(least: float, most: float, what: Any) -> None:
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), chance.uniform(least, most))
+                return
+            await what()
+
+    async def worker() -> None:
+        await world.kill_worker(chance.choice(("bridge", "replicate")), chance.choice(world.sites))
+
+    async def broker() -> None:
+        await world.kill_broker(chance.choice(world.sites), chance.choice((0.0, 1.0, 10.0)))
+
+    async def link() -> None:
+        pair = chance.choice(world.pairs)
+        await world.break_link(*pair, chance.choice((0.5, 3.0, 20.0)) * chance.random(), freeze=chance.random() < 0.3)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(again_and_again(1.0, 8.0, worker))
+        group.create_task(again_and_again(8.0, 25.0, broker))
+        for _ in range(2):
+            group.create_task(again_and_again(0.5, 5.0, link))
+
+
+class Aftermath:
+    """What the logs are when the storm is over."""
+
+    def __init__(self, world: World, clusters: Clusters, harbour: Harbour, boxes: Sequence[Box]) -> None:
+        self._world = world
+        self._clusters = clusters
+        self._harbour = harbour
+        self._boxes = boxes
+
+    async def drained(self) -> None:
+        """Wait until every reading is in a log where it belongs. A box without holder comes in again somewhere."""
+        missing = await self._missing()
+        moved, asked = time.monotonic(), 0.0
+        while missing:
+            self._world.check()
+            if time.monotonic() - asked > 10.0:
+                asked = time.monotonic()
+                await self._call_in()
+            await asyncio.sleep(_LOOK)
+            before, missing = missing, await self._missing()
+            if missing != before:
+                moved = time.monotonic()
+            assert time.monotonic() - moved < PATIENCE, f"not in their logs: {missing}"
+
+    async def _missing(self) -> dict[str, int]:
+        """Per log, how many of the readings published are in no copy at its holder."""
+        view = await self.view()
+        out: dict[str, int] = {}
+        for box in self._boxes:
+            holder = view.holder(box.log)
+            there = names(await self._stored(holder, box.log)) if holder else {}
+            if lost := set(box.published) - there.keys():
+                out[box.log] = len(lost)
+        return out
+
+    async def _stored(self, site: str, topic: str) -> list[Stored]:
+        cluster = await self._clusters.at(site)
+        return await stored(cluster, topic) if topic in await cluster.topics(refresh=True) else []
+
+    async def _call_in(self) -> None:
+        """What has left comes in again, through the gate where it left: that site knows all about it."""
+        view = await self.view()
+        for box in self._boxes:
+            grant = view.grant(box.log)
+            if grant is not None and grant.to_site is None and grant.from_site is not None:
+                self._harbour.say("GTIN", box, at=grant.from_site)
+
+    async def view(self) -> CustodyView:
+        view = CustodyView()
+        for entry in await self.entries():
+            if isinstance(entry, CustodyEntry):
+                view.apply(entry)
+        return view
+
+    async def entries(self) -> list[LedgerEntry]:
+        """Every entry of every ledger, as often as sites have it."""
+        found: list[LedgerEntry] = []
+        for site in self._world.sites:
+            ledgers = await read_ledgers(await self._clusters.at(site), site)
+            assert (ledgers.damaged, ledgers.missing) == ((), ())
+            found += ledgers.entries
+        return found
+
+    async def wrong(self) -> list[str]:
+        """Everything that breaks an invariant, in all logs of boxes."""
+        entries = await self.entries()
+        view = await self.view()
+        found: list[str] = []
+        for box in self._boxes:
+            copies = {site: await self._stored(site, box.log) for site in self._world.sites}
+            mine = copies[view.holder(box.log) or self._harbour.ports[0]]
+            found += same_copies(box.log, copies)
+            found += once(box.log, mine, box.published)
+            found += in_order(box.log, mine)
+            found += in_ledgers(box.log, mine, entries)
+            for copy in copies.values():
+                found += in_terms(box.log, copy)
+        return found
+
+    async def audits(self) -> list[Audit]:
+        """Both audits over every pair of linked sites."""
+        topology, kafka = self._world.topology, self._world.directory.kafka
+        out = []
+        for a, b in self._world.pairs:
+            for one in (compare, compare_records):
+                out.append(await one(topology, kafka(a, "admin"), kafka(b, "admin")))
+        return out
+
+
+async def test_storm_of_boxes(home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+    chance = random.Random(f"boxes {seed}")  # noqa: S311 - moments, not secrets
+    async with World(waters(home, chance)) as world, contextlib.AsyncExitStack() as stack:
+        clusters = await stack.enter_async_context(Clusters(lambda site: world.directory.kafka(site, "admin")))
+        senders: dict[str, Sender] = {}
+        for site in world.sites:
+            await asyncio.to_thread(create_logs, world.directory.kafka(site, "admin"), {CUSTODY_ORDERS: {}})
+            sender = Sender(world.directory.mqtt(site, "device"), f"storm-{site}")
+            senders[site] = await stack.enter_async_context(sender)
+        seizures = os.environ.get("FAIRLEAD_CHAOS_SEIZURES") == "1"
+        harbour = Harbour(world.topology, clusters, senders, seizures=seizures)
+        boxes = [Box(chance.choice(harbour.ports)) for _ in range(BOXES)]
+        over = asyncio.Event()
+        async with asyncio.TaskGroup() as storm:
+            for box in boxes:
+                own = random.Random(f"{seed} {box.number}")  # noqa: S311 - moments, not secrets
+                storm.create_task(harbour.live(box, own, over))
+            storm.create_task(blow(world, chance, over))
+            storm.create_task(_end(world, over, seconds))
+        for sender in senders.values():
+            await sender.flush()  # from now on every reading is acknowledged
+        after = Aftermath(world, clusters, harbour, boxes)
+        await after.drained()
+        await settle(world.topology, world.directory, world.folder, patience=PATIENCE)
+        assert await after.wrong() == []
+        for audit in await after.audits():
+            assert audit.ok and audit.compared > 0 and not audit.apart, audit.as_json()
+        world.check()
+        done = {**harbour.done, **world.done}
+        said = sum(len(box.published) for box in boxes)
+        with capsys.disabled():
+            print(f"{said} readings of {BOXES} boxes are in their logs once: {done}")  # noqa: T201
+
+
+async def _end(world: World, over: asyncio.Event, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            world.check()
+            await asyncio.sleep(_LOOK)
+    finally:
+        over.set()

@@ -1,0 +1,42 @@
+"""``fairlead`` for tests that cut links: a replicator's connections to its sources go through the test's proxies.
+
+The proxies are in the file that ``FAIRLEAD_TEST_WAYS`` names: for each target, [host, port, proxy's host, proxy's port]
+of every broker that it pulls from. They live in the test's process, so a cut outlives a replicator that is killed.
+
+SIGUSR1 makes it write into its log what each of its tasks waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from fairlead.cli import main
+from tests.support.chaos import detour
+
+WAYS: Final = "FAIRLEAD_TEST_WAYS"
+
+
+def _tell(_number: int, _frame: object) -> None:
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+    sys.stderr.flush()
+
+
+def run(command: str, target: str) -> None:
+    signal.signal(signal.SIGUSR1, _tell)
+    if command != "replicate":
+        main()
+        return
+    rows = json.loads(Path(os.environ[WAYS]).read_text(encoding="utf-8"))[target]
+    with detour({(host, port): (proxy, number) for host, port, proxy, number in rows}):
+        main()
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], sys.argv[sys.argv.index("--at") + 1])

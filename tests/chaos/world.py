@@ -1,0 +1,193 @@
+"""A topology as it runs in earnest, to be harmed: brokers, and a bridge and a replicator per site as processes.
+
+What is killed comes back: workers by the supervisor, brokers by whoever killed them. Every pair of sites has a line
+that can be cut. Mosquitto is left alone: of what it has acknowledged it saves only every few seconds (its profile has
+``autosave_on_changes false``), so its death may lose readings that Fairlead never got.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from acl.apply import apply_topology
+from fairlead.commands.context import open_topology
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.workers import Workers
+from simulators.supervisor import Supervisor
+from tests.chaos import worker
+from tests.support.chaos import Line
+from topologies.model import SiteKind
+from topologies.users import service_users
+
+log = logging.getLogger(__name__)
+
+PATIENCE: Final = 240.0  # seconds for processes to start: the machine may be busy with other things
+_LOOK: Final = 0.1
+
+
+class World:
+    """The sites of a topology's file, empty, with all their workers, while it is entered.
+
+    ``FAIRLEAD_HOME`` and ``FAIRLEAD_TEST_WAYS`` must be set (the fixture ``home``). Afterwards everything is stopped,
+    and forgotten unless an error ends it. ``lines`` are by (target, source); ``done`` counts what was done.
+    """
+
+    def __init__(self, source: Path) -> None:
+        context = open_topology(str(source))
+        self.topology = context.topology
+        self.directory = context.directory
+        self.folder = context.folder
+        self.sites = [name for name in context.topology.sites if context.topology.sites[name].kafka is None]
+        self.bridges = [n for n in self.sites if context.topology.sites[n].kind is not SiteKind.CUSTOMER]
+        self.replicators = [name for name in self.sites if context.topology.links_to(name)]
+        self.local = LocalSites(context.folder)
+        self.workers = Workers(context.folder, module="tests.chaos.worker")
+        self.lines: dict[tuple[str, str], Line] = {}
+        self.done: Counter[str] = Counter()
+        self._source = context.source
+        self._supervisor = Supervisor(self.workers)
+        self._busy = {site: asyncio.Lock() for site in self.sites}  # one broker's death at a time
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Sites with a link between them."""
+        return sorted({(min(pair), max(pair)) for pair in self.lines})
+
+    # --- harm
+
+    async def kill_worker(self, command: str, site: str) -> None:
+        """SIGKILL a bridge or a replicator; the supervisor starts it again."""
+        name = f"{command}.{site}"
+        while (pid := self._pid(name)) is None:  # noqa: ASYNC110 - the supervisor's thread is about to start it
+            await asyncio.sleep(_LOOK)
+        os.kill(pid, signal.SIGKILL)
+        self.done[f"{command} killed"] += 1
+        log.info("killed %s, pid %d", name, pid)
+
+    async def kill_broker(self, site: str, away: float) -> None:
+        """SIGKILL a site's Kafka, and start it again after ``away`` seconds."""
+        async with self._busy[site]:
+            await asyncio.to_thread(self.local.kill, site)
+            self.done["broker killed"] += 1
+            log.info("killed the broker of %s", site)
+            await asyncio.sleep(away)
+            await asyncio.to_thread(self.local.restart, site)
+            log.info("the broker of %s is back", site)
+
+    async def break_link(self, a: str, b: str, seconds: float, *, freeze: bool) -> None:
+        """Cut the line between two sites in both directions, or let it swallow everything, for a while."""
+        lines = [self.lines[pair] for pair in ((a, b), (b, a)) if pair in self.lines]
+        for line in lines:
+            if freeze:
+                line.freeze()
+            else:
+                line.cut()
+        self.done["link frozen" if freeze else "link cut"] += 1
+        log.info("broke the link between %s and %s for %.1f s", a, b, seconds)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            for line in lines:
+                line.reset()  # what was swallowed does not come out late
+                line.mend()
+
+    async def harm(self, chance: random.Random, site: str) -> None:
+        """One random kill at a site, done when it has happened (a broker: when it is back)."""
+        match chance.choice(("bridge", "bridge", "replicate", "replicate", "broker")):
+            case "broker":
+                await self.kill_broker(site, chance.uniform(0.0, 3.0))
+            case command:
+                known = self.replicators if command == "replicate" else self.bridges
+                await self.kill_worker(command, site if site in known else chance.choice(known))
+
+    # --- how it is
+
+    def check(self) -> None:
+        """Raise when a worker cannot live, or one has ended that nobody killed."""
+        self._supervisor.check()
+        by_itself = [end for end in self._supervisor.ends if end.code != -signal.SIGKILL]
+        assert not by_itself, f"{by_itself}; the workers' logs are in {self.folder / 'run'}"
+
+    def status(self, command: str, site: str) -> dict[str, Any]:
+        """What a worker wrote last about itself; empty before it has."""
+        file = self.folder / "run" / f"{'replicator' if command == 'replicate' else command}.{site}.json"
+        with contextlib.suppress(FileNotFoundError):
+            found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            return found
+        return {}
+
+    def _pid(self, name: str) -> int | None:
+        return next((each.pid for each in self.workers.all() if each.name == name), None)
+
+    # --- running
+
+    async def __aenter__(self) -> Self:
+        async with contextlib.AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            await self._ask_what_they_wait_for()
+        await self._stack.__aexit__(kind, error, trace)
+        if kind is None:
+            self.local.down(purge=True)
+
+    async def _ask_what_they_wait_for(self) -> None:
+        """Let the workers write it into their logs, for whoever looks into what went wrong."""
+        for each in self.workers.all():
+            if each.pid is not None:
+                os.kill(each.pid, signal.SIGUSR1)
+        await asyncio.sleep(1.0)  # nothing tells when they have
+
+    async def _open(self, stack: contextlib.AsyncExitStack) -> None:
+        specs = [SiteSpec(name, tuple(service_users(self.topology, name))) for name in self.sites]
+        stack.callback(self.local.down)
+        await asyncio.to_thread(self.local.up, specs)
+        await asyncio.to_thread(apply_topology, self.topology, self.directory, self.sites, lambda _site, _text: None)
+        for link in self.topology.directed_links():
+            pair = (link.to, link.from_)
+            if pair not in self.lines:
+                line = Line(self.directory.kafka(link.from_, "admin").bootstrap)
+                self.lines[pair] = await stack.enter_async_context(line)
+        self._write_ways()
+        stack.enter_context(self._supervisor)
+        for command, names in (("bridge", self.bridges), ("replicate", self.replicators)):
+            for name in names:
+                self._supervisor.start(f"{command}.{name}", [command, "--at", name, "--topology", self._source])
+        await self.until(self._all_ready, "every bridge and replicator is ready", PATIENCE)
+
+    def _write_ways(self) -> None:
+        ways: dict[str, list[tuple[str, int, str, int]]] = {}
+        for (target, _), line in self.lines.items():
+            ways.setdefault(target, []).extend((*here, *proxy) for here, proxy in line.ways.items())
+        Path(os.environ[worker.WAYS]).write_text(json.dumps(ways), encoding="utf-8")
+
+    def _all_ready(self) -> bool:
+        bridges = all(self.status("bridge", name).get("ready") for name in self.bridges)
+        return bridges and all(
+            self.status("replicate", name).get("target", {}).get("state") == "up" for name in self.replicators
+        )
+
+    async def until(self, condition: Callable[[], bool], what: str, patience: float) -> None:
+        """Wait for something that other processes bring about."""
+        end = time.monotonic() + patience
+        while not condition():
+            self.check()
+            assert time.monotonic() < end, f"not after {patience:.0f} s: {what}"
+            await asyncio.sleep(_LOOK)

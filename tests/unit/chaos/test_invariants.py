@@ -1,0 +1,179 @@
+"""The storm's checks find what they are there for: each planted fault, and nothing in a log that is right."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+import pytest
+
+from edge import records
+from fairlead.records.custody import CustodyEntry
+from fairlead.wire.convention import marker_record
+from fairlead.wire.record import NewRecord, Record
+from tests.chaos.invariants import Stored, in_ledgers, in_order, in_terms, once, same_copies
+from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
+
+HOLDERS: Final = {1: "tokyo", 2: "star", 3: "sydney"}
+TERMS: Final = {1: 0, 2: 4, 3: 7}  # and where their markers are
+
+
+class Case(NamedTuple):
+    """A log, what was published for it, and its ledgers' entries."""
+
+    log: list[Stored]
+    published: list[tuple[str, int, int]]
+    entries: list[CustodyEntry]
+
+
+def kept(offset: int, new: NewRecord) -> Record:
+    return Record(offset, new.timestamp_ms, new.key, new.value, new.headers)
+
+
+def said(sequence: int, *, late: bool = False) -> NewRecord:
+    record = records.published(reading(sequence), key=BOX, at_ms=NOW_MS, received_ms=NOW_MS)
+    return records.late(record) if late else record
+
+
+def entry(term: int) -> CustodyEntry:
+    return CustodyEntry(
+        log=BOX_LOG,
+        term=term,
+        marker_offset=TERMS[term],
+        from_site=HOLDERS.get(term - 1),
+        to_site=HOLDERS[term],
+        event="LOAD" if term > 1 else "GTIN",
+        event_id=f"event-{term}",
+        event_date_time=NOW + dt.timedelta(minutes=term),
+        granted_date_time=NOW + dt.timedelta(minutes=term),
+        granted_by=HOLDERS.get(term - 1, HOLDERS[term]),
+        marker_batch=b"",
+    )
+
+
+def good() -> Case:
+    """Three terms; the readings 0 to 5, of which 2 came late."""
+    log: list[Stored] = []
+    for term, sequences in ((1, (0, 1, 3)), (2, (4, 2)), (3, (5,))):
+        log.append(Stored(term, len(log), kept(len(log), marker_record(b"m%d" % term, timestamp_ms=NOW_MS))))
+        marker = log[-1].marker
+        for sequence in sequences:
+            log.append(Stored(term, marker, kept(len(log), said(sequence, late=sequence == 2))))
+    return Case(log, [("d1", 1, n) for n in range(6)], [entry(term) for term in TERMS])
+
+
+def problems(case: Case) -> list[str]:
+    return [
+        *once(BOX_LOG, case.log, case.published),
+        *in_order(BOX_LOG, case.log),
+        *in_terms(BOX_LOG, case.log),
+        *in_ledgers(BOX_LOG, case.log, case.entries),
+    ]
+
+
+def renumbered(log: list[Stored], shift: int, since: int) -> list[Stored]:
+    return [
+        each._replace(record=each.record._replace(offset=each.record.offset + shift))
+        if each.record.offset >= since
+        else each
+        for each in log
+    ]
+
+
+def loses(case: Case) -> Case:
+    return case._replace(log=case.log[:-1])
+
+
+def repeats(case: Case) -> Case:
+    """A drain that repeats."""
+    return case._replace(log=[*case.log, Stored(3, 7, kept(9, said(1, late=True)))])
+
+
+def invents(case: Case) -> Case:
+    return case._replace(log=[*case.log, Stored(3, 7, kept(9, said(77)))])
+
+
+def turns_round(case: Case) -> Case:
+    log = list(case.log)
+    log[1], log[2] = (
+        log[1]._replace(record=kept(1, said(1))),
+        log[2]._replace(record=kept(2, said(0))),
+    )
+    return case._replace(log=log)
+
+
+def marks_for_nothing(case: Case) -> Case:
+    log = list(case.log)
+    log[8] = log[8]._replace(record=kept(8, said(5, late=True)))
+    return case._replace(log=log)
+
+
+def falls_back(case: Case) -> Case:
+    """A bridge that appends after granting."""
+    log = list(case.log)
+    log[6] = log[6]._replace(term=1, marker=0)
+    return case._replace(log=log)
+
+
+def has_no_marker(case: Case) -> Case:
+    log = list(case.log)
+    log[7] = log[7]._replace(record=kept(7, said(5)))
+    return case._replace(log=log[:8])
+
+
+def has_a_gap(case: Case) -> Case:
+    return case._replace(log=renumbered(case.log, 1, since=9 - 1))
+
+
+def is_granted_elsewhere(case: Case) -> Case:
+    """A grant without the final offset."""
+    wrong = msgspec.structs.replace(case.entries[1], marker_offset=3)
+    return case._replace(entries=[case.entries[0], wrong, case.entries[2]])
+
+
+def is_granted_twice(case: Case) -> Case:
+    return case._replace(entries=[*case.entries, msgspec.structs.replace(case.entries[2], to_site="tokyo")])
+
+
+def is_not_in_the_ledger(case: Case) -> Case:
+    return case._replace(entries=[case.entries[0], case.entries[2]])
+
+
+def is_given_by_a_stranger(case: Case) -> Case:
+    wrong = msgspec.structs.replace(case.entries[2], from_site="tokyo")
+    return case._replace(entries=[*case.entries[:2], wrong])
+
+
+def test_nothing_is_wrong_with_what_is_right() -> None:
+    assert problems(good()) == []
+
+
+@pytest.mark.parametrize(
+    ("plant", "words"),
+    [
+        (loses, "lost"),
+        (repeats, "twice"),
+        (invents, "never published"),
+        (turns_round, "is not marked late"),
+        (marks_for_nothing, "is marked late"),
+        (falls_back, "term 1 after term 2"),
+        (has_no_marker, "does not begin with its marker"),
+        (has_a_gap, "has gaps"),
+        (is_granted_elsewhere, "the ledgers"),
+        (is_granted_twice, "Split"),
+        (is_not_in_the_ledger, "no ledger has terms 2 to 2"),
+        (is_given_by_a_stranger, "gave term 3 after term 2 of star"),
+    ],
+)
+def test_each_fault_is_found(plant: Callable[[Case], Case], words: str) -> None:
+    assert words in "; ".join(problems(plant(good())))
+
+
+def test_copies_that_differ_are_found_and_shorter_ones_are_none() -> None:
+    log = good().log
+    other = [*log[:5], log[5]._replace(record=kept(5, said(9))), *log[6:]]
+    assert same_copies(BOX_LOG, {"tokyo": log, "star": log[:4], "sydney": []}) == []
+    (problem,) = same_copies(BOX_LOG, {"star": log[:4], "tokyo": log, "sydney": other})
+    assert f"{BOX_LOG} at offset 5" in problem
