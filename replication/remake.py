@@ -77,7 +77,11 @@ class Remaker:
         """
         self._stale = {tp: each for tp, each in self._stale.items() if tp in logs}
         asked = [tp for tp in logs if self._sound.get(tp) != self._newest(tp).term]
-        found = await copies(cluster, self._custody, [tp.topic for tp in asked]) if asked else {}
+        try:
+            found = await copies(cluster, self._custody, [tp.topic for tp in asked]) if asked else {}
+        except FairleadError as error:  # the other logs need not wait; what is followed is compared once more anyway
+            log.warning("looking at copies of logs that were seized: %s", error.what)
+            return set()
         again = set()
         for tp in asked:
             copy = found.get(tp.topic)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fairlead.admin import delete_logs
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from tests.integration.edge.fleet import EVENTS, handled, make_fleet, until
 from tests.integration.edge.test_seizure import hears, order
@@ -132,5 +134,17 @@ async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
         await convoy.ends_alike(log, port, ship)
         assert [convoy.shown[each].snapshot()["logs"] for each in (port, ship)] == [{}, {}]
         assert len(convoy.returned(ship)) == 1
+    await convoy.same(port, ship)
+
+    # A copy that begins again beside the yard alone takes what lies before the seizure, and says why no more.
+    await asyncio.to_thread(delete_logs, fleet.kafka[ship], [log])
+    convoy.link({"from": yard, "to": ship, "streams": {convoy.boxes: "all"}})
+    async with convoy.linked(ship):
+        await until(lambda: "cut off by the seizure" in convoy.trouble(ship, log).get("cause", ""), what="the cause")
+        assert convoy.trouble(ship, log)["state"] == "unavailable"
+    assert fleet.sequences(ship, box) == list(range(10))
+    convoy.link(*({"from": each, "to": ship, "streams": {convoy.boxes: "all"}} for each in (yard, port)))
+    async with convoy.linked(ship):
+        await convoy.ends_alike(log, port, ship)
     await convoy.same(port, ship)
     assert sorted(fleet.sequences(ship, box)) == list(range(heard + 4))
