@@ -9,14 +9,15 @@ from functools import partial
 
 from edge.patience import patiently
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError
-from fairlead.wire.reader import Tail, read_log
+from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
+from fairlead.wire.reader import Tail, decode_fetched
 from fairlead.wire.record import Record
 from fairlead.wire.types import TP
 
 log = logging.getLogger(__name__)
 
 _LOOK_FOR_LOGS = 1.0  # seconds; logs that were not here at start
+_AT_ONCE = 1 << 19  # bytes; more would be no faster, and what is read at start would be what the process has at most
 
 Take = Callable[[str, Record, bool], None]
 """Topic, record, and whether it was there at start."""
@@ -51,10 +52,27 @@ class Follower:
             if start > 0:
                 self.starts[tp.topic] = start
             self._positions.setdefault(tp, start)
+        ends = await self._cluster.end_offsets(here)
         for tp in here:
-            async for record in read_log(self._cluster, tp, self._positions[tp]):
+            end = ends[tp]
+            if isinstance(end, BrokerError):
+                raise end
+            await self._read(tp, end)
+
+    async def _read(self, tp: TP, end: int) -> None:
+        while self._positions[tp] < end:
+            position = self._positions[tp]
+            content = (await self._cluster.fetch({tp: position}, partition_max_bytes=_AT_ONCE))[tp]
+            if content.error_code:
+                raise broker_error(content.error_code, tp)
+            records, after = decode_fetched(content, position)
+            for record in records:
+                if record.offset >= end:
+                    break
                 self._positions[tp] = record.offset + 1
                 self._take(tp.topic, record, True)
+            else:
+                self._positions[tp] = after
 
     async def follow(self) -> None:
         """Follow the logs until cancelled."""

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import datetime as dt
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import msgspec
+
 from fairlead.errors import FairleadError
 from fairlead.records.custody import CustodyEntry, CustodyEvent
 
-_NOBODY: frozenset[str] = frozenset()
 _NOTHING_DRAINED: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -28,8 +30,11 @@ SEIZING_TERMS: Final = 16
 """A seizure's term is at least so far above the last known one: whatever the lost holder still did is older."""
 
 
-class Grant(NamedTuple):
-    """The newest entry of one log. ``to_site`` is None when the box left the system (GTOT)."""
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """The newest entry of one log. ``to_site`` is None when the box left the system (GTOT).
+
+    There is one for each of very many logs, and none is part of a cycle: the search for garbage passes them over.
+    """
 
     log: str
     term: int
@@ -56,7 +61,7 @@ class CustodyView:
 
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
-        self._held: dict[str, set[str]] = {}
+        self._counts: Counter[str] = Counter()  # logs by holder
         self._seizures: dict[str, tuple[Seizure, ...]] = {}
 
     def apply(self, entry: CustodyEntry) -> bool:
@@ -80,7 +85,7 @@ class CustodyView:
                 )
             return False
         if known is not None and known.to_site is not None:
-            self._held[known.to_site].discard(entry.log)
+            self._counts[known.to_site] -= 1
         log = known.log if known is not None else entry.log
         to_site = _interned(entry.to_site)
         self._grants[log] = Grant(
@@ -96,7 +101,7 @@ class CustodyView:
             drained_since=entry.marker_offset if entry.drained_since is None else entry.drained_since,
         )
         if to_site is not None:
-            self._held.setdefault(to_site, set()).add(log)
+            self._counts[to_site] += 1
         return True
 
     def _seize(self, entry: CustodyEntry) -> None:
@@ -133,16 +138,21 @@ class CustodyView:
         return grant.marker if grant is not None else None
 
     def held_by(self, site: str) -> Set[str]:
-        """The logs whose custody is, or is being given to, a site. A live view: copy it to keep it."""
-        return self._held.get(site, _NOBODY)
+        """The logs whose custody is, or is being given to, a site. A live view: copy it to keep it; going through it is
+        going through all logs."""
+        return _Held(site, self._grants, self._counts)
 
     def granted_to(self, site: str) -> Iterator[Grant]:
         """The newest grants of the logs in ``held_by(site)``."""
-        return (self._grants[log] for log in tuple(self._held.get(site, ())))
+        return (grant for grant in tuple(self._grants.values()) if grant.to_site == site)
 
     def holders(self) -> Mapping[str, Set[str]]:
-        """Every site that some ledger has named as a holder, with the logs it holds now. A live view."""
-        return {site: logs for site, logs in self._held.items() if logs}
+        """Every site that holds a log by the newest entries, with the logs that it holds."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for log, grant in self._grants.items():
+            if grant.to_site is not None:
+                found[grant.to_site].add(log)
+        return dict(found)
 
     def logs(self) -> Set[str]:
         """Every log that some ledger names. A live view."""
@@ -150,6 +160,25 @@ class CustodyView:
 
     def __len__(self) -> int:
         return len(self._grants)
+
+
+class _Held(Set[str]):
+    """The logs of one holder, without a set of their own: it would be as large as the view itself."""
+
+    def __init__(self, site: str, grants: Mapping[str, Grant], counts: Mapping[str, int]) -> None:
+        self._site = site
+        self._grants = grants
+        self._counts = counts
+
+    def __contains__(self, log: object) -> bool:
+        grant = self._grants.get(log) if isinstance(log, str) else None
+        return grant is not None and grant.to_site == self._site
+
+    def __iter__(self) -> Iterator[str]:
+        return (log for log, grant in self._grants.items() if grant.to_site == self._site)
+
+    def __len__(self) -> int:
+        return self._counts.get(self._site, 0)
 
 
 def _differs(known: Grant, entry: CustodyEntry) -> bool:

@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 CUSTODY: Final = "custody"
 POLL_MS: Final = 1000
+AT_ONCE: Final = 1 << 19  # bytes of a log; what is read at start would else be what the process has at most
 _events = decoder(Event)
 
 
@@ -121,7 +122,9 @@ class Ledger:
             if start < end:
                 left[tp] = end
         while left:
-            answer = await cluster.fetch({tp: self._positions[tp] for tp in left}, max_wait_ms=0)
+            answer = await cluster.fetch(
+                {tp: self._positions[tp] for tp in left}, max_wait_ms=0, partition_max_bytes=AT_ONCE
+            )
             for tp, part in answer.items():
                 self._take(tp, part.records)
             left = {tp: end for tp, end in left.items() if self._positions[tp] < end}
