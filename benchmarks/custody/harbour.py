@@ -23,6 +23,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP
 
 PATIENCE: Final = 180.0  # seconds without anything new after which a measurement is given up
+PER_LOG: Final = 0.1  # seconds that each log may take besides
 LOOK_SECONDS: Final = 0.05
 WATCHED_AT_ONCE: Final = 250
 
@@ -123,11 +124,11 @@ async def reached(cluster: Cluster, ends: Mapping[str, int]) -> float:
     """Wait until logs end there or later at a site; the moment at which that was seen. Looks at a few at a time, so
     that looking takes next to nothing from the brokers."""
     logs = list(ends)
+    latest = time.monotonic() + PATIENCE + PER_LOG * len(logs)
     for start in range(0, len(logs), WATCHED_AT_ONCE):
         left = logs[start : start + WATCHED_AT_ONCE]
-        since = time.monotonic()
         while left := await _short(cluster, left, ends):
-            if time.monotonic() - since > PATIENCE:
+            if time.monotonic() > latest:
                 raise SystemExit(f"{len(left)} logs do not get to their ends, for example {left[0]}")
             await asyncio.sleep(LOOK_SECONDS)
     return time.monotonic()

@@ -54,6 +54,8 @@ def test_any_order_and_any_repeats_give_the_same_view(
     for site in ("tokyo", "star", "sydney"):
         held = {log for log, chain in chains.items() if chain[-1] == site}
         assert set(view.held_by(site)) == held
+        assert len(view.held_by(site)) == len(held)
+        assert {log for log in chains if log in view.held_by(site)} == held
         assert {grant.log for grant in view.granted_to(site)} == held
     assert len(view) == len(chains)
 
@@ -109,3 +111,12 @@ def test_holders_are_sites_that_hold_something_now() -> None:
     view.apply(entry("b", 2, "star"))
     view.apply(entry("a", 2, None))
     assert view.holders() == {"star": {"b"}}
+
+
+def test_the_logs_of_a_holder_are_seen_as_they_are_now() -> None:
+    view = CustodyView()
+    held = view.held_by("tokyo")
+    view.apply(entry("a", 1, "tokyo"))
+    assert (list(held), len(held), "a" in held, "b" in held) == (["a"], 1, True, False)
+    view.apply(entry("a", 2, "star"))
+    assert (list(held), len(held), "a" in held) == ([], 0, False)

@@ -1,0 +1,110 @@
+"""Reading logs up to their ends: every record once, whatever a fetch brings and whichever of them fails."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import pytest
+
+from edge.follower import Follower
+from fairlead.wire.batch import HEADER
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import term_batch
+from fairlead.wire.errors import BrokerError, ConnectionLost, broker_error
+from fairlead.wire.record import NewRecord
+from fairlead.wire.types import TP, FetchedPartition
+
+LOG = TP("custody.tokyo")
+PER_BATCH = 3
+
+
+class Source:
+    """One log of batches, of which each fetch brings one; ``lose`` fetches fail."""
+
+    def __init__(self, batches: int, *, start: int = 0) -> None:
+        self.start = start
+        self.end = batches * PER_BATCH
+        self.lose = 0
+        self.error = 0
+        self.batches = [self._batch(at) for at in range(0, self.end, PER_BATCH)]
+
+    @staticmethod
+    def _batch(at: int) -> bytes:
+        batch = bytearray(term_batch([NewRecord(b"v", timestamp_ms=1)] * PER_BATCH, term=1, offset=at, marker=0))
+        HEADER.pack_into(batch, 0, at, *HEADER.unpack_from(batch)[1:])
+        return bytes(batch)
+
+    async def topics(self, names: Collection[str], *, refresh: bool = False) -> dict[str, object]:
+        return dict.fromkeys(names)
+
+    async def start_offsets(self, logs: Collection[TP]) -> dict[TP, int]:
+        return dict.fromkeys(logs, self.start)
+
+    async def end_offsets(self, logs: Collection[TP]) -> dict[TP, int | BrokerError]:
+        return dict.fromkeys(logs, self.end)
+
+    async def fetch(self, positions: Mapping[TP, int], **_: Any) -> dict[TP, FetchedPartition]:
+        if self.lose:
+            self.lose -= 1
+            raise ConnectionLost("away")
+        content = b"" if self.error else self.batches[positions[LOG] // PER_BATCH]
+        return {LOG: cast(FetchedPartition, _Part(self.error, memoryview(content)))}
+
+
+class _Part:
+    aborted = ()
+
+    def __init__(self, error_code: int, records: memoryview) -> None:
+        self.error_code = error_code
+        self.records = records
+
+
+def following(source: Source) -> tuple[Follower, list[tuple[int, bool]]]:
+    taken: list[tuple[int, bool]] = []
+    follower = Follower(
+        cast(Cluster, source), [LOG.topic], lambda _, record, at_start: taken.append((record.offset, at_start))
+    )
+    return follower, taken
+
+
+async def test_every_record_is_taken_once() -> None:
+    follower, taken = following(Source(4))
+    await follower.catch_up()
+    await follower.catch_up()
+    assert taken == [(offset, True) for offset in range(4 * PER_BATCH)]
+
+
+async def test_after_an_error_it_goes_on_from_there() -> None:
+    source = Source(4)
+    follower, taken = following(source)
+    source.lose = 2
+    for _ in range(2):
+        with pytest.raises(ConnectionLost):
+            await follower.catch_up()
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(4 * PER_BATCH))
+
+
+async def test_what_comes_after_the_end_is_no_news_from_the_start() -> None:
+    source = Source(2)
+    source.end -= 1  # the log grew by a record since it was asked
+    follower, taken = following(source)
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(source.end))
+
+
+async def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there() -> None:
+    follower, taken = following(Source(2, start=1))
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(1, 2 * PER_BATCH))
+    assert follower.starts == {LOG.topic: 1}
+
+
+async def test_what_a_broker_refuses_is_raised() -> None:
+    source = Source(1)
+    source.error = 29
+    follower, taken = following(source)
+    with pytest.raises(type(broker_error(29, LOG))):
+        await follower.catch_up()
+    assert taken == []
