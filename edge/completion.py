@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 
 from edge.custodian import Custodian, entry_of
 from edge.errors import LostCustodyError
 from edge.holdings import Custody, Holdings
 from edge.markers import Markers, decode_marker
+from fairlead.custody import Grant
 from fairlead.errors import FairleadError
 from fairlead.names import parse_log
 from fairlead.records.custody import Marker
@@ -26,10 +29,15 @@ from topologies.model import InsertPoint, Topology
 log = logging.getLogger(__name__)
 
 _POSITIONS_AT_ONCE = 2_000
+_MEND_AGAIN = 30.0  # seconds: a log whose appends are refused again sooner stays as it is
 
 
 class Completion:
-    """Compares the ledgers with the logs as they are here."""
+    """Compares the ledgers with the logs as they are here.
+
+    Args:
+        on_held: Told each log that turned out to be held here still.
+    """
 
     def __init__(
         self,
@@ -39,6 +47,8 @@ class Completion:
         appender: Appender,
         markers: Markers,
         custodian: Custodian,
+        *,
+        on_held: Callable[[str], None],
     ) -> None:
         self._topology = topology
         self._holdings = holdings
@@ -48,6 +58,8 @@ class Completion:
         self._appender = appender
         self._markers = markers
         self._custodian = custodian
+        self._on_held = on_held
+        self._mended: dict[str, float] = {}
 
     async def complete(self) -> int:
         """Take over what this site holds, and write the ledger entries that a crash has left out.
@@ -84,15 +96,33 @@ class Completion:
         return written
 
     async def recheck(self, topic: str) -> None:
-        """An append was refused: find out from the log itself who holds it now. Runs as a control of its lane."""
+        """An append was refused: find out from the log itself who holds it now. Runs as a control of its lane.
+
+        A log whose present term is this site's, and which has nothing but this term from its marker on, was only longer
+        than thought: the last append of a bridge that was killed may arrive after the next one has looked.
+        """
         if self._holdings.state(topic) is not Custody.BROKEN:
             return
         try:
             position = await self._appender.renew(TP(topic))
-            if position is not None and position.term > (self._view.term(topic) or 0):
+            grant = self._view.grant(topic)
+            if position is None:
+                return
+            if grant is None or position.term > grant.term:
                 await self._complete_one(topic, position)
+            elif grant.to_site == self._site and (position.term, position.marker) == (grant.term, grant.marker):
+                self._mend(grant)
         except FairleadError as error:
             log.warning("%s: cannot find out what became of %s: %s", self._site, topic, error)
+
+    def _mend(self, grant: Grant) -> None:
+        now = time.monotonic()
+        if now - self._mended.get(grant.log, -_MEND_AGAIN) < _MEND_AGAIN:
+            return
+        self._mended[grant.log] = now
+        log.warning("%s: %s is whole, and goes on", self._site, grant.log)
+        self._holdings.hold(grant.log, grant.term)
+        self._on_held(grant.log)
 
     async def _complete_one(self, topic: str, position: LogPosition) -> int:
         """A log is in a later term than the ledgers know: its marker says who holds it. Gives the entries written."""

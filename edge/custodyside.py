@@ -64,7 +64,9 @@ class CustodySide:
         lanes.drain_with(self._drainer)
         self._markers = Markers(cluster)
         self.custodian = Custodian(holdings, cluster, appender, lanes.book, lanes.ledger, create, self._markers)
-        self._completion = Completion(topology, holdings, cluster, appender, self._markers, self.custodian)
+        self._completion = Completion(
+            topology, holdings, cluster, appender, self._markers, self.custodian, on_held=self._took_over
+        )
         self._returns = Returns(self._site, cluster, tails, holdings.view, lanes)
         self._handwork = Handwork(topology, holdings, lanes, self.custodian, metrics, on_held=self._took_over)
         self._receiver = Receiver(
