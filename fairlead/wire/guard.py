@@ -49,7 +49,8 @@ def agree(one: LogPosition, other: LogPosition) -> bool:
 
 async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Found]:
     """Each log's position as it is now, None when it is empty: ListOffsets and DescribeProducers for all logs at once,
-    and a read of the last batch where the broker remembers nothing, or where the log has several replicas.
+    and a read of the last batch where the broker remembers nothing, or where the log has several replicas. Where it has
+    one, its end is asked for once more: it must not have moved.
 
     Raises:
         ConnectionLost: no broker can be reached.
@@ -68,7 +69,7 @@ async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Fou
 
 
 async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, patient: bool) -> list[TP]:
-    """One round; gives the logs whose tail is not committed yet, if ``patient``."""
+    """One round; gives the logs whose tail is not committed yet, or that grew meanwhile, if ``patient``."""
     ends: dict[TP, int] = {}
     for log, end in (await cluster.end_offsets(logs)).items():
         if isinstance(end, BrokerError):
@@ -79,6 +80,8 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
             ends[log] = end
     read: dict[TP, int] = {}
     remembered: dict[TP, LogPosition | None] = {}
+    known: dict[TP, LogPosition] = {}
+    uncommitted: list[TP] = []
     if ends:
         for log, states in (await cluster.describe_producers(ends)).items():
             if isinstance(states, BrokerError):
@@ -90,8 +93,15 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
                 read[log] = ends[log]
                 remembered[log] = position
             else:
-                found[log] = position
-    uncommitted: list[TP] = []
+                known[log] = position
+    # Somebody else (a replicator, a writer of before) may have appended between the two questions: the state is then
+    # newer than the end, and the next append would be taken, one offset too late.
+    now = await cluster.end_offsets(known) if known else {}
+    for log, position in known.items():
+        if patient and now[log] != position.end:
+            uncommitted.append(log)
+        else:
+            found[log] = position
     for log, tail in (await tails(cluster, read)).items():
         if isinstance(tail, BrokerError):
             found[log] = tail

@@ -581,10 +581,20 @@ async def test_positions_of_many_logs_are_a_few_requests(fake: FakeCluster, appe
             kept.forget_producers()
     found = await appender.positions(logs)
     assert found == {log: LogPosition(3, i, 0) if i % 3 else None for i, log in enumerate(logs)}
-    assert [len(fake.seen(api)) for api in (LIST_OFFSETS, DESCRIBE_PRODUCERS, FETCH)] == [1, 1, 1]
+    assert [len(fake.seen(api)) for api in (LIST_OFFSETS, DESCRIBE_PRODUCERS, FETCH)] == [2, 1, 1]
     before = len(fake.requests)
     assert await appender.positions(logs) == found
     assert len(fake.requests) == before, "known positions are not asked for again"
+
+
+async def test_a_log_that_grows_while_it_is_looked_at_is_looked_at_again(fake: FakeCluster, appender: Appender) -> None:
+    """A replicator brings the marker of the next term between the two questions: end and state must fit each other."""
+    log = fake.log("log.a")
+    log.append(term_batch([marker("1")], term=1, offset=0, marker=0))
+    next_term = term_batch([marker("2")], term=2, offset=1, marker=1)
+    fake.fault(DESCRIBE_PRODUCERS, Fault(first=lambda: log.append(next_term)))
+    assert await appender.position(A) == LogPosition(2, 2, 1)
+    assert await appender.append(A, [record("x")], term=2) == Appended(2, 1)
 
 
 async def test_position_is_read_again_after_a_lost_connection(
