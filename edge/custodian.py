@@ -1,4 +1,4 @@
-"""Moving the insert point of a box's log: opening, granting, and seizing what a lost holder held (docs/custody.md).
+"""Moving the insert point of a box's log: opening and granting (docs/custody.md); ``edge.seizing`` does the rest.
 
 A move is two appends: the marker of the next term to the box's own log, which fences every older term, then the entry
 in this site's ledger, which tells everybody. A crash between the two is made good later (``edge.completion``).
@@ -15,27 +15,23 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from edge import records
 from edge.batching import Batcher
 from edge.boxes import BoxLane
-from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError, SeizureError
+from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
 from edge.holdings import Custody, Holdings
 from edge.lane import Lane
 from edge.lanes import LedgerKey, ledger_key
-from edge.markers import Markers, decode_marker
+from edge.markers import Markers
 from edge.straybook import StrayBook
 from edge.transfer import Move, Transfer, plan
-from fairlead.custody import SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
-from fairlead.lineage import stale_copies
+from fairlead.custody import CustodyView, Grant, SplitCustodyError
 from fairlead.records.custody import CustodyEntry, Marker
 from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import LAST_TERM
 from fairlead.wire.errors import BrokerError, Conflict, Fenced, Misplaced
-from fairlead.wire.types import LogPosition
 
 log = logging.getLogger(__name__)
 
 
 class Custodian:
-    """Opens, grants and seizes the logs of containers at one site.
+    """Opens and grants the logs of containers at one site.
 
     Args:
         create: Creates topics that are missing and waits until they can be written; gets many at once.
@@ -46,7 +42,6 @@ class Custodian:
     def __init__(
         self,
         holdings: Holdings,
-        cluster: Cluster,
         appender: Appender,
         book: StrayBook,
         ledger: Lane[LedgerKey],
@@ -56,7 +51,6 @@ class Custodian:
         self._holdings = holdings
         self._site = holdings.site
         self._view: CustodyView = holdings.view
-        self._cluster = cluster
         self._appender = appender
         self._book = book
         self._ledger = ledger
@@ -111,7 +105,7 @@ class Custodian:
         if await self._appender.position(lane.tp) is not None:
             raise NotHolderError(lane.log, self._site, None, doing="open a log that already has records")
         marker = self._new_marker(transfer, term=1, previous=None)
-        offset = await self._open_term(lane, marker, expected_end=0)
+        offset = await self.open_term(lane, marker, expected_end=0)
         lane.opened()
         await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
@@ -128,7 +122,7 @@ class Custodian:
                 log=lane.log,
             ) from error
         marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)
-        offset = await self._open_term(lane, marker, expected_end=position.end)
+        offset = await self.open_term(lane, marker, expected_end=position.end)
         lane.unload()
         await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
@@ -140,11 +134,11 @@ class Custodian:
         position = await self._appender.position(lane.tp)
         marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)
         end = position.end if position is not None else None
-        offset = await self._open_term(lane, marker, expected_end=end, hold=False)
+        offset = await self.open_term(lane, marker, expected_end=end, hold=False)
         lane.unload()
         await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
-    async def _open_term(self, lane: BoxLane, marker: Marker, *, expected_end: int | None, hold: bool = True) -> int:
+    async def open_term(self, lane: BoxLane, marker: Marker, *, expected_end: int | None, hold: bool = True) -> int:
         """Append a marker; gives its offset. It may land later than expected, where another writer was faster at that
         moment: it fences all the same, and what came before it is part of the log."""
         try:
@@ -160,82 +154,6 @@ class Custodian:
                 await self._appender.renew(lane.tp)
             return landed
         return appended.base_offset
-
-    async def seize(self, transfer: Transfer, lane: BoxLane) -> None:
-        """Take a log from a holder that is lost: open a term at the end of this site's own copy.
-
-        Raises:
-            SeizureError: nobody ever opened the log, this site holds it, or its copy has nothing to go on from.
-            LostCustodyError: the copy grew at that moment; the order may be given again.
-        """
-        grant = self._view.grant(lane.log)
-        if grant is None:
-            raise SeizureError(f"no ledger at {self._site} knows {lane.log}", log=lane.log)
-        if self._holdings.state(lane.log) is Custody.HELD:
-            raise SeizureError(f"{self._site} holds {lane.log} already", log=lane.log)
-        position, last = await self._copy_of(lane)
-        if last is not None and last.event == "SEIZURE" and last.term > grant.term:
-            # A crash has left out the entry of an earlier seizure, perhaps of this very order. Without it nobody would
-            # know that histories end there, once another marker is on top of it.
-            await self.publish(last, position.marker, ordered_by=transfer.ordered_by)
-            if last.event_id == transfer.event_id:
-                return
-            grant = self._known(lane.log)
-            if self._holdings.state(lane.log) is Custody.HELD:
-                raise SeizureError(f"{self._site} holds {lane.log} already", log=lane.log)
-        if (stale := (await stale_copies(self._cluster, self._view, [lane.log])).get(lane.log)) is not None:
-            raise SeizureError(
-                f"the copy of {lane.log} at {self._site} goes on from offset {stale.cut} in a term that an earlier "
-                "seizure has ended",
-                hint="wait until the copy has been made anew: fairlead status",
-                log=lane.log,
-            )
-        term = max(grant.term, position.term) + SEIZING_TERMS
-        if term > LAST_TERM:
-            raise SeizureError(f"{lane.log} has no terms left: {term} would be above {LAST_TERM}", log=lane.log)
-        marker = Marker(
-            log=lane.log,
-            term=term,
-            from_site=grant.to_site,
-            to_site=self._site,
-            event=transfer.event,
-            event_id=transfer.event_id,
-            event_date_time=transfer.at,
-            nonce=uuid.uuid4().hex,
-            # How far the lost holder had drained since the last marker in this copy, nobody here knows.
-            drained=last.drained if last is not None else {},
-            drained_since=_since(last, position.marker) if last is not None else 0,
-            reason=transfer.reason,
-        )
-        try:
-            offset = await self._open_term(lane, marker, expected_end=position.end)
-        except (Fenced, Misplaced, Conflict) as error:
-            raise LostCustodyError(
-                f"{self._site} could not seize {lane.log}: its copy has just grown ({error.what})",
-                hint="give the order again",
-                log=lane.log,
-            ) from error
-        lane.unload()
-        await self.publish(marker, offset, ordered_by=transfer.ordered_by)
-
-    async def _copy_of(self, lane: BoxLane) -> tuple[LogPosition, Marker | None]:
-        """Where this site's copy ends, and the newest marker in it (None where it is no longer stored)."""
-        try:
-            position = await self._appender.renew(lane.tp)
-        except BrokerError as error:
-            raise SeizureError(
-                f"{self._site} has no copy of {lane.log} that it could go on from: {error.what}",
-                hint="seize it at a site that has one, see 'fairlead custody show'",
-                log=lane.log,
-            ) from error
-        if position is None or position.term < 1:
-            raise SeizureError(
-                f"the copy of {lane.log} at {self._site} holds no record of any term",
-                hint="seize it at a site that has one, see 'fairlead custody show'",
-                log=lane.log,
-            )
-        batch = await self._markers.find(lane.log, position.marker)
-        return position, decode_marker(batch) if batch is not None else None
 
     def _known(self, topic: str) -> Grant:
         grant = self._view.grant(topic)
@@ -305,7 +223,3 @@ def entry_of(marker: Marker, offset: int, batch: bytes, site: str, ordered_by: s
         ordered_by=ordered_by,
         reason=marker.reason,
     )
-
-
-def _since(last: Marker, offset: int) -> int:
-    return offset if last.drained_since is None else last.drained_since

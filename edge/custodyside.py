@@ -22,6 +22,7 @@ from edge.opening import recall_strays
 from edge.patience import patiently
 from edge.receiver import Receiver
 from edge.returns import Returns
+from edge.seizing import Seizer
 from edge.tails import Tails
 from fairlead.records.custody import CUSTODY_ORDERS, LedgerEntry
 from fairlead.wire.appender import Appender
@@ -63,12 +64,13 @@ class CustodySide:
         self._drainer = Drainer(tails, lanes.book, holdings, on_drained=self._count_drained)
         lanes.drain_with(self._drainer)
         self._markers = Markers(cluster)
-        self.custodian = Custodian(holdings, cluster, appender, lanes.book, lanes.ledger, create, self._markers)
+        self.custodian = Custodian(holdings, appender, lanes.book, lanes.ledger, create, self._markers)
         self._completion = Completion(
             topology, holdings, cluster, appender, self._markers, self.custodian, on_held=self._took_over
         )
         self._returns = Returns(self._site, cluster, tails, holdings.view, lanes)
-        self._handwork = Handwork(topology, holdings, lanes, self.custodian, metrics, on_held=self._took_over)
+        seizer = Seizer(holdings, cluster, appender, self._markers, self.custodian)
+        self._handwork = Handwork(topology, holdings, lanes, self.custodian, seizer, metrics, on_held=self._took_over)
         self._receiver = Receiver(
             cluster,
             appender,

@@ -20,6 +20,7 @@ from edge.holdings import Custody, Holdings
 from edge.lane import Control
 from edge.lanes import SiteLanes, ledger_key
 from edge.metrics import Metrics
+from edge.seizing import Seizer
 from edge.transfer import Transfer, of_order
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
 from fairlead.names import parse_log
@@ -47,6 +48,7 @@ class Handwork:
         holdings: Holdings,
         lanes: SiteLanes,
         custodian: Custodian,
+        seizer: Seizer,
         metrics: Metrics,
         *,
         on_held: Callable[[str], None],
@@ -56,6 +58,7 @@ class Handwork:
         self._holdings = holdings
         self._lanes = lanes
         self._custodian = custodian
+        self._seizer = seizer
         self._metrics = metrics
         self._on_held = on_held
         self._answered: set[str] = set()
@@ -88,7 +91,7 @@ class Handwork:
             transfer = of_order(order)
             self._check(order)
             if order.kind == "seize":
-                await self._custodian.seize(transfer, lane)
+                await self._seizer.seize(transfer, lane)
                 self._metrics.seizures += 1
                 self._on_held(lane.log)
             else:
