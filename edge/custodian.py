@@ -129,7 +129,8 @@ class Custodian:
     async def _grant(self, transfer: Transfer, lane: BoxLane) -> None:
         await lane.prepare()  # what was kept for this log while it was elsewhere belongs before the marker
         grant = self._known(lane.log)
-        if self._holdings.state(lane.log) is not Custody.HELD:
+        # Asked once more: nothing but this stops the marker of a new term, which a broker takes at any end.
+        if self._holdings.state(lane.log) is not Custody.HELD or grant.to_site != self._site:
             raise NotHolderError(lane.log, self._site, grant.to_site, doing="grant custody")
         position = await self._appender.position(lane.tp)
         marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)

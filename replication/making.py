@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from fairlead.admin import create_logs, grow_topics
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication import settings
+from replication.pull import Pull
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +31,48 @@ class Model:
     partitions: int
 
 
-async def make(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[str, int]) -> None:
-    """Make topics that are not ``here`` (topics with their number of partitions), let others grow, and wait until the
-    target serves them.
+def models(logs: Collection[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]) -> dict[str, Model]:
+    """What the topics of new replicas shall be like; a log whose source has just gone is left out."""
+    wanted: dict[str, Model] = {}
+    for tp in logs:
+        source = carrying[tp][0].cluster
+        if source is not None:
+            count = max(pull.topics.get(tp.topic, 1) for pull in carrying[tp])
+            wanted[tp.topic] = Model(source, max(count, tp.partition + 1))
+    return wanted
+
+
+async def make(
+    cluster: Cluster, parts: Iterable[Mapping[str, Model]], here: Mapping[str, int]
+) -> AsyncGenerator[Mapping[str, Model], None]:
+    """Make topics part by part: those that are not ``here`` (topics with their number of partitions); let others grow.
+
+    Gives each part as soon as the target serves it. The next one is made meanwhile: a broker opens logs one after the
+    other, which takes longer than all else about a new topic, so it must never wait for us. Close the iterator when not
+    all of it is wanted.
 
     Raises:
         FairleadError: a cluster cannot be reached, or refuses. What was made stays.
     """
+    left = iter(parts)
+    part = next(left, None)
+    making = asyncio.ensure_future(_create(cluster, part, here)) if part is not None else None
+    try:
+        while part is not None and making is not None:
+            await making
+            following = next(left, None)
+            making = asyncio.ensure_future(_create(cluster, following, here)) if following is not None else None
+            logs = [TopicPartition(topic, n) for topic, model in part.items() for n in range(model.partitions)]
+            await cluster.wait_writable(logs)
+            yield part
+            part = following
+    finally:
+        if making is not None:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+
+
+async def _create(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[str, int]) -> None:
     endpoint = cluster.endpoint
     new: dict[str, dict[str, str]] = {}
     for source in {id(model.source): model.source for model in wanted.values()}.values():
@@ -51,4 +87,3 @@ async def make(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[str,
     if grown:
         await asyncio.to_thread(grow_topics, endpoint, grown)
         log.info("%d topics at %s have more partitions now", len(grown), endpoint.site)
-    await cluster.wait_writable([TopicPartition(topic, n) for topic, count in counts.items() for n in range(count)])

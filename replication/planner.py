@@ -19,7 +19,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication.ledger import Ledger
 from replication.making import AT_ONCE as CREATE_AT_ONCE
-from replication.making import Model, make
+from replication.making import make, models
 from replication.ordered import Ordered
 from replication.placing import Placer
 from replication.plan import EVERY_SOURCE, Catalog, Source, choose, to_survey
@@ -185,17 +185,13 @@ class Planner:
             pull.follow(routes[pull.name], only=True)
         writer.drop_all_but(followed.keys() | self._placer.under_way)
         self._followed = followed
-        for start in range(0, len(missing), CREATE_AT_ONCE):
-            some = missing[start : start + CREATE_AT_ONCE]
-            await self._make(cluster, some, carrying)
-            for tp in some:
-                if tp in writer.replicas:  # it was deleted here: nothing known about it counts any more
-                    writer.replicas[tp].forget()
-            added = await self._choose(writer, some, carrying)
-            routes = self._routes(added, writer)
-            for pull in self._pulls:
-                pull.follow(routes[pull.name])
-            self._followed |= added
+        parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
+        turns = iter(parts)
+        async with contextlib.aclosing(make(cluster, (models(part, carrying) for part in parts), self._here)) as made:
+            async for new in made:
+                self._ledger.offer(new.keys() - self._here.keys())
+                self._here |= {topic: model.partitions for topic, model in new.items()}
+                await self._follow_new(writer, next(turns), carrying)
         self._here |= dict.fromkeys(await self._placer.place(cluster, writer, carrying, self._here), 1)
         self.orders_done = orders
 
@@ -238,18 +234,18 @@ class Planner:
             self._here.pop(topic, None)
             self._forget(writer, [TopicPartition(topic)])
 
-    async def _make(
-        self, cluster: Cluster, logs: Collection[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]
+    async def _follow_new(
+        self, writer: Writer, logs: Sequence[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]
     ) -> None:
-        wanted: dict[str, Model] = {}
+        """Follow logs whose topics have just been made."""
         for tp in logs:
-            source = carrying[tp][0].cluster
-            if source is not None:
-                count = max(pull.topics.get(tp.topic, 1) for pull in carrying[tp])
-                wanted[tp.topic] = Model(source, max(count, tp.partition + 1))
-        await make(cluster, wanted, self._here)
-        self._ledger.offer(wanted.keys() - self._here.keys())
-        self._here |= {topic: model.partitions for topic, model in wanted.items()}
+            if tp in writer.replicas:  # it was deleted here: nothing known about it counts any more
+                writer.replicas[tp].forget()
+        added = await self._choose(writer, logs, carrying)
+        routes = self._routes(added, writer)
+        for pull in self._pulls:
+            pull.follow(routes[pull.name])
+        self._followed |= added
 
     async def _choose(
         self, writer: Writer, logs: Sequence[TopicPartition], carrying: Mapping[TopicPartition, Sequence[Pull]]
