@@ -86,19 +86,23 @@ class BoxLane(HistoryLane):
             return False
         if entry.redelivered and await self._copy_has(entry.key):
             self.finish(entry, Outcome.REPEAT)  # stored before the box was given away, but not acknowledged then
+        elif self._holdings.state(self.log) is Custody.HELD:  # it came while the copy was looked at
+            await self.prepare()
+            return await self.divert(entry)
         else:
             self._strays.keep(self.log, entry)
         return True
 
     async def _copy_has(self, identity: Identity) -> bool:
         """Whether this site's copy of the log has a reading already."""
-        if self._copy is None:
-            self._copy = Repeats()
+        copy = self._copy
+        if copy is None:
+            copy = self._copy = Repeats()  # which may be unloaded while it is filled
             with contextlib.suppress(BrokerError):  # there need be no copy
                 for record in (await self._tails.read(self.log, DEEP)).records:
                     if (found := records.identity_of(record)) is not None:
-                        self._copy.add(found)
-        return self._copy.check(identity) is Verdict.REPEAT
+                        copy.add(found)
+        return copy.check(identity) is Verdict.REPEAT
 
     def unload(self) -> None:
         super().unload()

@@ -28,6 +28,10 @@ from tests.unit.edge.samples import BOX, BOX_LOG, NOW_MS, reading
 STRAYS = "strays.tokyo"
 
 
+def said(sequence: int) -> NewRecord:
+    return records.published(reading(sequence), key=BOX, at_ms=NOW_MS, received_ms=NOW_MS + 5)
+
+
 class Kafka:
     """Logs in memory, as lanes and tails see them."""
 
@@ -96,8 +100,7 @@ class Site:
         self.drained += count
 
     def put(self, sequence: int, *, redelivered: bool = False) -> None:
-        record = records.published(reading(sequence), key=BOX, at_ms=NOW_MS, received_ms=NOW_MS + 5)
-        self.lane.put(Entry(record, Identity("d1", 1, sequence), redelivered))
+        self.lane.put(Entry(said(sequence), Identity("d1", 1, sequence), redelivered))
 
     async def quiet(self) -> None:
         while self.lane.busy or self.strays.lane.busy:
@@ -240,3 +243,54 @@ async def test_every_reading_ends_in_the_log_once_however_custody_moves(
     stored = site.stored()
     assert sorted(stored) == sorted({*sent, 99})
     assert site.failures == []
+
+
+async def test_custody_that_comes_while_the_copy_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that was sent again is looked for in the copy; meanwhile the log comes here, and its memory is void."""
+    site = Site()
+    looking, go_on = asyncio.Event(), asyncio.Event()
+    read = site.kafka.read
+
+    async def slow(topic: str, depth: int = DEPTH) -> LogTail:
+        found = await read(topic, depth)
+        looking.set()
+        await go_on.wait()
+        return found
+
+    site.put(0)
+    await site.quiet()
+    assert site.strays.index.waiting == 1
+    await site.kafka.append(TopicPartition(BOX_LOG), [said(1)])  # as a replica
+    monkeypatch.setattr(site.kafka, "read", slow)
+    site.put(1, redelivered=True)
+    site.put(2)
+    await looking.wait()
+    site.holdings.hold(BOX_LOG, 2)
+    site.lane.unload()
+    go_on.set()
+    await site.quiet()
+    assert site.failures == []
+    assert site.stored() == [1, 0, 2]
+    assert site.strays.index.waiting == 0
+
+
+async def test_a_message_sent_again_whose_log_comes_while_it_is_looked_for_is_appended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It must not become a stray of a log that is held here: nobody would drain it before the next reading."""
+    site = Site()
+    read = site.kafka.read
+
+    async def comes(topic: str, depth: int = DEPTH) -> LogTail:
+        found = await read(topic, depth)
+        if site.holdings.state(BOX_LOG) is not Custody.HELD:
+            site.holdings.hold(BOX_LOG, 2)
+            site.lane.unload()
+        return found
+
+    monkeypatch.setattr(site.kafka, "read", comes)
+    site.put(5, redelivered=True)
+    await site.quiet()
+    assert site.failures == []
+    assert site.stored() == [5]
+    assert site.strays.index.waiting == 0
