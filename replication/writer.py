@@ -69,13 +69,16 @@ class Writer(Target):
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
 
     def submit(self, replica: Replica, steps: list[Item | Hole], feed: Feed) -> None:
-        """Queue what a feed has fetched. Never blocks; nothing is kept of a log that is stopped or being examined."""
-        if replica.trouble is not None or replica.tp in self._doubts or not steps:
+        """Queue what a feed has fetched. Never blocks. Nothing is kept of a log that is stopped, or being examined: the
+        feed is told where to go on when that is done."""
+        if replica.trouble is not None or not steps:
+            return
+        replica.fed_by(feed)
+        if replica.tp in self._doubts:
             return
         unfit = None
         if replica.max_bytes is not None:
             steps, unfit = split_steps(steps, replica.max_bytes)
-        replica.fed_by(feed)
         self._account(replica.put(steps, feed), len(steps))
         self._list(replica)
         if unfit is not None and not steps:

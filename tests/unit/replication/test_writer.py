@@ -194,6 +194,36 @@ async def test_another_history_stops_the_log() -> None:
     assert broker.log(TOPIC).batches == before
 
 
+async def test_who_brings_its_first_records_while_a_log_is_examined_brings_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are not kept then; so whoever brought them must be told where to go on."""
+    broker, batches = Broker(LUCK()), history([[3, 3]])
+    async with running(broker) as writer:
+        first = await start(broker, batches, writer)
+        second = Source(writer, first.replica, batches)
+        examined, go_on = asyncio.Event(), asyncio.Event()
+        ask, produce = broker.end_offsets, broker.produce
+
+        async def away(batches: Any, **_: Any) -> Any:
+            return dict.fromkeys(batches, ProduceResult(7))
+
+        async def slow(logs: Any) -> Any:
+            examined.set()
+            await go_on.wait()
+            return await ask(logs)
+
+        monkeypatch.setattr(broker, "produce", away)
+        monkeypatch.setattr(broker, "end_offsets", slow)
+        first.submit()
+        await examined.wait()
+        second.submit()
+        monkeypatch.setattr(broker, "produce", produce)
+        go_on.set()
+        await until_there(broker, [second])
+    assert broker.log(TOPIC).batches == batches
+
+
 async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
     """Sequence 0 is no compare-and-swap: a stranger's record before it shows in the answer only."""
     broker, batches = Broker(LUCK()), history([[2], [2]])
