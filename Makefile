@@ -40,7 +40,7 @@ bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (
 bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, and the ledgers of 100,000 logs (about 10 minutes)
 	$(BIN)/python -m benchmarks.custody
 
-chaos: $(READY) ## kill -9 of replicators and brokers at random for FAIRLEAD_CHAOS_SECONDS (600), then compare everything
+chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each
 	$(BIN)/pytest -m chaos -s
 
 up: $(READY) ## start the sites of TOPOLOGY (big-blue)
