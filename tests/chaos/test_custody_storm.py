@@ -21,6 +21,7 @@ from fairlead.admin import create_logs
 from fairlead.custody import CustodyView
 from fairlead.ledgers import read_ledgers
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, LedgerEntry
+from fairlead.wire.types import TP
 from replication.audit import Audit, compare, compare_records
 from simulators.clusters import Clusters
 from simulators.sender import Sender
@@ -32,6 +33,8 @@ from tests.chaos.world import World
 BOXES: Final = 12
 PATIENCE: Final = 240.0  # seconds without any progress
 _LOOK: Final = 1.0
+_REST: Final = 10.0  # seconds without any append anywhere
+_LONGEST: Final = 1800.0
 SITES: Final[Mapping[str, Any]] = {
     "north": {"kind": "port", "unlocode": "JPTYO"},
     "south": {"kind": "port", "unlocode": "SGSIN"},
@@ -111,6 +114,25 @@ class Aftermath:
             if missing != before:
                 moved = time.monotonic()
             assert time.monotonic() - moved < PATIENCE, f"not in their logs: {missing}"
+
+    async def at_rest(self) -> None:
+        """Wait until nothing moves any more: events that waited for custody follow each other for some time yet."""
+        topology, folder = self._world.topology, self._world.folder
+        began, before = time.monotonic(), None
+        while before != (now := await self._ends()):
+            self._world.check()
+            assert time.monotonic() - began < _LONGEST, "the boxes never come to rest"
+            before = now
+            await asyncio.sleep(_REST)
+            await settle(topology, self._world.directory, folder, patience=PATIENCE)
+
+    async def _ends(self) -> dict[tuple[str, str], object]:
+        found: dict[tuple[str, str], object] = {}
+        for site in self._world.sites:
+            cluster = await self._clusters.at(site)
+            ends = await cluster.end_offsets([TP(topic) for topic in await cluster.topics(refresh=True)])
+            found |= {(site, log.topic): end for log, end in ends.items()}
+        return found
 
     async def _missing(self) -> dict[str, int]:
         """Per log, how many of the readings published are in no copy at its holder."""
@@ -200,7 +222,7 @@ async def test_storm_of_boxes(home: Path, seed: int, seconds: float, capsys: pyt
             await sender.flush()  # from now on every reading is acknowledged
         after = Aftermath(world, clusters, harbour, boxes)
         await after.drained()
-        await settle(world.topology, world.directory, world.folder, patience=PATIENCE)
+        await after.at_rest()
         assert await after.wrong() == []
         for audit in await after.audits():
             assert audit.ok and audit.compared > 0 and not audit.apart, audit.as_json()

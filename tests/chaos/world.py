@@ -70,9 +70,8 @@ class World:
     async def kill_worker(self, command: str, site: str) -> None:
         """SIGKILL a bridge or a replicator; the supervisor starts it again."""
         name = f"{command}.{site}"
-        while (pid := self._pid(name)) is None:  # noqa: ASYNC110 - the supervisor's thread is about to start it
+        while (pid := self._kill(name)) is None:  # noqa: ASYNC110 - the supervisor's thread is about to start it
             await asyncio.sleep(_LOOK)
-        os.kill(pid, signal.SIGKILL)
         self.done[f"{command} killed"] += 1
         log.info("killed %s, pid %d", name, pid)
 
@@ -128,8 +127,15 @@ class World:
             return found
         return {}
 
-    def _pid(self, name: str) -> int | None:
-        return next((each.pid for each in self.workers.all() if each.name == name), None)
+    def _kill(self, name: str) -> int | None:
+        """Kill a worker and give its pid; None while it does not run."""
+        pid = next((each.pid for each in self.workers.all() if each.name == name), None)
+        if pid is not None:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return None
+        return pid
 
     # --- running
 
