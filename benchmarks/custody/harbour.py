@@ -22,7 +22,7 @@ from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP
 
-PATIENCE: Final = 180.0  # seconds without anything new after which a measurement is given up
+PATIENCE: Final = 600.0  # seconds without anything new after which a measurement is given up
 PER_LOG: Final = 0.1  # seconds that each log may take besides
 LOOK_SECONDS: Final = 0.05
 WATCHED_AT_ONCE: Final = 250

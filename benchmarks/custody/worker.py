@@ -71,6 +71,7 @@ async def _told(work: asyncio.Future[None], now: Callable[[], dict[str, Any]]) -
 
 async def main(what: str, folder: str, site: str) -> None:
     stop = asyncio.Event()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which stops its processes
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await {"bridge": bridge, "replicator": replicator}[what](Path(folder), site, stop)
 
