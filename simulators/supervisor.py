@@ -34,6 +34,7 @@ class _Watched:
     arguments: tuple[str, ...]
     began: float
     failures: int = 0
+    gone: bool = False  # it was not there at the last look, and how it ended could not be told
 
 
 class Supervisor:
@@ -75,7 +76,12 @@ class Supervisor:
             for name, watched in self._watched.items():
                 worker = running.get(name)
                 if worker is not None and worker.running:
+                    watched.gone = False
                     continue
+                if worker is not None and worker.code is None and not watched.gone:
+                    watched.gone = True  # another thread may be learning it at this moment
+                    continue
+                watched.gone = False
                 lived = time.monotonic() - watched.began
                 self.ends.append(End(name, worker.code if worker else None, lived))
                 watched.failures = watched.failures + 1 if lived < QUICK else 0
