@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -17,17 +18,20 @@ from edge.holdings import Custody, Holdings
 from edge.patience import patiently
 from edge.transfer import FUTURE
 from fairlead.custody import Grant, SplitCustodyError
+from fairlead.errors import FairleadError
 from fairlead.records.custody import CustodyEntry, LedgerEntry, ledger_entries
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
 from fairlead.wire.errors import BrokerError, Conflict, FatalBrokerError, Fenced, Misplaced
 from fairlead.wire.record import Record
-from fairlead.wire.types import TP
+from fairlead.wire.types import TP, LogPosition
 
 log = logging.getLogger(__name__)
 
 _SOONEST, _LATEST = 0.05, 0.5  # seconds between looks at the ends of incoming logs
+_REST = 4  # times as long as a look takes
+_AT_ONCE = 2_000
 
 
 class Receiver:
@@ -153,21 +157,19 @@ class Receiver:
                 self._incoming.clear()
                 await self._incoming.wait()
                 delay = _SOONEST
+            began = time.monotonic()
             ready = await patiently(self._complete_copies, "looking at incoming logs")
+            took = time.monotonic() - began
             before = len(self._holdings.incoming)
-            await asyncio.gather(*(self._adopt(topic) for topic in ready))
-            if len(self._holdings.incoming) < before:
-                delay = _SOONEST
-                continue
-            await asyncio.sleep(delay)  # a replica is written by another process; its end is all there is to see
-            delay = min(delay * 1.5, _LATEST)
+            await self._adopt(ready)
+            # A replica is written by another process; its end is all there is to see. Looking at very many takes from
+            # the broker that is to make them, so it may take a fifth of the time and no more.
+            await asyncio.sleep(max(delay, _REST * took))
+            delay = _SOONEST if len(self._holdings.incoming) < before else min(delay * 1.5, _LATEST)
 
     async def _complete_copies(self) -> list[str]:
         """Incoming logs whose copy here has the marker."""
-        wanted = list(self._holdings.incoming)
-        here = await self._cluster.topics(wanted)
-        if len(here) < len(wanted):
-            here = await self._cluster.topics(wanted, refresh=True)
+        here = await self._cluster.topics(list(self._holdings.incoming))  # asks for those that were not here before
         ends = await self._cluster.end_offsets([TP(topic) for topic in here])
         ready: list[str] = []
         for tp, end in ends.items():
@@ -176,21 +178,33 @@ class Receiver:
                 ready.append(tp.topic)
         return ready
 
-    async def _adopt(self, topic: str) -> None:
-        grant = self._holdings.view.grant(topic)
-        if grant is None or topic not in self._holdings.incoming:
-            return
-        try:
-            await patiently(
-                partial(self._appender.adopt, TP(topic), term=grant.term), f"{topic}: taking over term {grant.term}"
-            )
-        except (Fenced, Misplaced, Conflict, FatalBrokerError) as error:
-            if isinstance(error, Misplaced) and error.fields.get("term", grant.term) < grant.term:
+    async def _adopt(self, topics: Sequence[str]) -> None:
+        for first in range(0, len(topics), _AT_ONCE):
+            grants = {
+                TP(topic): grant
+                for topic in topics[first : first + _AT_ONCE]
+                if topic in self._holdings.incoming and (grant := self._holdings.view.grant(topic)) is not None
+            }
+            terms = {tp: grant.term for tp, grant in grants.items()}
+            found = await patiently(partial(self._appender.adopt_many, terms), f"taking over {len(terms)} logs")
+            for tp, result in found.items():
+                self._adopted(grants[tp], result)
+
+    def _adopted(self, grant: Grant, result: LogPosition | FairleadError) -> None:
+        topic = grant.log
+        if self._holdings.view.grant(topic) != grant:
+            return  # it has moved on meanwhile
+        match result:
+            case FairleadError() if result.retriable:
+                return  # at the next look
+            case Misplaced() if result.fields.get("term", grant.term) < grant.term:
                 return  # the copy here goes on in an older term, which a seizure has cut off: it will be made anew
-            self._holdings.broke(topic)
-            log.error("%s: given to this site in term %d, but cannot be taken over: %s", topic, grant.term, error)
-            return
-        if self._holdings.view.grant(topic) == grant:
-            self._holdings.hold(topic, grant.term)
-            self.taken += 1
-            self._on_held(topic)
+            case Fenced() | Misplaced() | Conflict() | FatalBrokerError():
+                self._holdings.broke(topic)
+                log.error("%s: given to this site in term %d, but cannot be taken over: %s", topic, grant.term, result)
+                return
+            case FairleadError():
+                raise result
+        self._holdings.hold(topic, grant.term)
+        self.taken += 1
+        self._on_held(topic)

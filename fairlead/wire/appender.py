@@ -8,7 +8,7 @@ goes into its next batch. ``append_queue`` is the state of one log, ``append_car
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fairlead.errors import FairleadError
 from fairlead.wire.append_carrier import Carrier
@@ -141,20 +141,33 @@ class Appender:
             Fenced: a later term exists.
             Misplaced: the log does not end with that marker (yet); ``fields`` say where it ends and in which term.
         """
-        found = await self._look_anew(log)
-        if found is not None and found.term > term:
-            raise fenced(log, term, found.term)
-        if found is None or found.term != term or found.marker != found.end - 1:
-            end, now = (0, 0) if found is None else (found.end, found.term)
-            raise Misplaced(
-                f"log {log} does not end with the marker of term {term}: it ends at {end} in term {now}",
-                hint="wait until the replica has the marker, then adopt again",
-                log=str(log),
-                end=end,
-                term=now,
-            )
-        self._queue(log).stopped = None
+        found = (await self.adopt_many({log: term}))[log]
+        if isinstance(found, FairleadError):
+            raise found
         return found
+
+    async def adopt_many(self, terms: Mapping[TP, int]) -> dict[TP, LogPosition | FairleadError]:
+        """``adopt`` many logs, each in its term, with a few requests; what ``adopt`` would raise of a log is its value.
+
+        Raises:
+            ConnectionLost: no broker can be reached.
+        """
+        result: dict[TP, LogPosition | FairleadError] = {}
+        queues: list[LogQueue] = []
+        for log in terms:
+            queue = self._queue(log)
+            try:
+                self._forget(queue)
+            except Conflict as error:
+                result[log] = error
+            else:
+                queues.append(queue)
+        found = await self._carrier.look(queues)
+        for queue in queues:
+            result[queue.log] = adopted = _adopted(queue.log, terms[queue.log], found[queue.log])
+            if not isinstance(adopted, FairleadError):
+                queue.stopped = None
+        return result
 
     async def renew(self, log: TP) -> LogPosition | None:
         """Where the log ends and in which term, read anew: forgets all that was known, also that this appender gave
@@ -170,13 +183,18 @@ class Appender:
 
     async def _look_anew(self, log: TP) -> LogPosition | None:
         queue = self._queue(log)
-        if queue.carrier is not None or queue.entries:
-            raise Conflict(f"log {log} cannot be looked at anew while appends to it are under way", log=str(log))
-        queue.position, queue.known = None, False
+        self._forget(queue)
         found = (await self._carrier.look([queue]))[log]
         if isinstance(found, BrokerError):
             raise found
         return found
+
+    @staticmethod
+    def _forget(queue: LogQueue) -> None:
+        if queue.carrier is not None or queue.entries:
+            log = queue.log
+            raise Conflict(f"log {log} cannot be looked at anew while appends to it are under way", log=str(log))
+        queue.position, queue.known = None, False
 
     async def close(self) -> None:
         """Stop; appends that wait fail with ``ConnectionLost``, their outcome is unknown."""
@@ -210,3 +228,21 @@ class Appender:
         if queue is None:
             queue = self._queues[log] = LogQueue(log)
         return queue
+
+
+def _adopted(log: TP, term: int, found: LogPosition | BrokerError | None) -> LogPosition | FairleadError:
+    """The position of a log that may be taken over in a term, or why it may not."""
+    if isinstance(found, BrokerError):
+        return found
+    if found is not None and found.term > term:
+        return fenced(log, term, found.term)
+    if found is None or found.term != term or found.marker != found.end - 1:
+        end, now = (0, 0) if found is None else (found.end, found.term)
+        return Misplaced(
+            f"log {log} does not end with the marker of term {term}: it ends at {end} in term {now}",
+            hint="wait until the replica has the marker, then adopt again",
+            log=str(log),
+            end=end,
+            term=now,
+        )
+    return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import Any
-from unittest.mock import MagicMock
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
@@ -12,9 +13,12 @@ from edge.errors import SecondBridgeError
 from edge.holdings import Custody, Holdings
 from edge.receiver import Receiver
 from fairlead.custody import CustodyView
+from fairlead.errors import FairleadError
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry, RefusalEntry
+from fairlead.wire.errors import Fenced, Misplaced, broker_error
 from fairlead.wire.record import Record
+from fairlead.wire.types import TP, LogPosition
 
 LOG = "containers.BIGU1000005"
 NOW = dt.datetime.now(dt.UTC)
@@ -30,9 +34,11 @@ class World:
         self.own: list[LedgerEntry] = []
         self.granted: list[int] = []
         self.lost: list[str] = []
+        self.cluster = MagicMock()
+        self.appender = MagicMock()
         self.receiver = Receiver(
-            MagicMock(),
-            MagicMock(),
+            self.cluster,
+            self.appender,
             self.holdings,
             self.custodian,
             ("custody.tokyo", "custody.star"),
@@ -45,6 +51,14 @@ class World:
     def take(self, site: str, value: bytes | LedgerEntry, *, at_start: bool = False) -> None:
         body = value if isinstance(value, bytes) else encode(value)
         self.receiver._take(f"custody.{site}", Record(0, 0, None, body, ()), at_start)  # noqa: SLF001
+
+    async def take_over(self, *answers: dict[TP, LogPosition | FairleadError]) -> None:
+        """Take over until these answers to ``adopt_many`` are used up; every copy here is complete."""
+        self.cluster.topics = AsyncMock(side_effect=dict.fromkeys)
+        self.cluster.end_offsets = AsyncMock(side_effect=lambda logs: dict.fromkeys(logs, 1000))
+        self.appender.adopt_many = AsyncMock(side_effect=[*answers, asyncio.CancelledError])
+        with pytest.raises((asyncio.CancelledError, TimeoutError)):
+            await asyncio.wait_for(self.receiver.take_over(), 0.5)
 
 
 @pytest.fixture
@@ -121,3 +135,47 @@ def test_entries_of_this_sites_ledger_are_passed_on(world: World) -> None:
     world.take("tokyo", refusal, at_start=True)
     world.take("star", refusal)
     assert world.own == [refusal]
+
+
+async def test_many_logs_are_taken_over_in_one_go_each_as_its_copy_is(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    good, cut, fenced, busy = (f"containers.{name}" for name in ("good", "cut", "fenced", "busy"))
+    for log in (good, cut, fenced, busy):
+        world.take("star", entry(2, "tokyo", log=log))
+    await world.take_over(
+        {
+            TP(good): LogPosition(21, 2, 20),
+            TP(cut): Misplaced("older", term=1),
+            TP(fenced): Fenced("later"),
+            TP(busy): broker_error(6, TP(busy)),
+        },
+        {TP(cut): Misplaced("older", term=1), TP(busy): LogPosition(21, 2, 20)},
+    )
+    assert [world.holdings.state(log) for log in (good, cut, fenced, busy)] == [
+        Custody.HELD,
+        Custody.INCOMING,
+        Custody.BROKEN,
+        Custody.HELD,
+    ]
+    assert world.receiver.taken == 2
+    assert "containers.fenced" in caplog.text
+    assert [set(call.args[0]) for call in world.appender.adopt_many.await_args_list[:2]] == [
+        {TP(good), TP(cut), TP(fenced), TP(busy)},
+        {TP(cut), TP(busy)},
+    ]
+
+
+async def test_a_log_that_has_moved_on_while_it_was_looked_at_is_left_alone(world: World) -> None:
+    world.take("star", entry(2, "tokyo"))
+
+    async def adopt(_terms: object) -> dict[TP, LogPosition | FairleadError]:
+        world.take("star", entry(4, "star"))
+        return {TP(LOG): Fenced("later")}
+
+    world.cluster.topics = AsyncMock(side_effect=dict.fromkeys)
+    world.cluster.end_offsets = AsyncMock(side_effect=lambda logs: dict.fromkeys(logs, 1000))
+    world.appender.adopt_many = adopt
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(world.receiver.take_over(), 0.2)
+    assert world.holdings.state(LOG) is Custody.ELSEWHERE

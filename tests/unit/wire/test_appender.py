@@ -535,6 +535,26 @@ async def test_adopting_needs_the_marker_at_the_end(fake: FakeCluster, appender:
         await appender.adopt(A, term=2)
 
 
+async def test_many_logs_are_adopted_with_the_requests_of_one(fake: FakeCluster, appender: Appender) -> None:
+    logs = [TP(f"log.{number}") for number in range(20)]
+    for number, log in enumerate(logs):
+        copy = fake.log(log.topic)
+        copy.append(term_batch([marker(f"1 {number}")], term=1, offset=0, marker=0))
+        if number != 7:
+            copy.append(term_batch([marker(f"2 {number}")], term=2, offset=1, marker=1))
+    late = fake.log("log.b")
+    late.append(term_batch([marker("3")], term=3, offset=0, marker=0))
+    before = len(fake.requests)
+    found = await appender.adopt_many({**dict.fromkeys(logs, 2), B: 2})
+    asked = len(fake.requests) - before
+    assert isinstance(found.pop(logs[7]), Misplaced)
+    assert isinstance(found.pop(B), Fenced)
+    assert set(found.values()) == {LogPosition(2, 2, 1)} and len(found) == 19
+    assert asked < 10
+    assert await appender.append(logs[0], [record("x")], term=2) == Appended(2, 1)
+    assert await appender.adopt_many({}) == {}
+
+
 async def test_caller_may_name_the_term_it_believes_in(fake: FakeCluster, appender: Appender) -> None:
     log = await opened(fake, appender, term=2)
     assert await appender.append(A, [record("x")], term=2) == Appended(1, 1)
