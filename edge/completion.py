@@ -142,6 +142,8 @@ class Completion:
         if self._made_here(marker):
             await self._custodian.publish(marker, position.marker)
             return 1
+        if marker.event == "SEIZURE":
+            return 0  # where it truly is, its site's entry tells: a copied marker may have landed elsewhere
         giver = marker.from_site if marker.from_site is not None else (marker.to_site or "")
         self._view.apply(entry_of(marker, position.marker, batch, giver))
         grant = self._view.grant(topic)

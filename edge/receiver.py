@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -30,7 +29,7 @@ from fairlead.wire.types import TP, LogPosition
 log = logging.getLogger(__name__)
 
 _SOONEST, _LATEST = 0.05, 0.5  # seconds between looks at the ends of incoming logs
-_REST = 4  # times as long as a look takes
+_PER_LOG = 0.0002  # the same, for each log that is looked at: several times what it takes from the broker
 _AT_ONCE = 2_000
 
 
@@ -157,14 +156,12 @@ class Receiver:
                 self._incoming.clear()
                 await self._incoming.wait()
                 delay = _SOONEST
-            began = time.monotonic()
             ready = await patiently(self._complete_copies, "looking at incoming logs")
-            took = time.monotonic() - began
             before = len(self._holdings.incoming)
             await self._adopt(ready)
             # A replica is written by another process; its end is all there is to see. Looking at very many takes from
-            # the broker that is to make them, so it may take a fifth of the time and no more.
-            await asyncio.sleep(max(delay, _REST * took))
+            # the broker that is to make them.
+            await asyncio.sleep(max(delay, _PER_LOG * len(self._holdings.incoming)))
             delay = _SOONEST if len(self._holdings.incoming) < before else min(delay * 1.5, _LATEST)
 
     async def _complete_copies(self) -> list[str]:

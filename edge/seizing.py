@@ -44,6 +44,12 @@ class Seizer:
         grant = self._seizable(lane.log)
         position, last = await self._copy_of(lane)
         if last is not None and last.event == "SEIZURE" and last.term > grant.term:
+            if last.to_site != self._site:  # its true offset is told by that site's entry only, not by a copy
+                raise SeizureError(
+                    f"{last.to_site} has seized {lane.log} (term {last.term}), and its ledger is not here yet",
+                    hint=f"wait for the ledger of {last.to_site}: fairlead custody show {lane.log}",
+                    log=lane.log,
+                )
             # A crash has left out the entry of an earlier seizure, perhaps of this very order. Without it nobody would
             # know that histories end there, once another marker is on top of it.
             await self._custodian.publish(last, position.marker, ordered_by=transfer.ordered_by)
