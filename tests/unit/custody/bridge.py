@@ -140,6 +140,13 @@ class Bridge(Store):
 
     def _follow(self) -> bool:
         before = self.world.changes
+        news = self.catch_up()
+        for log in self.world.logs:
+            news |= self.moves.look(log)
+        return news or self.world.changes != before
+
+    def catch_up(self) -> bool:
+        """Take in all that the ledgers here have; True when there was news."""
         if len(self.disk.ledgers[self.site]) != self.ledger_end:
             raise Died("an entry in the own ledger that another bridge wrote")
         self.read[self.site] = self.ledger_end
@@ -149,9 +156,7 @@ class Bridge(Store):
                 self.apply(entries[self.read[site]], at_start=False)
                 self.read[site] += 1
                 news = True
-        for log in self.world.logs:
-            news |= self.moves.look(log)
-        return news or self.world.changes != before
+        return news
 
     def apply(self, entry: LedgerEntry, *, at_start: bool) -> None:
         if not isinstance(entry, CustodyEntry):

@@ -94,6 +94,8 @@ class Moves(Entries):
 
     def event(self, message: Message, move: Move) -> Steps:
         bridge, log = self.bridge, move.log
+        if move.kind == "GTIN":
+            bridge.catch_up()  # what is in the ledgers here must not be opened again
         grant = bridge.view.grant(log)
         if self.is_settled(move) or move in bridge.waiting.get(log, ()):
             pass
@@ -159,8 +161,8 @@ class Moves(Entries):
         bridge, log = self.bridge, order.log
         if not self.faults.seizes_on_unknown:
             yield from self._enter_seizures(log)
-        if order.event_id in self.disk.answered:
-            return
+            if order.event_id in self.disk.answered or self._unknown_seizures(log):
+                return
         copy, grant, newest = bridge.copy(log), bridge.view.grant(log), bridge.copy(log).newest_marker()
         if bridge.holds(log) or grant is None or newest is None:
             return
@@ -172,11 +174,19 @@ class Moves(Entries):
         yield from self.publish(order, term, len(copy.records), grant)
 
     def _enter_seizures(self, log: str) -> Steps:
-        """Write the entries of seizures in the own copy that no ledger names: what they cut off must learn it."""
+        """Write the entries of seizures made here that no ledger names: copies that they cut off must learn of them."""
+        for offset, marker in self._unknown_seizures(log):
+            if marker.to_site == self.site:
+                yield from self.enter(marker, offset)
+
+    def _unknown_seizures(self, log: str) -> list[tuple[int, Marker]]:
+        """Seizures in the own copy that no ledger names. Those of others may be at another offset than they were."""
         known = {each.term for each in self.bridge.view.seizures(log)}
-        for offset, record in enumerate(tuple(self.bridge.copy(log).records)):
-            if isinstance(record.body, Marker) and record.body.event == "SEIZURE" and record.term not in known:
-                yield from self.enter(record.body, offset)
+        return [
+            (offset, record.body)
+            for offset, record in enumerate(self.bridge.copy(log).records)
+            if isinstance(record.body, Marker) and record.body.event == "SEIZURE" and record.term not in known
+        ]
 
     # -- return
 
