@@ -49,8 +49,8 @@ def agree(one: LogPosition, other: LogPosition) -> bool:
 
 async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Found]:
     """Each log's position as it is now, None when it is empty: ListOffsets and DescribeProducers for all logs at once,
-    and a read of the last batch where the broker remembers nothing, or where the log has several replicas. Where it has
-    one, its end is asked for once more: it must not have moved.
+    and a read of the last batch where the broker remembers nothing, where the log has several replicas, or where its
+    end has moved meanwhile.
 
     Raises:
         ConnectionLost: no broker can be reached.
@@ -69,7 +69,7 @@ async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Fou
 
 
 async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, patient: bool) -> list[TP]:
-    """One round; gives the logs whose tail is not committed yet, or that grew meanwhile, if ``patient``."""
+    """One round; gives the logs whose tail is not committed yet, if ``patient``."""
     ends: dict[TP, int] = {}
     for log, end in (await cluster.end_offsets(logs)).items():
         if isinstance(end, BrokerError):
@@ -95,13 +95,15 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
             else:
                 known[log] = position
     # Somebody else (a replicator, a writer of before) may have appended between the two questions: the state is then
-    # newer than the end, and the next append would be taken, one offset too late.
-    now = await cluster.end_offsets(known) if known else {}
-    for log, position in known.items():
-        if patient and now[log] != position.end:
-            uncommitted.append(log)
+    # newer than the end, and the next append would be taken, one offset too late. A tail tells term and marker of its
+    # own moment, so with it no writer is so busy that nobody else could ever look.
+    for log, end in (await cluster.end_offsets(known) if known else {}).items():
+        if isinstance(end, BrokerError):
+            found[log] = end
+        elif end == known[log].end:
+            found[log] = known[log]
         else:
-            found[log] = position
+            read[log], remembered[log] = end, None
     for log, tail in (await tails(cluster, read)).items():
         if isinstance(tail, BrokerError):
             found[log] = tail

@@ -275,6 +275,16 @@ async def test_another_writers_record_at_our_offset_is_a_conflict(
     assert await appender.append(A, [record("after looking")]) == Appended(end, 1)
 
 
+async def test_a_log_that_never_rests_is_looked_at_all_the_same(fake: FakeCluster, appender: Appender) -> None:
+    """Else whoever opens a term waits as long as the old holder writes."""
+    log = await opened(fake, appender)
+    fake.fault(LIST_OFFSETS, *(Fault(first=by_another(log, f"theirs {index}")) for index in range(20)))
+    asked = len(fake.seen(LIST_OFFSETS))
+    found = await appender.renew(A)
+    assert found is not None and (found.end, found.term, found.marker) == (log.end, 1, 0)
+    assert len(fake.seen(LIST_OFFSETS)) == asked + 2
+
+
 async def test_conflict_fails_what_waits_behind_it(fake: FakeCluster, appender: Appender) -> None:
     """Else a caller's later record would be stored although its earlier one was not."""
     log = await opened(fake, appender)
