@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 EVERYBODY = "*"  # the user of a rule that holds for whoever can log in (Kafka's User:*)
-CLUSTER_NAME = "kafka-cluster"  # the one name a rule about the cluster has
 
 
 class Resource(StrEnum):

@@ -32,11 +32,10 @@ from confluent_kafka import KafkaError, Message, Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks._results import machine, write
+from benchmarks.custody.devices import boxes, connect, reading_body
 from edge.bridge import Bridge
 from fairlead.admin import create_logs
-from fairlead.endpoint import MqttEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.names import container_check_digit
 from topologies.model import DEFAULT_STREAMS, InsertPoint, Site, SiteKind, Stream, Topology
 
 SITE = "tokyo"
@@ -53,11 +52,6 @@ def topology() -> Topology:
         sites={SITE: Site(kind=SiteKind.PORT, unlocode="JPTYO")},
         streams={**DEFAULT_STREAMS, "containers": Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
     )
-
-
-def boxes(count: int) -> list[str]:
-    tens = [f"BIGU{number:06d}" for number in range(count)]
-    return [ten + container_check_digit(ten) for ten in tens]
 
 
 # -- the two that are measured
@@ -108,7 +102,7 @@ def run_plain(folder: str, ready: Event, stop: Event, done: Count[int]) -> None:
 
     client.on_connect = on_connect
     client.on_subscribe = on_subscribe
-    _login(client, sites.mqtt(SITE, "bridge"))
+    connect(client, sites.mqtt(SITE, "bridge"))
     client.loop_start()
     while not stop.is_set():
         producer.poll(0.05)
@@ -130,7 +124,7 @@ def publish(folder: str, numbers: list[str], first: int, rounds: int) -> None:
             while client._out_messages and len(client._out_messages) >= BATCH_INFLIGHT:  # noqa: SLF001 - no public count
                 time.sleep(0.001)
             last = client.publish(
-                f"fairlead/v1/containers/{number}/readings", encoder.encode(_reading(number, sequence, now)), 1
+                f"fairlead/v1/containers/{number}/readings", encoder.encode(reading_body(number, sequence, now)), 1
             )
     if last is not None:
         last.wait_for_publish()
@@ -161,37 +155,14 @@ def gate_in(folder: str, numbers: list[str]) -> None:
     client.loop_stop()
 
 
-def _reading(number: str, sequence: int, now: str) -> dict[str, Any]:
-    return {
-        "equipmentReference": number,
-        "device": {"deviceId": f"dev-{number}", "bootId": 1, "sequence": sequence, "deviceDateTime": now},
-        "measurements": {
-            "supplyTemperature": 4.1,
-            "returnTemperature": 4.9,
-            "ambientTemperature": 27.3,
-            "relativeHumidity": 85.0,
-        },
-        "setpoints": {"temperature": 4.0},
-        "isConnectedToPowerSource": True,
-        "isPowered": True,
-        "geoLocation": {"latitude": 35.6492, "longitude": 139.7916},
-    }
-
-
 def _device(folder: str) -> paho.Client:
     client = paho.Client(CallbackAPIVersion.VERSION2)
     client.max_inflight_messages_set(BATCH_INFLIGHT)
-    _login(client, LocalSites(Path(folder)).mqtt(SITE, "device"))
+    connect(client, LocalSites(Path(folder)).mqtt(SITE, "device"))
     client.loop_start()
     while not client.is_connected():
         time.sleep(0.01)
     return client
-
-
-def _login(client: paho.Client, endpoint: MqttEndpoint) -> None:
-    if endpoint.user and endpoint.password:
-        client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
-    client.connect(endpoint.host, endpoint.port)
 
 
 # -- measuring

@@ -1,44 +1,31 @@
 """Whether both ends of a link are as equality needs them: what a Kafka that Fairlead did not start may lack.
 
-Reads settings, versions, rights and rules; changes nothing. Which values are right is in ``foreign_rules``.
+Reads settings, versions, rights and rules; changes nothing. Which values are right is in ``foreign_rules``, what only
+confluent-kafka's admin client can ask in ``foreign_admin``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Final
 
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ConfigResource,
-    ResourcePatternType,
-    ResourceType,
-)
-
-from fairlead.admin import kafka_error, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError, UnsupportedBroker, broker_error
 from fairlead.wire.types import TopicPartition
+from replication.foreign_admin import broker_settings, rights_lacking, strange_writers
 from replication.foreign_rules import (
     End,
     Finding,
     Severity,
     Topic,
-    broker_findings,
     gathered,
     replica_findings,
     source_findings,
 )
 from replication.plan import Catalog
 from topologies.model import Link, Topology
-from topologies.users import service_users
 
 __all__ = ["End", "Finding", "Severity", "check_link"]
 
@@ -57,18 +44,6 @@ LOOKED_AT: Final = (
     "segment.bytes",
     "unclean.leader.election.enable",
 )
-RIGHTS: Final = {
-    End.SOURCE: (AclOperation.READ, AclOperation.DESCRIBE_CONFIGS),
-    End.TARGET: (
-        AclOperation.READ,
-        AclOperation.WRITE,
-        AclOperation.CREATE,
-        AclOperation.DELETE,
-        AclOperation.DESCRIBE_CONFIGS,
-        AclOperation.ALTER_CONFIGS,
-    ),
-}
-"""What the replicator's user needs on the logs of a link."""
 
 
 async def check_link(
@@ -109,10 +84,10 @@ async def check_link(
         (End.SOURCE, source, source_admin, at_source),
         (End.TARGET, target, target_admin, at_target),
     ):
-        findings += await asyncio.to_thread(_brokers, end, admin or user)
-        findings += await asyncio.to_thread(_rights, end, user, sorted(topics))
+        findings += await asyncio.to_thread(broker_settings, end, admin or user)
+        findings += await asyncio.to_thread(rights_lacking, end, user, sorted(topics))
     if target_admin is not None:
-        findings += await asyncio.to_thread(_writers, topology, target_admin, sorted(at_target))
+        findings += await asyncio.to_thread(strange_writers, topology, target_admin, sorted(at_target))
     return gathered(findings)
 
 
@@ -173,138 +148,4 @@ def _too_old(end: End, site: str, error: UnsupportedBroker) -> Finding:
         "the requests that carry whole batches do not exist there",
         Severity.BREAKS,
         "upgrade the cluster",
-    )
-
-
-# ---- through confluent-kafka; blocking
-
-
-def _brokers(end: End, endpoint: KafkaEndpoint) -> list[Finding]:
-    client = require_answer(endpoint)
-    described: Any = client.describe_cluster(request_timeout=TIMEOUT)
-    nodes = sorted(node.id for node in described.result().nodes)
-    resources = [ConfigResource(ResourceType.BROKER, str(node)) for node in nodes]
-    findings: list[Finding] = []
-    for resource, future in client.describe_configs(resources, request_timeout=TIMEOUT).items():
-        try:
-            settings = {name: entry.value for name, entry in future.result().items()}
-        except KafkaException as error:
-            return [_not_seen(end, endpoint, "settings of brokers", "DESCRIBE_CONFIGS on the cluster", error)]
-        findings += broker_findings(end, endpoint.site, int(resource.name), settings)
-    return findings
-
-
-def _rights(end: End, endpoint: KafkaEndpoint, topics: Sequence[str]) -> Iterator[Finding]:
-    """Rights that the replicator's user lacks on logs that are there; the broker itself says which it has."""
-    if not topics:
-        return
-    client = require_answer(endpoint)
-    asked = client.describe_topics(
-        TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=TIMEOUT
-    )
-    for name, future in asked.items():
-        try:
-            described: Any = future.result()  # its stub is wrong
-        except KafkaException as error:
-            yield _lacking(end, endpoint, name, "DESCRIBE", kafka_error(error).name())
-            continue
-        if described.authorized_operations is None:
-            continue  # a cluster without an authorizer does not say
-        for needed in RIGHTS[end]:
-            if needed not in described.authorized_operations:
-                yield _lacking(end, endpoint, name, needed.name, "not allowed")
-
-
-def _lacking(end: End, endpoint: KafkaEndpoint, topic: str, right: str, found: str) -> Finding:
-    return Finding(
-        end,
-        endpoint.site,
-        f"topic {topic}",
-        f"{right} of User:{endpoint.user}",
-        found,
-        "allowed",
-        "the replicator needs it to keep this log equal",
-        Severity.BREAKS,
-        f"allow User:{endpoint.user} {right} on the topics of the stream (fairlead acl apply)",
-    )
-
-
-def _writers(topology: Topology, endpoint: KafkaEndpoint, topics: Sequence[str]) -> Iterator[Finding]:
-    """Principals besides Fairlead's own services that may write to replicas."""
-    client = require_answer(endpoint)
-    try:
-        bindings = _rules(client)
-    except KafkaException as error:
-        if kafka_error(error).name() != "SECURITY_DISABLED":
-            yield _not_seen(End.TARGET, endpoint, "access rules", "DESCRIBE on the cluster", error)
-            return
-        yield Finding(
-            End.TARGET,
-            endpoint.site,
-            "cluster",
-            "authorizer.class.name",
-            "none",
-            "an authorizer",
-            "anybody may write to replicas, and one strange record shifts all later offsets",
-            Severity.BREAKS,
-            "give every broker and controller an authorizer",
-        )
-        return
-    own = {f"User:{name}" for name in service_users(topology, endpoint.site)} | {f"User:{endpoint.user}"}
-    for each in bindings:
-        if each.principal in own or each.permission_type is not AclPermissionType.ALLOW:
-            continue
-        if each.operation not in (AclOperation.WRITE, AclOperation.ALL):
-            continue
-        covered = [topic for topic in topics if _covers(each, topic)]
-        if covered:
-            pattern = "" if each.resource_pattern_type is ResourcePatternType.LITERAL else "prefix "
-            yield Finding(
-                End.TARGET,
-                endpoint.site,
-                f"topic {covered[0]}" if len(covered) == 1 else f"{len(covered)} topics, first {covered[0]}",
-                f"{each.operation.name} of {each.principal}",
-                f"allowed on {pattern}{each.name}",
-                "nobody but the replicator",
-                "one record of another writer shifts all later offsets (misplaced)",
-                Severity.BREAKS,
-                f"remove the rule: kafka-acls.sh --remove --allow-principal {each.principal} --operation "
-                f"{each.operation.name} --topic '{each.name}' --resource-pattern-type "
-                f"{each.resource_pattern_type.name.lower()}",
-            )
-
-
-def _rules(client: AdminClient) -> list[AclBinding]:
-    any_name: Any = None  # the stubs do not know that None stands for all
-    everything = AclBindingFilter(
-        ResourceType.TOPIC,
-        any_name,
-        ResourcePatternType.ANY,
-        any_name,
-        any_name,
-        AclOperation.ANY,
-        AclPermissionType.ANY,
-    )
-    asked: Any = client.describe_acls(everything, request_timeout=TIMEOUT)
-    found: list[AclBinding] = asked.result()
-    return found
-
-
-def _covers(rule: AclBinding, topic: str) -> bool:
-    if rule.resource_pattern_type is ResourcePatternType.PREFIXED:
-        return topic.startswith(rule.name)
-    return rule.name in ("*", topic)
-
-
-def _not_seen(end: End, endpoint: KafkaEndpoint, what: str, needed: str, error: KafkaException) -> Finding:
-    return Finding(
-        end,
-        endpoint.site,
-        what,
-        "rights of this check",
-        kafka_error(error).name(),
-        needed,
-        "it could not be seen whether this is as it must be",
-        Severity.ADVICE,
-        f"give User:{endpoint.user} {needed}, or look with an administrator's user",
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from fairlead.custody import Seizure
@@ -19,7 +18,9 @@ from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID, CorruptB
 from fairlead.wire.types import FetchedPartition, TopicPartition
 from replication.answer import AnswerSize
 from replication.content import HOLE_KEY, POSITION_KEY, Hole, Item, Unfit, steps
+from replication.counters import Counters
 from replication.cursor import Cursor
+from replication.hurry import Hurry
 from replication.overtaken import Seizures, before, never_seized
 from replication.plan import EVERY_SOURCE
 from replication.proof import Doubt, doubt
@@ -36,26 +37,10 @@ READ_COMMITTED: Final = 1  # tells aborted transactions; costs nothing where the
 POLL_MS: Final = 10_000  # data ends a poll at once; an empty one costs the source 12 microseconds for each log
 THIN_POLL_MS: Final = 1000  # over a link with a rate, where a poll cannot be cut short
 THIN_POLL_PER_LOG: Final = 10
-HURRY: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and between two of those
 LOG_BYTES: Final = 1 << 20
 BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
 PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
 PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
-
-
-@dataclass(slots=True)
-class Counters:
-    """What one link has moved since its replicator started."""
-
-    records: int = 0
-    batches: int = 0
-    bytes: int = 0  # of batches appended to the target
-    fetched_bytes: int = 0  # over the link, with what another link had brought already
-
-    def add(self, item: Item) -> None:
-        self.records += item.records
-        self.batches += 1
-        self.bytes += len(item.data)
 
 
 class Lane:
@@ -106,8 +91,7 @@ class Lane:
             move=self._move,
         )
         self._answer = AnswerSize(round_trip)
-        self._hurrying: asyncio.TimerHandle | None = None
-        self._hurried = 0.0
+        self._hurry = Hurry(lambda: self._session.hurry(), allowed=budget.rate is None)
         self._lag = -1  # 0 stays until something is fetched; anything else is counted again
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
         self._cursors: dict[TopicPartition, Cursor] = {}
@@ -130,7 +114,7 @@ class Lane:
             else:
                 self._session.set(replica.tp, cursor.prove())
             self._wanted.set()
-            self._hurry()
+            self._hurry.ask()
 
     def unfollow(self, tp: TopicPartition) -> None:
         cursor = self._cursors.pop(tp, None)
@@ -138,13 +122,13 @@ class Lane:
             cursor.replica.leave(self)
             self._beginning.discard(tp)
             self._session.forget(tp)
-            self._hurry()
+            self._hurry.ask()
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
         cursor = self._cursors.get(tp)
         if cursor is not None:
             self._move(cursor, end)
-            self._hurry()
+            self._hurry.ask()
 
     def appended(self, tp: TopicPartition, item: Item) -> None:
         self._counters.add(item)
@@ -181,8 +165,7 @@ class Lane:
                 await self._poll()
         finally:
             self._writer.lanes -= 1
-            if self._hurrying is not None:
-                self._hurrying.cancel()
+            self._hurry.cancel()
             for cursor in self._cursors.values():
                 cursor.replica.leave(self)
             self._cursors.clear()
@@ -193,17 +176,6 @@ class Lane:
         if self._budget.rate is None:
             return POLL_MS
         return min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self), POLL_MS)
-
-    def _hurry(self) -> None:
-        """Somebody else has changed what is fetched: do not let it wait for the poll that is under way."""
-        if self._budget.rate is None and self._hurrying is None:
-            loop = asyncio.get_running_loop()
-            at = max(loop.time() + HURRY[0], self._hurried + HURRY[1])
-            self._hurrying = loop.call_at(at, self._cut_short)
-
-    def _cut_short(self) -> None:
-        self._hurrying, self._hurried = None, asyncio.get_running_loop().time()
-        self._session.hurry()
 
     async def _poll(self) -> None:
         most = min(self._answer.size, self._writer.share())

@@ -19,7 +19,6 @@ from typing import Annotated, Final
 import msgspec
 
 ORDERS_TOPIC: Final = "fairlead.orders"
-RESERVED_PREFIX: Final = "fairlead."
 
 
 class OrderKind(StrEnum):

@@ -22,11 +22,13 @@ from replication.making import AT_ONCE as CREATE_AT_ONCE
 from replication.making import make, models
 from replication.ordered import Ordered
 from replication.placing import Placer
-from replication.plan import EVERY_SOURCE, Catalog, Source, choose, to_survey
-from replication.pull import Pull, refresh_pause
+from replication.plan import EVERY_SOURCE, Catalog, Source, choose
+from replication.pull import Pull
+from replication.refresh import refresh_pause
 from replication.remake import Remaker
 from replication.replica import Replica
 from replication.states import LinkState, LogState, Trouble
+from replication.survey import Survey
 from replication.upkeep import Upkeep
 from replication.writer import Writer
 from topologies.model import Topology
@@ -37,22 +39,13 @@ GATHER: Final = 0.02  # seconds in which several changes become one plan
 LEARN_AT_ONCE: Final = 2000
 BREATH: Final = 500
 RETRY: Final = 1.0
-SURVEY: Final = (2.0, 30.0)
-SURVEY_PER_LOG: Final = 0.002
-FORGIVE: Final = 5.0
 
 
 class Planner:
     """The plan of one target, kept up to date."""
 
     def __init__(
-        self,
-        topology: Topology,
-        site: str,
-        *,
-        catalog: Catalog,
-        ledger: Ledger,
-        pulls: Sequence[Pull],
+        self, topology: Topology, site: str, *, catalog: Catalog, ledger: Ledger, pulls: Sequence[Pull]
     ) -> None:
         self._site = site
         self._catalog = catalog
@@ -71,6 +64,13 @@ class Planner:
             followed=lambda: self._followed,
             here=lambda: self._here,
             holder=self._holder_of,
+        )
+        self._survey = Survey(
+            pulls,
+            followed=lambda: self._followed,
+            carried=self._carried,
+            holder=self._holder_of,
+            on_change=self.changed,
         )
         self._placer = Placer(topology, site, ledger, catalog)
         self.remaker = Remaker(site, ledger, pulls, catalog)
@@ -129,28 +129,8 @@ class Planner:
             self._look.clear()
 
     async def survey(self, writer: Writer) -> None:
-        """Ask the sources that are not followed whether they have more; forgive what was only unavailable."""
-        forgiven = time.monotonic()
-        while True:
-            pulls = {pull.name: pull for pull in self._pulls if pull.is_up}
-            asked: dict[str, list[TopicPartition]] = {}
-            if len(pulls) > 1:
-                carried = {name: dict.fromkeys(self._carried(pull), pull.link.from_) for name, pull in pulls.items()}
-                asked = to_survey(self._followed, carried, self._holder)
-            for name, logs in asked.items():
-                await self._ask(pulls[name], logs)
-            if any(
-                pulls[name].ends.get(tp, 0) > writer.replicas[tp].end
-                for name, logs in asked.items()
-                for tp in logs
-                if tp in writer.replicas
-            ):
-                self.changed()
-            if time.monotonic() - forgiven > FORGIVE:
-                forgiven = time.monotonic()
-                self._forgive(writer)
-            total = sum(len(logs) for logs in asked.values())
-            await asyncio.sleep(min(max(total * SURVEY_PER_LOG, SURVEY[0]), SURVEY[1]))
+        """Ask the sources that are not followed whether they have more."""
+        await self._survey.run(writer)
 
     # ---- the plan
 
@@ -271,7 +251,7 @@ class Planner:
                 [self._source(pull, tp) for pull in self.remaker.sources(tp, replica.end, carrying[tp])],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
-                holder=self._holder(tp),
+                holder=self._holder_of(tp.topic),
                 end=replica.end,
             )
             followed[replica.tp] = self._same.setdefault(links, links)
@@ -295,9 +275,6 @@ class Planner:
     def _replica(self, writer: Writer, tp: TopicPartition) -> Replica:
         return writer.replica(tp, self._catalog.priority(tp.topic))
 
-    def _holder(self, tp: TopicPartition) -> str | None:
-        return self._holder_of(tp.topic)
-
     def _holder_of(self, topic: str) -> str | None:
         return self._catalog.holder(self._ledger.custody, topic)
 
@@ -315,24 +292,6 @@ class Planner:
     @staticmethod
     def _source(pull: Pull, tp: TopicPartition) -> Source:
         return Source(pull.name, pull.link.from_, pull.ends.get(tp), pull.link.rate is not None)
-
-    @staticmethod
-    async def _ask(pull: Pull, logs: Collection[TopicPartition]) -> None:
-        if pull.cluster is None:
-            return
-        try:
-            ends = await pull.cluster.end_offsets(logs)
-        except FairleadError:
-            return  # the link's own tasks notice that the source is away
-        pull.ends |= {tp: end for tp, end in ends.items() if isinstance(end, int)}
-
-    def _forgive(self, writer: Writer) -> None:
-        for pull in self._pulls:
-            pull.forgive()
-        for replica in writer.replicas.values():
-            if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
-                replica.trouble = None
-                self.changed()
 
 
 def _may_give(pull: Pull, tp: TopicPartition) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import logging
 import time
 import uuid
@@ -19,13 +18,18 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicInfo, TopicPartition
+from replication.counters import Counters
 from replication.group_sync import GroupSync
-from replication.lane import Counters, Lane
+from replication.lane import Lane
+from replication.lanes import Lanes
 from replication.overtaken import Seizures, never_seized
-from replication.plan import EVERY_SOURCE, Catalog
+from replication.permission import Permission
+from replication.plan import Catalog
 from replication.rate import LinkBudget
+from replication.refresh import refresh_pause
 from replication.replica import Replica
 from replication.skip import MaySkip
+from replication.standing import Standing
 from replication.states import LinkState, LogState, Trouble, now
 from replication.writer import Writer
 from topologies.model import Link, Priority
@@ -34,15 +38,9 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT: Final = 10.0
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-REFRESH: Final = (1.0, 300.0)  # seconds between two looks for new logs
-QUIET: Final = (10.0, 3.0)  # after this many seconds without a new one: this many seconds at least
 LOOK_AGAIN: Final = 0.25
-REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second that looking may cost, while there is news and when not
-THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate that looking may take, while there is news and when not
-THIN_LANES: Final = 2  # on a link with a rate: one answer travels while the other is asked for
 BYTES_PER_LOG: Final = 60  # of a question for a log's offsets: on a thin link a request takes about a second
 LEAST_LOGS: Final = 40
-LANE_LOGS: Final = 500  # a broker reads every log of a session at every answer: 12 microseconds each
 
 
 class Pull:
@@ -67,10 +65,7 @@ class Pull:
         self.topics: dict[str, int] = {}  # what the source has of this link's streams: how many partitions each
         self.troubles: dict[TopicPartition, Trouble] = {}  # logs that cannot be had from this source
         self.overtaken: dict[TopicPartition, Trouble] = {}  # logs whose history a seizure has cut off at this source
-        self.state = LinkState.CONNECTING
-        self.since: dt.datetime = now()
-        self.cause = ""
-        self.last_error = ""
+        self._standing = Standing(link.name)
         self._catalog = catalog
         self._endpoint = endpoint
         self._writer: Writer | None = None
@@ -84,44 +79,31 @@ class Pull:
         self._look = asyncio.Event()
         self._budget = LinkBudget(link.rate, now=time.monotonic())
         self._ids: dict[str, uuid.UUID] = {}  # of every topic seen at the source
-        self._lanes: dict[Priority, list[Lane]] = {}
-        self._lane_of: dict[TopicPartition, Lane] = {}
+        self._lanes = Lanes(self._open_lane, thin=link.rate is not None)
         self._group: asyncio.TaskGroup | None = None
-        self._allowed = asyncio.Event()
-        self._forbidden = asyncio.Event()
-        self._forbidden.set()
-        self._closed: tuple[LinkState, str] = (LinkState.CLOSED, "")
+        self._permission = Permission()
         self.cluster: Cluster | None = None
         self._round_trip = 0.0
 
     @property
     def is_up(self) -> bool:
-        return self.state is LinkState.MIRRORING
+        return self._standing.state is LinkState.MIRRORING
 
     def allow(self) -> None:
         """The link may be used."""
-        self._forbidden.clear()
-        self._allowed.set()
+        self._permission.give()
 
     def forbid(self, state: LinkState, cause: str) -> None:
         """The link must not be used now: its policy says so (``CLOSED``), or an operator (``PAUSED``)."""
-        self._closed = state, cause
-        self._allowed.clear()
-        self._forbidden.set()
-        if self.state in (LinkState.CLOSED, LinkState.PAUSED):
-            self._enter(state, cause)
+        self._permission.withdraw(state, cause)
+        if self._standing.state in (LinkState.CLOSED, LinkState.PAUSED):
+            self._standing.enter(state, cause)
 
     def follow(self, replicas: Mapping[TopicPartition, Replica], *, only: bool = False) -> None:
         """Fetch these logs here; with ``only``, no others."""
-        for tp in [tp for tp in self._lane_of if tp not in replicas] if only else ():
-            self._lane_of.pop(tp).unfollow(tp)
-        for tp, replica in replicas.items():
-            if tp not in self._lane_of:
-                lane = self._lane_for(self._catalog.priority_on(self.link, tp.topic))
-                if lane is None:
-                    return  # the link is not up
-                self._lane_of[tp] = lane
-                lane.follow(replica)
+        if only:
+            self._lanes.unfollow_all_but(replicas)
+        self._lanes.follow(replicas, lambda topic: self._catalog.priority_on(self.link, topic))
 
     def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
         """This log cannot be had from here; the plan looks for another source."""
@@ -148,9 +130,7 @@ class Pull:
     def _made_anew(self, tp: TopicPartition) -> None:
         """The source's topic is another one now: whatever was known about it is void."""
         self.ends.pop(tp, None)
-        lane = self._lane_of.pop(tp, None)
-        if lane is not None:
-            lane.unfollow(tp)
+        if self._lanes.unfollow(tp):
             self._look.set()
             asyncio.get_running_loop().call_later(LOOK_AGAIN, self._on_change)
 
@@ -177,38 +157,22 @@ class Pull:
         self._writer = writer
         failures = 0
         while True:
-            if not self._allowed.is_set():
-                self._enter(*self._closed)
+            if not self._permission.is_given:
+                self._standing.enter(*self._permission.why_not)
                 failures = 0
-                await self._allowed.wait()
-                self._enter(LinkState.CONNECTING)
+                await self._permission.wait()
+                self._standing.enter(LinkState.CONNECTING)
             began = time.monotonic()
             try:
-                await self._until_forbidden(self._connected())
+                await self._permission.during(self._connected())
                 continue
             except* FairleadError as group:
-                error = _first(group)
                 if time.monotonic() - began > BACKOFF[-1]:
                     failures = 0
-                self.last_error = error.what
-                self._enter(LinkState.UNAVAILABLE, error.what)
+                self._standing.fail(_first(group).what)
             wait = BACKOFF[min(failures, len(BACKOFF) - 1)]
             failures += 1
-            await self._until_forbidden(asyncio.sleep(wait))
-
-    async def _until_forbidden(self, work: Any) -> None:
-        """Do the work, but stop it when the link's policy forbids the link."""
-        task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(self._forbidden.wait())
-        try:
-            await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            gone.cancel()
-            if not task.done():
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-        if not task.cancelled():
-            task.result()
+            await self._permission.during(asyncio.sleep(wait))
 
     async def _connected(self) -> None:
         try:
@@ -228,7 +192,6 @@ class Pull:
         finally:
             self.cluster = self._group = None
             self._lanes.clear()
-            self._lane_of.clear()
             self._on_change()
 
     async def _discover(self, cluster: Cluster) -> None:
@@ -241,7 +204,7 @@ class Pull:
                 changed = found is not None and self._saw(found)
                 if changed or not self.is_up:
                     news = time.monotonic()
-                    self._enter(LinkState.MIRRORING)
+                    self._standing.enter(LinkState.MIRRORING)
                     self._on_change()
             await asyncio.sleep(LOOK_AGAIN)
             with contextlib.suppress(TimeoutError):
@@ -268,15 +231,8 @@ class Pull:
         self.topics = topics
         return changed or recreated
 
-    def _lane_for(self, priority: Priority) -> Lane | None:
-        """A lane of this class with room for one more log, opened if need be; None while the link is not up."""
-        lanes = self._lanes.setdefault(priority, [])
-        if self.link.rate is None and lanes and len(lanes[-1]) < LANE_LOGS:
-            return lanes[-1]  # so that very many logs are not compared with very many lanes
-        youngest = min(lanes, key=len, default=None)
-        wanted = THIN_LANES if self.link.rate is not None and priority not in EVERY_SOURCE else 1
-        if youngest is not None and len(lanes) >= wanted and len(youngest) < LANE_LOGS:
-            return youngest
+    def _open_lane(self, priority: Priority) -> Lane | None:
+        """One more lane of this class; None while the link is not up."""
         if self._group is None or self.cluster is None or self._writer is None:
             return None
         lane = Lane(
@@ -296,7 +252,6 @@ class Pull:
             seizures=self._seizures,
             on_overtaken=self.overtake,
         )
-        lanes.append(lane)
         self._group.create_task(lane.run())
         return lane
 
@@ -304,20 +259,11 @@ class Pull:
         facts = self._catalog.facts(topic)
         return facts is not None and facts.fixed_holder == self.link.from_
 
-    def _enter(self, state: LinkState, cause: str = "") -> None:
-        if (state, cause) == (self.state, self.cause):
-            return
-        if state is LinkState.UNAVAILABLE and self.state is not state:
-            log.warning("%s %s: %s", self.name, state, cause)
-        if state is not self.state:
-            self.since = now()
-        self.state, self.cause = state, cause
-
     # ---- shown
 
     @property
     def followed(self) -> int:
-        return len(self._lane_of)
+        return len(self._lanes)
 
     def snapshot(self) -> dict[str, Any]:
         """This link as JSON-ready values."""
@@ -326,29 +272,14 @@ class Pull:
             "from": self.link.from_,
             "to": self.link.to,
             "when": self.link.when,
-            "state": str(self.state),
-            "since": self.since.isoformat(timespec="milliseconds"),
-            "cause": self.cause,
+            **self._standing.as_json(),
             "logs": sum(self.topics.values()),
             "followed": self.followed,
-            "records": self.counters.records,
-            "batches": self.counters.batches,
-            "bytes": self.counters.bytes,
-            "fetched_bytes": self.counters.fetched_bytes,
-            "lag": sum(each.lag() for lanes in self._lanes.values() for each in lanes) if self.is_up else None,
-            "last_error": self.last_error,
+            **self.counters.as_json(),
+            "lag": self._lanes.lag() if self.is_up else None,
+            "last_error": self._standing.last_error,
             "groups": self._groups.snapshot() if self._groups is not None else None,
         }
-
-
-def refresh_pause(size: int, quiet: float, rate: int | None = None) -> float:
-    """Seconds to wait before a cluster whose topics take ``size`` bytes to list is asked again, after ``quiet`` seconds
-    without news, over a link with this rate."""
-    calm = quiet > QUIET[0]
-    least = QUIET[1] if calm else REFRESH[0]
-    if rate is not None:
-        return max(size / min(rate * THIN_SHARE[calm], REFRESH_BYTES[calm]), least)
-    return min(max(size / REFRESH_BYTES[calm], least), REFRESH[1])
 
 
 async def _round_trip(cluster: Cluster) -> float:

@@ -13,24 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.errors import FairleadError
 from fairlead.wire.cluster import PRODUCE, Cluster
 from fairlead.wire.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID
 from fairlead.wire.errors import WireError, broker_error
 from fairlead.wire.types import ProduceResult, TopicPartition
-from replication.agreement import item_conflict
 from replication.content import Hole, Item
-from replication.guard import read_ends, stored_at
+from replication.examiner import MAX_TRIES, Examiner, LimitOf
+from replication.guard import read_ends
 from replication.item import SEQUENCES
 from replication.rate import CLASSES
 from replication.rebuild import split_steps
 from replication.replica import Feed, Replica, Tail, Waiting
 from replication.stamp import restamp
 from replication.states import LogState
-from replication.target import Target
 from replication.trim import Trimmer
 from replication.verdict import Verdict, judge
 from topologies.model import Priority
@@ -41,29 +39,19 @@ MAX_FLYING: Final = 5  # batches of one log at a time: what a broker remembers f
 MAX_REQUESTS: Final = 5
 MAX_REQUEST_BYTES: Final = 8 << 20
 MAX_REQUEST_LOGS: Final = 2000
-MAX_TRIES: Final = 3
-BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
-
-LimitOf = Callable[[TopicPartition], Awaitable[int]]
-"""Bytes that a batch of a log may have at the target, after an attempt to let that follow the source."""
 
 
-class Writer(Target):
+class Writer(Examiner):
     """The one place that appends to a target, whoever brings the records."""
 
     def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None], limit_of: LimitOf) -> None:
         """``memory``: bytes of fetched batches that may be under way or wait here; ``on_change`` is called when a log
         stops or reaches its limit, so that the plan can be made again."""
-        super().__init__(cluster, memory=memory, on_change=on_change)
-        self._limit_of = limit_of
-        self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
+        super().__init__(cluster, memory=memory, on_change=on_change, limit_of=limit_of)
         self._ready: dict[Priority, deque[Replica]] = {each: deque() for each in CLASSES}
         self._work = asyncio.Event()
-        self._doubts: dict[TopicPartition, dict[int, Item]] = {}  # items by base whose outcome is not known
-        self._doubted = asyncio.Event()
         self._unchecked: dict[TopicPartition, Replica] = {}  # to be appended to once their ends have been read again
         self._to_check = asyncio.Event()
-        self._pause = False  # before the doubts are examined: the broker asked for patience
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
         self.trimmer = Trimmer(cluster)
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
@@ -256,86 +244,6 @@ class Writer(Target):
                     self._list(replica)
                 else:
                     self._doubt(replica)
-
-    # ---- doubts
-
-    def _doubt(self, replica: Replica, item: Item | None = None) -> None:
-        """Nothing more is sent to this log until its end has been read again."""
-        items = self._doubts.setdefault(replica.tp, {})
-        if item is not None:
-            items[item.base] = item
-        self._drop(replica)
-        self._doubted.set()
-
-    async def _examine_doubts(self) -> None:
-        failures = 0
-        while True:
-            await self._doubted.wait()
-            self._doubted.clear()
-            landed = [self.replicas[tp] for tp in self._doubts if self.replicas[tp].flying == 0]
-            if not landed:
-                continue
-            try:
-                if failures or self._pause:
-                    self._pause = False
-                    await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
-                await self._examine(landed)
-                failures = 0
-                self.trouble = None
-            except FairleadError as error:
-                failures += 1
-                self._generation += 1
-                self.trouble = error.what
-                self._doubted.set()
-
-    async def _examine(self, replicas: Collection[Replica]) -> None:
-        """Find out what became of doubtful appends, then let the feeds start again from the log's end."""
-        await self.learn(replicas)
-        for replica in replicas:
-            size = self._too_large.pop(replica.tp, 0)
-            if size and (limit := await self._limit_of(replica.tp)) < size:
-                replica.max_bytes = limit or size // 2  # not to be learned: by trying
-        present = {
-            (replica.tp, base): item
-            for replica in replicas
-            if replica.trouble is None
-            for base, item in self._doubts[replica.tp].items()
-            if base < replica.end
-        }
-        # Oldest first: where one differs, all later ones do.
-        first: dict[TopicPartition, Item] = {}
-        for (tp, _), item in sorted(present.items(), key=lambda pair: pair[0][1]):
-            first.setdefault(tp, item)
-        stored = await stored_at(self._cluster, {tp: item.base for tp, item in first.items()})
-        other = {
-            tp: there.beside(first[tp])
-            for tp, there in stored.items()
-            if there.differs(first[tp]) and await self._contradicts(tp, first[tp])
-        }
-        for replica in replicas:
-            doubts = self._doubts.pop(replica.tp)
-            if replica.trouble is not None:
-                continue
-            if replica.tp in other:
-                self.stop(replica, LogState.DIVERGED, other[replica.tp])
-            elif replica.tries >= MAX_TRIES and doubts:
-                refused = min(doubts)
-                self.stop(
-                    replica,
-                    LogState.DIVERGED,
-                    f"the broker does not accept the batch of offset {refused} (term {doubts[refused].term}) at the "
-                    f"log's end, although the last batch there is {replica.tail}",
-                )
-            else:
-                for feed in replica.feeds:
-                    feed.rewind(replica.tp, replica.end)
-                if replica.is_complete:
-                    self._on_change()
-
-    async def _contradicts(self, tp: TopicPartition, sent: Item) -> bool:
-        """Whether what is stored where ``sent`` belongs is another record, not the same batch split or filled."""
-        stored = await self.batch_at(tp, sent.base)
-        return stored is not None and bool(item_conflict(sent, stored))
 
     def _list(self, replica: Replica) -> None:
         if replica.queue and not replica.listed:

@@ -46,16 +46,11 @@ def event(code: str, number: str) -> Message:
     return EVENTS, msgspec.json.encode({"metadata": metadata, "payload": payload})
 
 
-def reading(number: str, sequence: int) -> Message:
-    """What a reefer's device sends, about 450 B."""
-    body: dict[str, Any] = {
+def reading_body(number: str, sequence: int, now: str) -> dict[str, Any]:
+    """What a reefer's device sends at ``now`` (ISO 8601), about 450 B as JSON."""
+    return {
         "equipmentReference": number,
-        "device": {
-            "deviceId": f"dev-{number}",
-            "bootId": 1,
-            "sequence": sequence,
-            "deviceDateTime": dt.datetime.now(dt.UTC).isoformat(),
-        },
+        "device": {"deviceId": f"dev-{number}", "bootId": 1, "sequence": sequence, "deviceDateTime": now},
         "measurements": {
             "supplyTemperature": 4.1,
             "returnTemperature": 4.9,
@@ -67,7 +62,19 @@ def reading(number: str, sequence: int) -> Message:
         "isPowered": True,
         "geoLocation": {"latitude": 35.6492, "longitude": 139.7916},
     }
+
+
+def reading(number: str, sequence: int) -> Message:
+    """A reading of now."""
+    body = reading_body(number, sequence, dt.datetime.now(dt.UTC).isoformat())
     return f"fairlead/v1/containers/{number}/readings", msgspec.json.encode(body)
+
+
+def connect(client: paho.Client, endpoint: MqttEndpoint) -> None:
+    """Connect a client as the endpoint's user."""
+    if endpoint.user and endpoint.password:
+        client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
+    client.connect(endpoint.host, endpoint.port)
 
 
 class Devices:
@@ -76,9 +83,7 @@ class Devices:
     def __init__(self, endpoint: MqttEndpoint) -> None:
         self._client = paho.Client(CallbackAPIVersion.VERSION2)
         self._client.max_inflight_messages_set(UNDER_WAY)
-        if endpoint.user and endpoint.password:
-            self._client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
-        self._client.connect(endpoint.host, endpoint.port)
+        connect(self._client, endpoint)
         self._client.loop_start()
 
     async def publish(self, messages: Sequence[Message]) -> None:

@@ -14,11 +14,11 @@ import msgspec
 
 from edge.orders.topic import append_order
 from edge.waiting import WaitingLog, find_waiting
+from fairlead.clusters import Clusters
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.ledgers import LEDGER_PREFIX, Ledgers, read_ledgers
 from fairlead.records.custody import CustodyOrder, LedgerEntry, ledger_entries
-from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
 from fairlead.wire.sweep import Extent, extents, sweep
 from fairlead.wire.types import TP
@@ -55,27 +55,27 @@ class Ground(Protocol):
 class RealGround:
     """The sites of a topology. Made by ``standing``."""
 
-    def __init__(self, kafka: Callable[[str], KafkaEndpoint], *, timeout: float) -> None:
+    def __init__(self, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, *, timeout: float) -> None:
         self._kafka = kafka
+        self._clusters = clusters
         self._timeout = timeout
-        self._clusters: dict[str, Cluster] = {}
 
     async def ledgers(self, site: str, *, about: str | None = None) -> Ledgers:
-        return await read_ledgers(await self._cluster(site), site, about=about)
+        return await read_ledgers(await self._clusters.at(site), site, about=about)
 
     async def copy(self, site: str, log: str) -> Extent | None:
-        cluster = await self._cluster(site)
+        cluster = await self._clusters.at(site)
         if log not in await cluster.topics(refresh=True):
             return None
         return (await extents(cluster, [TP(log)]))[TP(log)]
 
     async def waiting(self, site: str, ledgers: Ledgers) -> tuple[WaitingLog, ...]:
-        return await find_waiting(await self._cluster(site), ledgers)
+        return await find_waiting(await self._clusters.at(site), ledgers)
 
     async def answers(self, site: str) -> bool:
         try:
             async with asyncio.timeout(_GLANCE):
-                await self._cluster(site)
+                await self._clusters.at(site)
         except (FairleadError, TimeoutError):
             return False
         return True
@@ -93,24 +93,12 @@ class RealGround:
             return (), position
         found: list[LedgerEntry] = []
         rest = Extent(max(position, extent.start), extent.end)
-        async for _, records in sweep(await self._cluster(site), {TP(LEDGER_PREFIX + site): rest}):
+        async for _, records in sweep(await self._clusters.at(site), {TP(LEDGER_PREFIX + site): rest}):
             for record in records:
                 if record.value is not None and is_data(record):
                     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # 'show' tells of these
                         found.append(ledger_entries.decode(record.value))
         return found, extent.end
-
-    async def _cluster(self, site: str) -> Cluster:
-        if site not in self._clusters:
-            self._clusters[site] = await Cluster.open(
-                self._kafka(site), client_id="fairlead-custody", request_timeout=self._timeout
-            )
-        return self._clusters[site]
-
-    async def close(self) -> None:
-        for cluster in self._clusters.values():
-            with contextlib.suppress(FairleadError):
-                await cluster.close()
 
 
 @contextlib.asynccontextmanager
@@ -121,8 +109,5 @@ async def standing(kafka: Callable[[str], KafkaEndpoint], *, answer: float = TIM
         kafka: A site's Kafka as its administrator.
         answer: Seconds within which a site must answer.
     """
-    ground = RealGround(kafka, timeout=answer)
-    try:
-        yield ground
-    finally:
-        await ground.close()
+    async with Clusters(kafka, client_id="fairlead-custody", request_timeout=answer) as clusters:
+        yield RealGround(kafka, clusters, timeout=answer)

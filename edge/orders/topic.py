@@ -1,55 +1,23 @@
-"""The topic of orders by hand at one site: made at its first use, appended to. Blocking confluent-kafka calls: run them
-with ``asyncio.to_thread``."""
+"""The topic of orders by hand at one site. Blocking: run it with ``asyncio.to_thread``."""
 
 from __future__ import annotations
 
-from typing import Final
-
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
-from fairlead.admin import create_logs, explain, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
+from fairlead.order_topic import TIMEOUT, append_records
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder
 
-TIMEOUT: Final = 15.0
-
 
 def append_order(endpoint: KafkaEndpoint, order: CustodyOrder, *, timeout: float = TIMEOUT) -> int:
-    """Append one order and return its offset.
+    """Append one order and return its offset; the topic is made at its first use.
 
     Raises:
         RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; the
             order may be there.
     """
-    create_logs(
-        endpoint, {CUSTODY_ORDERS: {}}, client=require_answer(endpoint, timeout)
-    )  # one partition, kept for ever
-    producer = Producer(
-        {
-            **endpoint.librdkafka(),
-            "client.id": "fairlead-custody",
-            "log_level": 0,  # librdkafka would write to standard error
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.timeout.ms": int(timeout * 1000),
-        }
-    )
-    landed: list[int] = []
-    failed: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        offset = message.offset()
-        if error is not None:
-            failed.append(error)
-        elif offset is not None:
-            landed.append(offset)
-
-    producer.produce(CUSTODY_ORDERS, key=order.log.encode(), value=encode(order), partition=0, on_delivery=delivered)
-    producer.flush(timeout + 5)
-    if failed:
-        raise explain(KafkaException(failed[0]), endpoint, f"append to {CUSTODY_ORDERS}")
+    record = order.log.encode(), encode(order)
+    landed = append_records(endpoint, CUSTODY_ORDERS, [record], client_id="fairlead-custody", timeout=timeout)
     if not landed:
         raise UnavailableError(
             f"{endpoint.site}'s Kafka did not confirm the order",

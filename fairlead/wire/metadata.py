@@ -33,7 +33,6 @@ class MetadataCache:
         self.brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._errors: dict[str, int] = {}
-        self._names: dict[bytes, str] = {}
         self._ids: dict[str, bytes] = {}
 
     def apply(self, answer: Answer, asked: Collection[str] | None) -> None:
@@ -64,13 +63,10 @@ class MetadataCache:
         topic_id = uuid.UUID(bytes=topic.topic_id)
         self._topics[topic.name] = TopicInfo(topic.name, topic_id, topic.leaders, topic.replicas)
         self._ids[topic.name] = topic.topic_id
-        self._names[topic.topic_id] = topic.name
 
     def _forget(self, name: str) -> None:
         self._topics.pop(name, None)
-        known = self._ids.pop(name, None)
-        if known is not None:
-            self._names.pop(known, None)
+        self._ids.pop(name, None)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         """The known ones among ``names``, or all known ones."""
@@ -100,10 +96,6 @@ class MetadataCache:
     def topic_id(self, name: str) -> bytes | None:
         """The id of a known topic as 16 bytes."""
         return self._ids.get(name)
-
-    def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic that has this id now."""
-        return self._names.get(topic_id)
 
     def replicas(self, log: TP) -> int:
         """How many brokers keep a copy; 1 when unknown."""

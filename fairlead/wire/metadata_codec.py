@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.wire.varint import decode_unsigned, skip_tags
@@ -14,16 +14,17 @@ _I32: Final = struct.Struct(">i")
 _PARTITION: Final = struct.Struct(">hiii")
 _THROTTLE: Final = 4
 _AUTHORIZED: Final = 4
+_FIRST_ONLY: Final = frozenset({0})
 
 
 class Topic(NamedTuple):
-    """One topic of an answer. ``leaders`` maps partition numbers to node ids, -1 while there is none; ``replicas`` is
-    how many brokers keep a copy of the first partition listed."""
+    """One topic of an answer. ``leaders`` maps partition numbers to node ids, -1 while there is none; topics with the
+    same ones share it. ``replicas`` is how many brokers keep a copy of the first partition listed."""
 
     name: str
     error_code: int
     topic_id: bytes
-    leaders: dict[int, int]
+    leaders: Mapping[int, int]
     replicas: int
 
 
@@ -55,6 +56,7 @@ def decode_response(body: memoryview) -> Answer:
 
 def _topics(body: memoryview, at: int) -> Iterator[Topic]:
     count, at = decode_unsigned(body, at)
+    alone: dict[int, dict[int, int]] = {}  # the leaders of topics with one partition: 230 B for each topic otherwise
     for _ in range(count - 1):
         (error_code,) = _I16.unpack_from(body, at)
         name, at = _text(body, at + 2)
@@ -75,6 +77,8 @@ def _topics(body: memoryview, at: int) -> Iterator[Topic]:
                 at += 4 * (nodes - 1)
             at = skip_tags(body, at)
         at = skip_tags(body, at + _AUTHORIZED)
+        if leaders.keys() == _FIRST_ONLY:
+            leaders = alone.setdefault(leaders[0], leaders)
         yield Topic(name, error_code, topic_id, leaders, replicas)
 
 

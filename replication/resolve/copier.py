@@ -14,9 +14,7 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.records import headers
 from fairlead.wire.batch import (
-    DELETE_HORIZON,
     LOG_APPEND_TIME,
-    TRANSACTIONAL,
     Header,
     crc_of,
     parse_header,
@@ -34,7 +32,6 @@ from replication.stamp import restamp
 
 NOBODY: Final = -1  # producer id, epoch and sequence of a batch without a producer
 TRIES: Final = 3
-_SPECIAL: Final = TRANSACTIONAL | DELETE_HORIZON
 
 OnProgress = Callable[[TopicPartition, int], None]
 """Called with a log and the offset up to which it is done."""

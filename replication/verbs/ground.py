@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from fairlead.clusters import Clusters
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import FairleadError
-from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication.orders import Order, Orders
 from replication.verbs.status import Status, read_status
@@ -45,14 +44,16 @@ class Ground(Protocol):
 class RealGround:
     """The sites of a topology. Made by ``standing``."""
 
-    def __init__(self, kafka: Callable[[str], KafkaEndpoint], folder: Path, *, timeout: float) -> None:
+    def __init__(
+        self, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, folder: Path, *, timeout: float
+    ) -> None:
         self._kafka = kafka
+        self._clusters = clusters
         self._folder = folder
         self._timeout = timeout
-        self._clusters: dict[str, Cluster] = {}
 
     async def ends(self, site: str, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
-        cluster = await self._cluster(site)
+        cluster = await self._clusters.at(site)
         found = await cluster.topics(refresh=True)
         logs = [TopicPartition(topic, n) for topic, info in found.items() if wanted(topic) for n in info.partitions]
         ends: dict[TopicPartition, int] = {}
@@ -71,18 +72,6 @@ class RealGround:
     def status(self, site: str) -> Status | None:
         return read_status(self._folder, site)
 
-    async def _cluster(self, site: str) -> Cluster:
-        if site not in self._clusters:
-            self._clusters[site] = await Cluster.open(
-                self._kafka(site), client_id="fairlead-link", request_timeout=self._timeout
-            )
-        return self._clusters[site]
-
-    async def close(self) -> None:
-        for cluster in self._clusters.values():
-            with contextlib.suppress(FairleadError):
-                await cluster.close()
-
 
 @contextlib.asynccontextmanager
 async def standing(
@@ -95,8 +84,5 @@ async def standing(
         folder: The topology's state folder, where replicators leave their status.
         answer: Seconds within which a site must answer.
     """
-    ground = RealGround(kafka, folder, timeout=answer)
-    try:
-        yield ground
-    finally:
-        await ground.close()
+    async with Clusters(kafka, client_id="fairlead-link", request_timeout=answer) as clusters:
+        yield RealGround(kafka, clusters, folder, timeout=answer)

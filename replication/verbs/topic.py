@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from fairlead.admin import create_logs, explain, require_answer
+from fairlead.admin import explain, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
+from fairlead.order_topic import TIMEOUT, append_records
 from replication.orders import ORDERS_TOPIC, Order, Orders, decode, encode
 
 log = logging.getLogger(__name__)
 
-TIMEOUT: Final = 15.0
-_CLIENT: Final = {"client.id": "fairlead-orders", "log_level": 0}  # librdkafka would write to standard error
+_CLIENT_ID: Final = "fairlead-orders"
 _ALONE: Final = {
+    "client.id": _CLIENT_ID,
+    "log_level": 0,  # librdkafka would write to standard error
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
@@ -39,31 +41,9 @@ def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Order], *, timeout: 
         RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some
             of the orders may be there.
     """
-    create_logs(endpoint, {ORDERS_TOPIC: {}}, client=require_answer(endpoint, timeout))
-    producer = Producer(
-        {
-            **endpoint.librdkafka(),
-            **_CLIENT,
-            "enable.idempotence": True,
-            "acks": "all",
-            "message.timeout.ms": int(timeout * 1000),
-        }
-    )
-    landed: list[int] = []
-    failed: list[KafkaError] = []
-
-    def delivered(error: KafkaError | None, message: Message) -> None:
-        offset = message.offset()
-        if error is not None:
-            failed.append(error)
-        elif offset is not None:
-            landed.append(offset)
-
-    for order in orders:
-        producer.produce(ORDERS_TOPIC, value=encode(order), partition=0, on_delivery=delivered)
-    left = producer.flush(timeout + 5)
-    if failed:
-        raise explain(KafkaException(failed[0]), endpoint, f"append to {ORDERS_TOPIC}")
+    records = [(None, encode(order)) for order in orders]
+    landed = append_records(endpoint, ORDERS_TOPIC, records, client_id=_CLIENT_ID, timeout=timeout)
+    left = len(orders) - len(landed)
     if left or not landed:
         raise UnavailableError(
             f"{endpoint.site}'s Kafka did not confirm {left} of {len(orders)} orders",
@@ -80,7 +60,7 @@ def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Or
         RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds.
     """
     require_answer(endpoint, timeout)
-    consumer = Consumer({**endpoint.librdkafka(), **_CLIENT, **_ALONE, "group.id": f"fairlead-{uuid.uuid4().hex}"})
+    consumer = Consumer({**endpoint.librdkafka(), **_ALONE, "group.id": f"fairlead-{uuid.uuid4().hex}"})
     try:
         return _read(consumer, endpoint, timeout)
     except KafkaException as error:

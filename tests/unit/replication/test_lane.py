@@ -13,7 +13,8 @@ from fairlead.wire.errors import OFFSET_OUT_OF_RANGE
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import FetchedPartition, TopicPartition
 from replication.content import Hole, Item
-from replication.lane import Counters, Lane
+from replication.counters import Counters
+from replication.lane import Lane
 from replication.rate import LinkBudget
 from replication.replica import Replica, Tail
 from replication.states import LogState

@@ -17,9 +17,10 @@ from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, foreign_b
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import FetchedPartition, TopicPartition
-from replication import writer as under_test
+from replication import examiner
+from replication.counters import Counters
 from replication.item import Item
-from replication.lane import Counters, Lane
+from replication.lane import Lane
 from replication.rate import LinkBudget
 from replication.replica import Replica, Tail
 from replication.states import LogState
@@ -196,7 +197,7 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.
 async def test_a_doubt_that_cannot_be_examined_now_stays(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else's batch is where ours belongs; whether it contradicts has to be read, however long that takes."""
     broker = Broker(random.Random(1))  # noqa: S311
-    monkeypatch.setattr(under_test, "BACKOFF", (0.0,))
+    monkeypatch.setattr(examiner, "BACKOFF", (0.0,))
     real, failing = broker.fetch, code != 0
 
     async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:

@@ -19,7 +19,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import foreign_batch, term_batch
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import ProduceResult, ProducerState, TopicPartition
-from replication import writer as under_test
+from replication import examiner
 from replication.content import Item, Unfit, steps
 from replication.replica import Replica
 from replication.stamp import restamp
@@ -106,7 +106,7 @@ async def until_there(broker: Broker, sources: list[Source]) -> None:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(under_test, "BACKOFF", (0.0,))
+    monkeypatch.setattr(examiner, "BACKOFF", (0.0,))
 
 
 SIZES = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_size=4)

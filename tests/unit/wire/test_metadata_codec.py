@@ -106,7 +106,16 @@ def test_the_cache_keeps_what_has_not_changed() -> None:
     cache.apply(decode_response(memoryview(encoded({}, [Topic("a.b", 0, same, {0: 2, 1: 2}, 1)]))), None)
     assert cache.topics()["a.b"].partitions == {0: 2, 1: 2}
     cache.apply(decode_response(memoryview(encoded({}, [Topic("a.b", 0, other, {0: 2}, 1)]))), None)
-    assert cache.topic_name(other) == "a.b"
-    assert cache.topic_name(same) is None
+    assert cache.topic_id("a.b") == other
     cache.apply(decode_response(memoryview(encoded({}, []))), None)
     assert cache.topics() == {}
+    assert cache.topic_id("a.b") is None
+
+
+def test_topics_of_one_partition_share_what_is_the_same() -> None:
+    """A site has very many of them; a dictionary for each would be most of what is kept about them."""
+    topics = [Topic(f"a.{number}", 0, uuid.uuid4().bytes, {0: number % 2}, 1) for number in range(6)]
+    topics.append(Topic("b.first is missing", 0, uuid.uuid4().bytes, {1: 0}, 1))
+    found = list(decode_response(memoryview(encoded({1: ("h", 1)}, topics))).topics)
+    assert found == topics
+    assert len({id(topic.leaders) for topic in found}) == 3
