@@ -57,6 +57,7 @@ class TopicMaker:
         self._endpoint = endpoint
         self._cluster = cluster
         self._client = admin_client(endpoint)
+        self._like: str | None = None  # a log that is there
 
     async def create(self, topics: Sequence[str]) -> None:
         """Create those that are missing and wait until all can be written."""
@@ -64,9 +65,11 @@ class TopicMaker:
         async def create() -> None:
             missing = set(topics) - set(await self._cluster.topics(topics, refresh=True))
             if missing:
+                implied = await self._cluster.topic_defaults(self._like, LOG_DEFAULTS) if self._like is not None else {}
                 wanted = dict.fromkeys(missing, LOG_DEFAULTS)
-                await asyncio.to_thread(create_logs, self._endpoint, wanted, client=self._client)
+                await asyncio.to_thread(create_logs, self._endpoint, wanted, client=self._client, implied=implied)
             await self._cluster.wait_writable(topics)
+            self._like = self._like or next(iter(topics), None)
 
         await patiently(create, f"{self._endpoint.site}: creating {len(topics)} logs")
 
@@ -98,7 +101,7 @@ async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, age: St
     async for event in _values(tails, logs.events, Event, REMEMBERED):
         lanes.event_ids.add(event.metadata.event_id)
     async for alert in _values(tails, logs.alerts, Alert, REMEMBERED):
-        lanes.alert_keys.add((alert.alert_id, alert.state))
+        lanes.alert_keys.add(records.alert_key(alert))
         age.restore(alert)
         if watch is not None:
             watch.restore(alert)

@@ -36,7 +36,7 @@ LOG_DEFAULTS: dict[str, str] = {
     "retention.bytes": "-1",
     "retention.ms": "-1",
 }
-"""Settings of every log, explicit because a foreign cluster may have other defaults. Retention is each site's own."""
+"""Settings of every log, whatever a cluster's defaults are. Retention is each site's own."""
 
 BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
 _TIMEOUT = 60.0  # seconds for a request
@@ -56,6 +56,7 @@ def create_logs(
     partitions: Mapping[str, int] | None = None,
     replication_factor: int = -1,
     client: AdminClient | None = None,
+    implied: Mapping[str, str] | None = None,
 ) -> set[str]:
     """Create topics; those that exist already are left as they are.
 
@@ -64,6 +65,9 @@ def create_logs(
         partitions: How many partitions a topic gets; 1 for those that are not named.
         replication_factor: -1 for the cluster's default.
         client: A client to use again, instead of a new one for ``endpoint``.
+        implied: What the cluster gives a topic without settings of its own (``Cluster.topic_defaults``): a setting that
+            would be the same is not set. A broker goes through all its logs for each new topic with settings, which
+            makes 5,000 topics take a third longer (measured on 4.3.1).
 
     Returns:
         The names that this call created.
@@ -81,7 +85,7 @@ def create_logs(
                 name,
                 num_partitions=(partitions or {}).get(name, 1),
                 replication_factor=replication_factor,
-                config={**LOG_DEFAULTS, **topics[name]},
+                config=explicit({**LOG_DEFAULTS, **topics[name]}, implied or {}),
             )
             for name in batch
         ]
@@ -90,6 +94,11 @@ def create_logs(
         )
         created |= {name for name, future in futures.items() if _created(endpoint, name, future)}
     return created
+
+
+def explicit(wanted: Mapping[str, str], implied: Mapping[str, str]) -> dict[str, str]:
+    """Of the settings that a topic shall have, those that it would not have by itself."""
+    return {name: value for name, value in wanted.items() if implied.get(name) != value}
 
 
 def grow_topics(endpoint: KafkaEndpoint, partitions: Mapping[str, int]) -> None:

@@ -1,7 +1,7 @@
 """Makes the topics of replicas: with their source's settings and partitions, in batches that a controller accepts.
 
-A KRaft controller refuses more than 10,000 records in one operation, and a topic with our settings takes ten: larger
-requests, as MirrorMaker 2 makes them for 9,000 new topics, fail as a whole (measured on 4.3.1).
+A KRaft controller refuses more than 10,000 records in one operation, and a topic with our settings takes up to ten:
+larger requests, as MirrorMaker 2 makes them for 9,000 new topics, fail as a whole (measured on 4.3.1).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Collection, Iterable, Mapping, Seque
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.admin import create_logs, grow_topics
+from fairlead.admin import LOG_DEFAULTS, create_logs, grow_topics
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication import settings
@@ -56,12 +56,14 @@ async def make(
     """
     left = iter(parts)
     part = next(left, None)
-    making = asyncio.ensure_future(_create(cluster, part, here)) if part is not None else None
+    like = next(iter(here), None)
+    making = asyncio.ensure_future(_create(cluster, part, here, like)) if part is not None else None
     try:
         while part is not None and making is not None:
             await making
+            like = like or next(iter(part), None)
             following = next(left, None)
-            making = asyncio.ensure_future(_create(cluster, following, here)) if following is not None else None
+            making = asyncio.ensure_future(_create(cluster, following, here, like)) if following is not None else None
             logs = [TopicPartition(topic, n) for topic, model in part.items() for n in range(model.partitions)]
             await cluster.wait_writable(logs)
             yield part
@@ -72,7 +74,8 @@ async def make(
             await asyncio.gather(making, return_exceptions=True)
 
 
-async def _create(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[str, int]) -> None:
+async def _create(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[str, int], like: str | None) -> None:
+    """``like``: a topic that the target has, which tells what a new one would be like without settings of its own."""
     endpoint = cluster.endpoint
     new: dict[str, dict[str, str]] = {}
     for source in {id(model.source): model.source for model in wanted.values()}.values():
@@ -81,7 +84,8 @@ async def _create(cluster: Cluster, wanted: Mapping[str, Model], here: Mapping[s
         new |= {topic: settings.wanted(there.get(topic, {})) for topic in topics}
     counts = {topic: model.partitions for topic, model in wanted.items()}
     if new:
-        await asyncio.to_thread(create_logs, endpoint, new, partitions=counts)
+        implied = await cluster.topic_defaults(like, (*LOG_DEFAULTS, *settings.FOLLOWED)) if like is not None else {}
+        await asyncio.to_thread(create_logs, endpoint, new, partitions=counts, implied=implied)
         log.info("%d topics made at %s", len(new), endpoint.site)
     grown = {topic: count for topic, count in counts.items() if here.get(topic, count) < count}
     if grown:

@@ -130,6 +130,13 @@ class Cluster(Router):
         connection = await self.pool.any(BACKGROUND)
         return await connection.call(settings.request(topics, names))
 
+    async def topic_defaults(self, topic: str, names: Collection[str]) -> dict[str, str]:
+        """What these settings of a topic would be without any of its own; empty when it is unknown or not permitted.
+        Raises as ``topic_settings``.
+        """
+        connection = await self.pool.any(BACKGROUND)
+        return await connection.call(settings.defaults_request(topic, names))
+
     async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
         """Delete everything before an offset; the answer is each log's new start."""
 

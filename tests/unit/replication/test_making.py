@@ -26,9 +26,16 @@ class Target:
         self.done: list[str] = []
         self.serve = asyncio.Semaphore(0)
         self.fail = ""
+        self.asked: list[str] = []  # topics that told what a new one would be like by itself
+        self.implied: dict[str, Mapping[str, str]] = {}
 
     async def topic_settings(self, topics: list[str], _names: Collection[str]) -> dict[str, dict[str, str]]:
         return {topic: {} for topic in topics}
+
+    async def topic_defaults(self, topic: str, names: Collection[str]) -> dict[str, str]:
+        assert {"retention.ms", "cleanup.policy", "min.compaction.lag.ms"} <= set(names)
+        self.asked.append(topic)
+        return {"retention.ms": "-1"}
 
     @property
     def logs_per_request(self) -> int:
@@ -38,9 +45,12 @@ class Target:
         await self.serve.acquire()
         self.done.append("served " + " ".join(tp.topic for tp in logs))
 
-    def create(self, _endpoint: KafkaEndpoint, topics: Mapping[str, Any], **_: Any) -> None:
+    def create(
+        self, _endpoint: KafkaEndpoint, topics: Mapping[str, Any], *, implied: Mapping[str, str], **_: Any
+    ) -> None:
         if self.fail in topics:
             raise UnavailableError("away")
+        self.implied |= dict.fromkeys(topics, implied)
         self.done.append("made " + " ".join(topics))
 
 
@@ -74,6 +84,22 @@ async def test_what_is_here_is_not_made(target: Target) -> None:
     target.serve.release()
     found = [set(each) async for each in make(cast(Cluster, target), parts(target, "a"), {"a": 1})]
     assert (found, target.done) == ([{"a"}], ["served a"])
+
+
+async def test_a_topic_that_is_here_tells_which_settings_go_without_saying(target: Target) -> None:
+    target.serve.release()
+    target.serve.release()
+    async for _ in make(cast(Cluster, target), parts(target, "a", "b"), {"old": 1}):
+        pass
+    assert (target.asked, target.implied["b"]) == (["old", "old"], {"retention.ms": "-1"})
+
+
+async def test_at_an_empty_target_the_first_topics_have_all_settings(target: Target) -> None:
+    target.serve.release()
+    target.serve.release()
+    async for _ in make(cast(Cluster, target), parts(target, "a", "b"), {}):
+        pass
+    assert (target.asked, target.implied) == (["a"], {"a": {}, "b": {"retention.ms": "-1"}})
 
 
 async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> None:

@@ -172,6 +172,55 @@ def test_describe_configs_request(topics: list[str], names: list[str]) -> None:
 
 
 @settings(max_examples=60)
+@given(NAMES, st.lists(NAMES, max_size=8))
+def test_describe_configs_request_for_defaults(topic: str, names: list[str]) -> None:
+    kind = DescribeConfigsRequest.DescribeConfigsResource
+    asked = [kind(version=4, resource_type=2, resource_name=topic, configuration_keys=names)]
+    oracle = DescribeConfigsRequest(version=4, resources=asked, include_synonyms=True, include_documentation=False)
+    same(topic_settings.defaults_request(topic, names), oracle)
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from((0, 3, 29)),
+    st.dictionaries(NAMES, st.lists(st.tuples(VALUE, st.sampled_from((1, 2, 3, 4, 5))), max_size=4), max_size=5),
+)
+def test_describe_configs_answer_for_defaults(code: int, found: dict[str, list[tuple[str | None, int]]]) -> None:
+    kind = DescribeConfigsResponse.DescribeConfigsResult
+    entry = kind.DescribeConfigsResourceResult
+    configs = [
+        entry(
+            version=4,
+            name=name,
+            value=places[0][0] if places else None,
+            read_only=False,
+            config_source=places[0][1] if places else 5,
+            is_sensitive=False,
+            synonyms=[
+                entry.DescribeConfigsSynonym(version=4, name="log." + name, value=value, source=source)
+                for value, source in places
+            ],
+            config_type=2,
+            documentation=None,
+        )
+        for name, places in found.items()
+    ]
+    result = kind(
+        version=4,
+        error_code=code,
+        error_message=None,
+        resource_type=2,
+        resource_name="t",
+        configs=configs if code == 0 else [],
+    )
+    answer = DescribeConfigsResponse(version=4, throttle_time_ms=9, results=[result])
+    first = {name: [value for value, source in places if source != 1] for name, places in found.items()}
+    assert read(topic_settings.defaults_request("t", []), answer) == {
+        name: values[0] for name, values in first.items() if code == 0 and values and values[0] is not None
+    }
+
+
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         NAMES, st.tuples(st.sampled_from((0, 3, 29)), TEXT, st.dictionaries(NAMES, VALUE, max_size=5)), max_size=8
