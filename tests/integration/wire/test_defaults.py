@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +49,10 @@ async def test_a_default_that_was_changed_at_run_time_wins(
     changed = ConfigEntry(AT_BROKERS, "77000", incremental_operation=AlterConfigOpType.SET)
     change_default(kafka("alpha"), leader, changed)
     try:
-        assert await cluster.topic_defaults(topic, [OTHER]) == {OTHER: "77000"} != before
+        assert before != {OTHER: "77000"}
+        async with asyncio.timeout(10):  # the broker learns of it a moment later
+            while await cluster.topic_defaults(topic, [OTHER]) != {OTHER: "77000"}:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.05)
     finally:
         taken_back = ConfigEntry(AT_BROKERS, None, incremental_operation=AlterConfigOpType.DELETE)
         change_default(kafka("alpha"), leader, taken_back)
