@@ -19,7 +19,7 @@ demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, w
 	tools/demo.sh
 
 test: check ## everything: make check, then all tests against real brokers
-	$(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup
+	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup
 
 check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/ruff check
