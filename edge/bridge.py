@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from edge.acks import Ticket
+from edge.aisfeed import AisSource, ship_feed
 from edge.classifier import Classifier
 from edge.custodyside import CustodySide, Work
-from edge.detection.watch import Watch
+from edge.detection.thresholds import Thresholds
 from edge.errors import FixedLogError
 from edge.holdings import Holdings
 from edge.intake import DROPPED, Intake
@@ -33,11 +34,12 @@ from edge.opening import TopicMaker, connect, open_fixed_logs, recall
 from edge.patience import patiently
 from edge.strayage import LIMIT, StrayAge
 from edge.tails import Tails
+from edge.watchside import WatchSide
 from fairlead.custody import CustodyView
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.wire.appender import Appender
 from fairlead.wire.errors import WireError
-from topologies.model import SiteKind, Topology
+from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class Bridge:
         snapshot: File that gets the metrics every second; None for none.
         client_id: Fixed, because the MQTT broker keeps the session under it.
         stray_limit: Seconds that a stray may wait before an alert is raised.
+        thresholds: What detection on board goes by; None for the defaults.
+        ais: Where a ship's own AIS reports come from; None where it publishes its position by MQTT.
 
     Raises:
         ConfigurationError: the topology has no streams for a bridge.
@@ -70,6 +74,8 @@ class Bridge:
         snapshot: Path | None = None,
         client_id: str | None = None,
         stray_limit: float = LIMIT,
+        thresholds: Thresholds | None = None,
+        ais: AisSource | None = None,
     ) -> None:
         self.site = site
         self.metrics = Metrics()
@@ -81,7 +87,8 @@ class Bridge:
         self._snapshot = snapshot
         self._client_id = client_id or f"fairlead-bridge-{site}"
         self._holdings = Holdings(site, CustodyView())
-        self._watch = Watch(site) if topology.sites[site].kind is SiteKind.SHIP else None
+        self._watch_side = WatchSide(topology, site, thresholds)
+        self._ais = ais
         self._started = time.monotonic()
         self._session: MqttSession | None = None
         self._lanes: SiteLanes | None = None
@@ -146,12 +153,15 @@ class Bridge:
         )
         self._lanes = lanes
         age = StrayAge(self.site, lanes, limit=self._stray_limit)
-        await patiently(lambda: recall(logs, lanes, self._watch, age, tails), f"{self.site}: reading its logs")
+        await patiently(
+            lambda: recall(logs, lanes, self._watch_side.watch, age, tails), f"{self.site}: reading its logs"
+        )
         custody = self._custody = CustodySide(
             self._topology, logs, self._holdings, cluster, appender, tails, lanes, maker.create, self.metrics
         )
         stack.push_async_callback(custody.close)
         await custody.catch_up()
+        await self._watch_side.catch_up(cluster, lanes, self._holdings, tails)
 
         classifier = Classifier(self._topology, self.site)
         intake = Intake(
@@ -161,7 +171,7 @@ class Bridge:
             custody.custodian,
             self._holdings,
             self.metrics,
-            watch=self._watch,
+            watch=self._watch_side.watch,
             finish=self._finish,
         )
         custody.wake_with(intake.movements.wake)
@@ -176,8 +186,17 @@ class Bridge:
             "events that wait": lambda: intake.movements.retry(classifier, tails),
             "age of strays": age.run,
             **custody.work(),
+            **self._watch_side.work(),
+            **self._ais_work(intake, lanes),
         }
         return _Parts(lanes, self._session, work)
+
+    def _ais_work(self, intake: Intake, lanes: SiteLanes) -> Work:
+        """Own AIS reports go the way of the ship's MQTT messages, but for the acknowledgement."""
+        imo, location = self._topology.sites[self.site].imo, self._logs.location
+        if self._ais is None or imo is None or location is None:
+            return {}
+        return {"AIS": ship_feed(self._ais, imo, intake.take, lanes.ship[location]).run}
 
     async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
         work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]

@@ -24,6 +24,7 @@ from edge.messages import (
     ShipMessage,
     milliseconds,
 )
+from edge.sentinels import payload_without_sentinels, without_sentinels
 from fairlead.names import is_container_number, is_imo_number
 from fairlead.records import decoder
 from fairlead.records.booking import Booking
@@ -163,7 +164,14 @@ class Classifier:
         if report.vessel_imo_number != route.imo:
             return _mismatch(route.imo, report.vessel_imo_number)
         sent = _sent(report.device, received_ms)
-        return sent if isinstance(sent, Rejected) else ShipMessage(route.log, route.imo, report, *sent)
+        if isinstance(sent, Rejected):
+            return sent
+        if isinstance(report, Position):
+            cleaned = without_sentinels(report)
+            if cleaned is not report:
+                payload = payload_without_sentinels(payload, cleaned)
+                return ShipMessage(route.log, route.imo, cleaned, *sent, payload)
+        return ShipMessage(route.log, route.imo, report, *sent)
 
     def _classify_event(self, payload: bytes, received_ms: int) -> Message | Rejected:
         event = self._event.decode(payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from edge import records
@@ -27,6 +27,7 @@ from edge.messages import (
 from edge.metrics import Metrics
 from edge.movements import Movements
 from edge.mqtt import Delivery
+from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
 
 log = logging.getLogger(__name__)
@@ -95,22 +96,27 @@ class Intake:
         """Raise what the reading tells before the reading itself; it is acknowledged when both are stored."""
         ticket, alerts = delivery.ticket, self._lanes.alerts
         held = self._holdings.state(message.log) is Custody.HELD
-        for alert in watch.see(message, message.log if held else self._lanes.strays.log, now):
-            if ticket is not None:
-                ticket.parts += 1
-            alerts.put(Entry(records.alert(alert), (alert.alert_id, alert.state), ticket=ticket))
+        self._raise(watch.see(message, message.log if held else self._lanes.strays.log, now), ticket)
         if ticket is not None and delivery.redelivered and alerts.busy:
             # Its alert may have been raised at the first delivery and still be under way.
             ticket.parts += 1
             alerts.put(Control(partial(self._finish_later, ticket)))
+
+    def _raise(self, alerts: Iterable[Alert], ticket: Ticket | None = None) -> None:
+        """Put alerts on their way; the message that caused them is acknowledged when they are stored too."""
+        for alert in alerts:
+            if ticket is not None:
+                ticket.parts += 1
+            self._lanes.alerts.put(Entry(records.alert(alert), records.alert_key(alert), ticket=ticket))
 
     async def _finish_later(self, ticket: Ticket) -> None:
         self._finish(ticket)
 
     def _take_ship(self, message: ShipMessage, delivery: Delivery, now: int) -> None:
         if self._watch is not None and isinstance(message.report, Position):
-            self._watch.ship_reported(message.report, message.device_ms)
-        record = records.published(delivery.payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
+            self._raise(self._watch.ship_reported(message.report, message.device_ms, now), delivery.ticket)
+        payload = message.payload if message.payload is not None else delivery.payload
+        record = records.published(payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
         self._lanes.ship[message.log].put(Entry(record, message.identity, delivery.redelivered, delivery.ticket))
 
     def _take_booking(self, message: BookingMessage, delivery: Delivery, now: int) -> None:
@@ -133,7 +139,7 @@ class Intake:
 
     def _on_moved(self, number: str) -> None:
         if self._watch is not None:
-            self._watch.forget(number)
+            self._raise(self._watch.forget(number, time.time_ns() // 1_000_000))
 
     def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
         self.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ticket, now)

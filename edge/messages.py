@@ -1,7 +1,7 @@
 """What a message from MQTT can be: a reading, a ship's own report, an event, a booking, or nothing usable. Pure data.
 
-Made by ``edge.classifier``. Nothing is corrected and no payload is changed: a message is taken as it is, or goes whole
-to the dead letters.
+Made by ``edge.classifier``. Nothing is corrected and no payload is changed, but for what AIS sends in place of a value
+that it does not have: a message is taken as it is, or goes whole to the dead letters.
 """
 
 from __future__ import annotations
@@ -68,13 +68,17 @@ class ReadingMessage:
 
 @dataclass(frozen=True, slots=True)
 class ShipMessage:
-    """A ship's report about itself, for one of the two logs of this ship."""
+    """A ship's report about itself, for one of the two logs of this ship.
+
+    ``payload``: what is stored instead of the message, where AIS values for "not available" had to become null.
+    """
 
     log: str
     imo: str
     report: Position | Environment
     identity: Identity
     device_ms: int
+    payload: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,6 +103,11 @@ def alert(raised: Alert) -> NewRecord:
     return NewRecord(encode(raised), raised.equipment_reference.encode(), timestamp_ms=at_ms)
 
 
+def alert_key(raised: Alert) -> tuple[str, str]:
+    """What names one state of an alert; it may be UPDATED more than once."""
+    return raised.alert_id, f"{raised.state} {raised.revision}" if raised.revision else raised.state
+
+
 def ledger(entry: LedgerEntry) -> NewRecord:
     match entry:
         case CustodyEntry():

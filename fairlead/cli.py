@@ -58,6 +58,11 @@ COMMANDS: Final = {
         "feed",
         "Read as a customer: its feed, or the streams of its own boxes when it has no feed. Ctrl-C stops.",
     ),
+    "alert": Entry(
+        "fairlead.commands.alert",
+        "app",
+        "Alerts: what detection has found, its rules, and the draft report of containers lost at sea.",
+    ),
     "audit": Entry(
         "fairlead.commands.audit",
         "audit",

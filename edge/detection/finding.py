@@ -1,32 +1,50 @@
-"""What a rule says about one reading, and the interface of a rule."""
+"""What a rule says about a container, and the base of all rules."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar
 
+from edge.detection.box import Box
 from edge.detection.ship import ShipState
 from edge.messages import ReadingMessage
-from fairlead.records.alert import AlertKind, AlertState, Evidence, Severity
+from fairlead.records.alert import AlertKind, AlertState, Cause, Evidence, Severity
+from fairlead.records.reading import GeoLocation
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One change of one incident: it begins (OPENED) or ends (CLEARED)."""
+    """One change of one condition: it begins (OPENED), changes (UPDATED) or ends (CLEARED).
 
-    kind: AlertKind
-    severity: Severity
+    Args:
+        at_ms: Device time of the reading that decided it.
+        causes: The readings that led to it, the condition's first one first: it names the alert for ever.
+        place: Where the container was, when that is better known than by the reading.
+    """
+
     state: AlertState
+    severity: Severity
+    at_ms: int
+    causes: tuple[Cause, ...]
     evidence: tuple[Evidence, ...] = ()
+    place: GeoLocation | None = None
 
 
-class Rule(Protocol):
-    """One kind of alert. Rules keep their own state per box and may be asked about any box at any time."""
+class Rule:
+    """One kind of alert. A rule is without state of its own: what it must remember of a container it keeps in
+    ``box.pending[self.kind]``, so that it is forgotten with the container and made anew by replaying its readings.
+    What it remembers must follow from the readings alone, not from ``box.open``.
+    """
 
-    kind: AlertKind
+    kind: ClassVar[AlertKind]
+    takes_late: ClassVar[bool] = False
+    """Whether readings count that come after a newer one of their device."""
 
-    def see(self, message: ReadingMessage, ship: ShipState, *, open_now: bool) -> Finding | None:
-        """Take a reading in; ``open_now`` says that an incident of this kind is open for the box."""
+    def see(self, box: Box, message: ReadingMessage, ship: ShipState) -> Finding | None:
+        """Judge a reading that ``box`` has just taken in."""
+        return None
 
-    def forget(self, number: str) -> None:
-        """The box has left."""
+    def tick(self, ship: ShipState) -> Iterable[tuple[Box, Finding]]:
+        """Judge what follows from time passing; called when the ship's own clock (``ship.at_ms``) has moved on."""
+        return ()

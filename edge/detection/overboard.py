@@ -1,94 +1,182 @@
-"""A box has gone overboard: decided by a score of independent evidence, never by silence.
+"""A box has gone overboard: decided by a score of independent evidence, never by silence alone.
 
 No operational thresholds are published; these are this project's own proposal. Each kind of evidence counts once per
 window; no single kind reaches the score that raises the alert, so two independent signs are always needed. In port,
-where boxes are lifted, set down and driven away, more is asked for. Silence of the box or of its neighbours is not
-counted: a gateway that fails silences everybody.
+where boxes are lifted, set down and driven away, more is asked for. Silence of the box itself and of its neighbours in
+the bay counts only beside something that the box has felt: a gateway that fails silences everybody.
+
+An alert that is open is UPDATED with new kinds of evidence and the box's drift, not oftener than ``update_every``. No
+reading ends it: the box leaves the ship by an event, or somebody looks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from edge.detection.finding import Finding
+from edge.detection import silence
+from edge.detection.box import Box, unique
+from edge.detection.finding import Finding, Rule
 from edge.detection.geo import distance_m, known
 from edge.detection.ship import ShipState
+from edge.detection.thresholds import Overboard as Limits
 from edge.messages import ReadingMessage
-from fairlead.records.alert import AlertKind, Evidence
+from fairlead.records.alert import Alert, Cause, Evidence
+from fairlead.records.reading import GeoLocation
+
+KIND = "OVERBOARD"
 
 
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """When a sign counts, and how much. Units: seconds, g, degrees, metres."""
-
-    free_fall_seconds: float = 0.5
-    impact_g: float = 4.0
-    tilt_degrees: float = 45.0
-    away_m: float = 500.0
-    window_ms: int = 15 * 60_000  # signs further apart belong to different stories
-    score_at_sea: float = 1.0
-    score_in_port: float = 1.6
-    weights: dict[str, float] = field(
-        default_factory=lambda: {"free-fall": 0.5, "impact": 0.3, "tilt": 0.4, "immersion": 0.6, "away": 0.7}
-    )
+class _Sign(NamedTuple):
+    at_ms: int
+    evidence: Evidence
+    cause: Cause
 
 
-class Overboard:
-    """The rule; keeps the signs of the last window per box."""
+@dataclass(slots=True)
+class _Story:
+    """The signs of the last window by name, and where the box was when it last knew."""
 
-    kind: AlertKind = "OVERBOARD"
+    signs: dict[str, _Sign] = field(default_factory=dict)
+    place: GeoLocation | None = None
 
-    def __init__(self, thresholds: Thresholds | None = None) -> None:
-        self._limits = thresholds or Thresholds()
-        self._signs: dict[str, dict[str, tuple[int, Evidence]]] = {}
 
-    def see(self, message: ReadingMessage, ship: ShipState, *, open_now: bool) -> Finding | None:
-        found = self._evidence(message, ship)
-        signs = self._signs.get(message.number)
-        if open_now or (not found and not signs):
-            return None
-        if signs is None:
-            signs = self._signs[message.number] = {}
-        at = message.device_ms
+class Overboard(Rule):
+    kind = KIND
+    takes_late = True
+
+    def see(self, box: Box, message: ReadingMessage, ship: ShipState) -> Finding | None:
+        found = _felt(box.limits.overboard, message, ship)
+        story: _Story | None = box.pending.get(KIND)
+        if story is None:
+            if not found:
+                return None
+            story = box.pending[KIND] = _Story()
+        at, limits = message.device_ms, box.limits.overboard
+        cause = box.cause(message)
         for evidence in found:
-            signs[evidence.name] = (at, evidence)
-        for name in [name for name, (seen, _) in signs.items() if abs(at - seen) > self._limits.window_ms]:
-            del signs[name]
-        if not signs:
-            del self._signs[message.number]
+            story.signs[evidence.name] = _Sign(at, evidence, cause)
+        opened, place = box.open.get(KIND), known(message.reading.geo_location)
+        if place is not None and (opened is None or any(evidence.name == "away" for evidence in found)):
+            story.place = place  # of an open alert only the drift is news, not how a false one sails on
+        updated = _update(box, story, opened, at, cause) if opened is not None else None
+        for name in [name for name, sign in story.signs.items() if abs(at - sign.at_ms) > limits.window]:
+            del story.signs[name]
+        if opened is not None:
+            return updated
+        if not story.signs:
+            del box.pending[KIND]
             return None
-        needed = self._limits.score_in_port if ship.lies_still(at) else self._limits.score_at_sea
-        evidence_now = tuple(evidence for _, evidence in signs.values())
-        # Weights are decimal fractions; rounding keeps 0.4 + 0.6 from being less than 1.
-        if not found or round(sum(evidence.weight for evidence in evidence_now), 6) < needed:
+        if not found:
             return None
-        del self._signs[message.number]
-        return Finding(self.kind, "CRITICAL", "OPENED", evidence_now)
+        return _judge(box, story, ship, at, _neighbours(box, ship, at))
 
-    def forget(self, number: str) -> None:
-        self._signs.pop(number, None)
+    def tick(self, ship: ShipState) -> Iterable[tuple[Box, Finding]]:
+        """Say what could not be said at once, and judge the boxes that have fallen silent after signs of a fall."""
+        findings: list[tuple[Box, Finding]] = []
+        for box in [box for box in ship.aboard.values() if KIND in box.pending]:
+            opened, story = box.open.get(KIND), box.pending[KIND]
+            found: Finding | None = None
+            if opened is not None:
+                found = _update(box, story, opened, ship.at_ms, None)
+            elif box.interval_ms and ship.at_ms >= silence.due_ms(box) and box.newest is not None:
+                fresh = [sign for sign in story.signs.values() if box.at_ms - sign.at_ms <= box.limits.overboard.window]
+                if fresh:
+                    extra = [_evidence(box, "silence", "nothing heard of it since"), *_neighbours(box, ship, box.at_ms)]
+                    found = _judge(box, story, ship, box.at_ms, extra)
+            if found is not None:
+                findings.append((box, found))
+        return findings
 
-    def _evidence(self, message: ReadingMessage, ship: ShipState) -> list[Evidence]:
-        limits, reading = self._limits, message.reading
-        found: list[Evidence] = []
 
-        def sign(name: str, detail: str) -> None:
-            found.append(Evidence(name=name, weight=limits.weights[name], detail=detail))
+def _felt(limits: Limits, message: ReadingMessage, ship: ShipState) -> list[Evidence]:
+    """The signs in one reading."""
+    found: list[Evidence] = []
+    reading = message.reading
 
-        motion = reading.motion
-        if motion is not None:
-            if motion.free_fall_seconds >= limits.free_fall_seconds:
-                sign("free-fall", f"weightless for {motion.free_fall_seconds:.1f} s")
-            if motion.peak_g >= limits.impact_g:
-                sign("impact", f"{motion.peak_g:.1f} g")
-            if motion.tilt_degrees > limits.tilt_degrees:
-                sign("tilt", f"tilted by {motion.tilt_degrees:.0f} degrees")
-            if motion.immersed:
-                sign("immersion", "in water")
+    def sign(name: str, detail: str) -> None:
+        found.append(Evidence(name=name, weight=limits.weights[name], detail=detail))
+
+    motion = reading.motion
+    if motion is not None:
+        if motion.free_fall_seconds >= limits.free_fall:
+            sign("free-fall", f"weightless for {motion.free_fall_seconds:.1f} s")
+        if motion.peak_g >= limits.impact:
+            sign("impact", f"{motion.peak_g:.1f} g")
+        if motion.tilt_degrees > limits.tilt:
+            sign("tilt", f"tilted by {motion.tilt_degrees:.0f} degrees")
+        if motion.immersed:
+            sign("immersion", "in water")
+    if reading.geo_location is not None and ship.place is not None:
         place = known(reading.geo_location)
         reach = ship.reach_m(message.device_ms)
         if place is not None and reach is not None:
-            away = distance_m(place, reach[0])
-            if away > limits.away_m + reach[1]:
-                sign("away", f"{away:,.0f} m from the ship")
-        return found
+            bound = limits.away + reach[1]
+            if not _surely_near(place, reach[0], bound):
+                away = distance_m(place, reach[0])
+                if away > bound:
+                    sign("away", f"{away:,.0f} m from the ship")
+    return found
+
+
+def _surely_near(a: GeoLocation, b: GeoLocation, bound_m: float) -> bool:
+    """A cheap bound from above: no degree of latitude or longitude is longer than 111.7 km."""
+    return (abs(a.latitude - b.latitude) + abs(a.longitude - b.longitude)) * 111_700 <= bound_m
+
+
+def _evidence(box: Box, name: str, detail: str) -> Evidence:
+    return Evidence(name=name, weight=box.limits.overboard.weights[name], detail=detail)
+
+
+def _neighbours(box: Box, ship: ShipState, at: int) -> list[Evidence]:
+    """Boxes of the same bay that were last heard of around then and are silent now: a stack that has gone."""
+    bay, limits = box.bay, box.limits.overboard
+    if bay is None:
+        return []
+    gone = [
+        other.number
+        for other in ship.aboard.values()
+        if other is not box
+        and other.bay == bay
+        and (silence.KIND in other.open or KIND in other.open)
+        and abs(at - other.at_ms) <= limits.neighbours_window
+    ]
+    if len(gone) < limits.neighbours:
+        return []
+    return [_evidence(box, "neighbours", f"silent or overboard in bay {bay}: {', '.join(sorted(gone)[:5])}")]
+
+
+def _judge(box: Box, story: _Story, ship: ShipState, at: int, extra: Iterable[Evidence]) -> Finding | None:
+    """Whether what the box has felt, with what else is known, is enough."""
+    limits = box.limits.overboard
+    evidence = [*(sign.evidence for sign in story.signs.values()), *extra]
+    needed = limits.score_in_port if ship.lies_still(at) else limits.score_at_sea
+    # Weights are decimal fractions; rounding keeps 0.4 + 0.6 from being less than 1.
+    if round(sum(each.weight for each in evidence), 6) < needed:
+        return None
+    causes = unique([sign.cause for sign in sorted(story.signs.values(), key=lambda sign: sign.at_ms)])
+    return Finding("OPENED", "CRITICAL", at, causes, tuple(evidence), story.place)
+
+
+def _update(box: Box, story: _Story, opened: Alert, now: int, cause: Cause | None) -> Finding | None:
+    """What is new since the alert's last state, when it is time to say it."""
+    limits = box.limits.overboard
+    if now - _ms(opened) < limits.update_every:
+        return None
+    said = {each.name for each in opened.evidence}
+    fresh = [sign for name, sign in story.signs.items() if name not in said]
+    drifted = story.place is not None and (
+        opened.geo_location is None or distance_m(story.place, opened.geo_location) > limits.update_moved
+    )
+    if not fresh and not drifted:
+        return None
+    causes = [sign.cause for sign in fresh] or ([cause] if cause is not None else [])
+    if not causes and box.newest is not None:
+        causes = [box.cause(box.newest)]
+    evidence = (*opened.evidence, *(sign.evidence for sign in fresh))
+    return Finding("UPDATED", "CRITICAL", max(now, _ms(opened)), unique(causes), evidence, story.place)
+
+
+def _ms(alert: Alert) -> int:
+    return int(alert.event_date_time.timestamp() * 1000)

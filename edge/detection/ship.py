@@ -1,9 +1,10 @@
-"""Where the ship is and whether it is under way, from its own reports."""
+"""Where the ship is, whether it is under way, from its own reports; and the containers aboard."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from edge.detection.box import Box
 from edge.detection.geo import KNOT, known
 from fairlead.records.reading import GeoLocation
 from fairlead.records.ship import Position
@@ -11,18 +12,20 @@ from fairlead.records.ship import Position
 UNDER_WAY_KNOTS = 3.0
 SPEED_NOT_AVAILABLE = 102.3  # AIS
 _STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
+_MOVING = (0, 8)  # under way using engine, under way sailing
 _USEFUL_MS = 3_600_000  # an older report says nothing about where the ship is now
 
 
 @dataclass(slots=True)
 class ShipState:
-    """The newest report of the ship. Everything is None until it has reported."""
+    """The newest report of the ship, and its containers by number. ``at_ms``: the ship's own clock (0: none yet)."""
 
     imo: str | None = None
     place: GeoLocation | None = None
     speed_knots: float | None = None
     status: int = 15
     at_ms: int = 0
+    aboard: dict[str, Box] = field(default_factory=dict)
 
     def report(self, position: Position, at_ms: int) -> None:
         """Take a report in; one older than the newest known changes nothing."""
@@ -42,6 +45,14 @@ class ShipState:
         if self.speed_knots is not None:
             return self.speed_knots < UNDER_WAY_KNOTS
         return self.status in _STOPPED
+
+    def under_way(self, at_ms: int) -> bool:
+        """True when the ship is known to be moving around this time."""
+        if abs(at_ms - self.at_ms) > _USEFUL_MS:
+            return False
+        if self.speed_knots is not None:
+            return self.speed_knots >= UNDER_WAY_KNOTS
+        return self.status in _MOVING
 
     def reach_m(self, at_ms: int) -> tuple[GeoLocation, float] | None:
         """The last known place, and how far the ship may have moved from it by then; None when that is not known."""

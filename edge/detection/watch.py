@@ -1,51 +1,178 @@
-"""The watch on board: all rules over all readings, one alert per box and incident, with an id that stays the same."""
+"""The watch on board: all rules over all readings, one alert per box and condition, with an id that stays the same.
+
+After a restart it is made anew from the logs: ``restore`` the site's alerts, ``recall`` the newest readings of each
+container aboard in their order, then ``settle``. A reading is acknowledged only when it and the alerts that it caused
+are stored; so each alert is either in the log (and not raised again), or its reading is in a container's log and
+recalling it raises the alert, or the reading comes again from the MQTT broker.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Set
+from typing import NamedTuple
 
+from edge.detection.atmosphere import CarbonDioxide, Humidity, Oxygen
+from edge.detection.bookings import Bookings
+from edge.detection.box import NOT_YET_STORED, Box
+from edge.detection.door import DoorOpen
 from edge.detection.finding import Finding, Rule
+from edge.detection.geo import known
 from edge.detection.overboard import Overboard
 from edge.detection.power import PowerLost
+from edge.detection.setpoint import WrongSetpoint
 from edge.detection.ship import ShipState
-from edge.detection.temperature import Temperature
-from edge.messages import ReadingMessage
-from fairlead.records.alert import Alert, AlertKind, Cause
+from edge.detection.silence import ALL, Silence
+from edge.detection.temperature import OutOfBand
+from edge.detection.thresholds import Thresholds, default_thresholds
+from edge.messages import ReadingMessage, milliseconds
+from fairlead.records.alert import Alert, AlertKind, Cause, Evidence
+from fairlead.records.booking import Booking
+from fairlead.records.reading import GeoLocation
 from fairlead.records.ship import Position
 
-NOT_YET_STORED = -1
+log = logging.getLogger(__name__)
+
+__all__ = ["NOT_YET_STORED", "Watch", "default_rules"]
 
 
 def default_rules() -> tuple[Rule, ...]:
-    return (Overboard(), PowerLost(), Temperature())
+    """Every rule, the one that cannot wait first."""
+    return (
+        Overboard(),
+        PowerLost(),
+        WrongSetpoint(),
+        OutOfBand(),
+        Humidity(),
+        Oxygen(),
+        CarbonDioxide(),
+        DoorOpen(),
+        Silence(),
+    )
+
+
+class _Said(NamedTuple):
+    """Device times of a kind's newest alert of a box: when it was opened, and up to when all is said."""
+
+    opened_ms: int
+    last_ms: int
 
 
 class Watch:
-    """Turns readings into alerts. An incident is opened once and, where the rule can tell, cleared once."""
+    """Turns readings into alerts. A condition is opened once and, where the rule can tell, cleared once.
 
-    def __init__(self, site: str, rules: Iterable[Rule] | None = None) -> None:
+    A rule that raises an exception stops neither the other rules nor the reading on its way into its log: that is
+    logged, and counted in ``failures``.
+    """
+
+    def __init__(self, site: str, rules: Iterable[Rule] | None = None, *, thresholds: Thresholds | None = None) -> None:
         self._site = site
         self._rules = tuple(rules) if rules is not None else default_rules()
-        self._open: dict[tuple[AlertKind, str], str] = {}
+        self._late_rules = tuple(rule for rule in self._rules if rule.takes_late)
+        self._kinds = frozenset(rule.kind for rule in self._rules)
+        self._thresholds = thresholds or default_thresholds()
+        self._bookings = Bookings()
+        self._said: dict[tuple[str, AlertKind], _Said] = {}  # while the past is recalled
+        self.failures = 0
         self.ship = ShipState()
+        self._boxes = self.ship.aboard
+
+    # -- what is known before the first message
+
+    @property
+    def reach_ms(self) -> int:
+        """How much of a container's past its state may depend on."""
+        return self._thresholds.longest_ms + 3_600_000
 
     def restore(self, alert: Alert) -> None:
         """Take in an alert of the site's own log, oldest first, so that a restart raises nothing twice."""
-        incident = (alert.kind, alert.equipment_reference)
+        if alert.kind not in self._kinds:
+            return
+        at_ms = milliseconds(alert.event_date_time)
+        box = self._box(alert.equipment_reference, at_ms)
+        before = self._said.get((box.number, alert.kind))
+        opened_ms = at_ms if alert.state == "OPENED" or before is None else before.opened_ms
+        self._said[box.number, alert.kind] = _Said(opened_ms, at_ms)
         if alert.state == "CLEARED":
-            self._open.pop(incident, None)
+            box.open.pop(alert.kind, None)
         else:
-            self._open[incident] = alert.alert_id
+            box.open[alert.kind] = alert
 
-    def ship_reported(self, position: Position, at_ms: int) -> None:
+    def recall(self, message: ReadingMessage, log: str, now_ms: int, *, sure: bool = True) -> list[Alert]:
+        """Take in a reading that was stored before the restart, in the order of its log.
+
+        Args:
+            sure: Enough of what came before it is known to judge it; else it is only remembered.
+
+        Returns:
+            Alerts that the restart came in between of: their reading is stored and they are not.
+        """
+        box, fresh = self._take(message, log, 0)
+        alerts: list[Alert] = []
+        for rule in self._rules if fresh else self._late_rules:
+            said = self._said.get((box.number, rule.kind))
+            opened = box.open.pop(rule.kind, None) if said and message.device_ms <= said.opened_ms else None
+            finding = self._ask(rule, box, message)
+            if opened is not None:
+                box.open[rule.kind] = opened  # it was not, when this reading came
+            if finding is not None and sure and (said is None or finding.at_ms > said.last_ms):
+                alerts.append(self._say(box, rule.kind, finding, now_ms, known(message.reading.geo_location)))
+        return alerts
+
+    def settle(self, aboard: Set[str], now_ms: int) -> list[Alert]:
+        """The past is recalled; end what was open for boxes that are not among those ``aboard`` any more."""
+        self._said.clear()
+        gone = [number for number in self._boxes if number not in aboard and number != ALL]
+        return [alert for number in gone for alert in self.forget(number, now_ms)]
+
+    # -- what happens
+
+    def ship_reported(self, position: Position, at_ms: int, now_ms: int = 0) -> list[Alert]:
+        """The ship says where it is, and what time it is: some conditions show by nothing happening."""
+        before = self.ship.at_ms
         self.ship.report(position, at_ms)
-
-    def forget(self, number: str) -> None:
-        """The box has left the ship: what was open for it is no longer this watch's business."""
+        if self.ship.at_ms <= before:
+            return []
+        alerts: list[Alert] = []
         for rule in self._rules:
-            rule.forget(number)
-            self._open.pop((rule.kind, number), None)
+            try:
+                found = list(rule.tick(self.ship))
+            except Exception:
+                self._failed(rule, "the time")
+                continue
+            alerts += [self._say(box, rule.kind, finding, now_ms or at_ms, None) for box, finding in found]
+        return alerts
+
+    def booked(self, booking: Booking) -> None:
+        """A booking has changed."""
+        self._bookings.apply(booking)
+        box = self._boxes.get(booking.equipment_reference)
+        if box is not None:
+            self._assign(box, box.at_ms)
+
+    def forget(self, number: str, now_ms: int = 0) -> list[Alert]:
+        """The box has left the ship: returns the ends of what was open for it."""
+        box = self._boxes.pop(number, None)
+        if box is None:
+            return []
+        left = (Evidence(name="left", weight=1.0, detail=f"the container is no longer in the care of {self._site}"),)
+        return [
+            self._say(
+                box,
+                kind,
+                Finding(
+                    "CLEARED",
+                    opened.severity,
+                    max(box.at_ms, milliseconds(opened.event_date_time)),
+                    opened.causes,
+                    left,
+                ),
+                now_ms or box.at_ms,
+                opened.geo_location,
+            )
+            for kind, opened in tuple(box.open.items())
+        ]
 
     def see(self, message: ReadingMessage, log: str, now_ms: int) -> list[Alert]:
         """The alerts that a reading causes, most often none.
@@ -53,45 +180,73 @@ class Watch:
         ``log`` is where the reading is being stored; its offset is not known yet, because an alert does not wait for
         it, so ``causes`` give offset -1 and name the reading by device, boot and sequence.
         """
+        box, fresh = self._take(message, log, self.ship.at_ms)
         alerts: list[Alert] = []
-        for rule in self._rules:
-            incident = (rule.kind, message.number)
-            finding = rule.see(message, self.ship, open_now=incident in self._open)
-            if finding is None:
-                continue
-            if finding.state == "OPENED":
-                self._open[incident] = _incident_id(message, finding)
-                alert_id = self._open[incident]
-            else:
-                alert_id = self._open.pop(incident)
-            alerts.append(self._alert(alert_id, finding, message, log, now_ms))
+        for rule in self._rules if fresh else self._late_rules:
+            finding = self._ask(rule, box, message)
+            if finding is not None:
+                alerts.append(self._say(box, rule.kind, finding, now_ms, known(message.reading.geo_location)))
         return alerts
 
-    def _alert(self, alert_id: str, finding: Finding, message: ReadingMessage, log: str, now_ms: int) -> Alert:
-        device = message.reading.device
-        cause = Cause(
-            log=log,
-            offset=NOT_YET_STORED,
-            device_id=device.device_id,
-            boot_id=device.boot_id,
-            sequence=device.sequence,
-        )
-        return Alert(
-            alert_id=alert_id,
-            kind=finding.kind,
+    # -- boxes and alerts
+
+    def _ask(self, rule: Rule, box: Box, message: ReadingMessage) -> Finding | None:
+        try:
+            return rule.see(box, message, self.ship)
+        except Exception:
+            self._failed(rule, f"reading {message.identity} of {message.number}")
+            return None
+
+    def _failed(self, rule: Rule, what: str) -> None:
+        self.failures += 1
+        log.exception("%s: rule %s cannot judge %s; the others go on", self._site, rule.kind, what)
+
+    def _take(self, message: ReadingMessage, log: str, ship_ms: int) -> tuple[Box, bool]:
+        """The reading's box, and whether the reading is its newest now."""
+        box = self._boxes.get(message.number)
+        if box is None:
+            box = self._box(message.number, message.device_ms)
+        box.log, box.held = log, log == message.log
+        return box, box.take(message, ship_ms)
+
+    def _box(self, number: str, at_ms: int) -> Box:
+        box = self._boxes.get(number)
+        if box is None:
+            box = self._boxes[number] = Box(number, self._thresholds.default)
+            self._assign(box, at_ms)
+        return box
+
+    def _assign(self, box: Box, at_ms: int) -> None:
+        box.booking = self._bookings.of(box.number, at_ms)
+        box.limits = self._thresholds.of(box.booking.commodity if box.booking is not None else None)
+
+    def _say(self, box: Box, kind: AlertKind, finding: Finding, now_ms: int, place: GeoLocation | None) -> Alert:
+        opened = box.open.get(kind)
+        alert = Alert(
+            alert_id=opened.alert_id if opened is not None else _id(kind, box.number, finding.causes[0]),
+            kind=kind,
             severity=finding.severity,
             state=finding.state,
-            equipment_reference=message.number,
+            equipment_reference=box.number,
             raised_at=self._site,
-            event_date_time=device.device_date_time,
-            raised_date_time=dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC),
+            event_date_time=_time(finding.at_ms),
+            raised_date_time=_time(now_ms),
             vessel_imo_number=self.ship.imo,
-            geo_location=message.reading.geo_location or self.ship.place,
+            geo_location=finding.place or place or self.ship.place,
             evidence=finding.evidence,
-            causes=(cause,),
+            causes=finding.causes,
+            revision=opened.revision + 1 if opened is not None else 0,
         )
+        if finding.state == "CLEARED":
+            box.open.pop(kind, None)
+        else:
+            box.open[kind] = alert
+        return alert
 
 
-def _incident_id(message: ReadingMessage, finding: Finding) -> str:
-    device = message.reading.device
-    return f"{finding.kind}.{message.number}.{device.device_id}.{device.boot_id}.{device.sequence}"
+def _id(kind: AlertKind, number: str, first: Cause) -> str:
+    return f"{kind}.{number}.{first.device_id}.{first.boot_id}.{first.sequence}"
+
+
+def _time(at_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)

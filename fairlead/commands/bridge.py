@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,9 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
+from edge.aisfeed import AisSource, parse_source
 from edge.bridge import Bridge
+from edge.detection.thresholds import Thresholds, load_thresholds
 from edge.strayage import LIMIT
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
@@ -33,6 +36,20 @@ def bridge(
     stray_alert: Annotated[
         float, typer.Option(help="Hours that a reading may wait for custody before an alert is raised.", min=0.0)
     ] = LIMIT / 3600,
+    thresholds: Annotated[
+        Path | None,
+        typer.Option(
+            help="YAML file with thresholds of the detection on board, laid over the defaults (docs/edge.md).",
+            metavar="FILE",
+        ),
+    ] = None,
+    ais: Annotated[
+        str | None,
+        typer.Option(
+            help="Take a ship's own position from AIS sentences: tcp://HOST:PORT, or udp://:PORT to listen.",
+            metavar="SOURCE",
+        ),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.
@@ -44,14 +61,30 @@ def bridge(
     """
     context = open_topology(topology)
     sites = _chosen(context.topology, at or [], every=every)
+    limits = load_thresholds(thresholds) if thresholds is not None else None
+    source = _ais_source(context.topology, sites, ais) if ais is not None else None
     _log_to_terminal()
     with contextlib.ExitStack() as stack:
         for site in sites:
             stack.enter_context(_only_one(context, site))
-        uvloop.run(run_bridges([make_bridge(context, site, stray_limit=stray_alert * 3600) for site in sites]))
+        uvloop.run(
+            run_bridges(
+                [
+                    make_bridge(context, site, stray_limit=stray_alert * 3600, thresholds=limits, ais=source)
+                    for site in sites
+                ]
+            )
+        )
 
 
-def make_bridge(context: Context, site: str, *, stray_limit: float = LIMIT) -> Bridge:
+def make_bridge(
+    context: Context,
+    site: str,
+    *,
+    stray_limit: float = LIMIT,
+    thresholds: Thresholds | None = None,
+    ais: AisSource | None = None,
+) -> Bridge:
     """A site's bridge as the topology says, with its metrics in the state folder."""
     return Bridge(
         context.topology,
@@ -60,6 +93,8 @@ def make_bridge(context: Context, site: str, *, stray_limit: float = LIMIT) -> B
         context.directory.mqtt(site, "bridge"),
         snapshot=context.folder / "run" / f"bridge.{site}.json",
         stray_limit=stray_limit,
+        thresholds=thresholds,
+        ais=ais,
     )
 
 
@@ -91,6 +126,18 @@ def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
         if site not in able:
             raise UnknownNameError("site with a way in", site, able)
     return able if every else list(dict.fromkeys(at))
+
+
+def _ais_source(topology: Topology, sites: Sequence[str], text: str) -> AisSource:
+    """The source of one ship's reports; with several sites nobody could tell whose they are."""
+    source = parse_source(text)
+    if len(sites) != 1 or topology.sites[sites[0]].kind is not SiteKind.SHIP:
+        ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
+        raise ConfigurationError(
+            "--ais is for one ship, and --at must name it alone",
+            hint=f"ships of this topology: {', '.join(sorted(ships)) or '(none)'}",
+        )
+    return source
 
 
 @contextlib.contextmanager

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from fairlead.records.reading import Base, GeoLocation
 
-AlertKind = Literal["OVERBOARD", "POWER_LOST", "TEMPERATURE", "STRAYS_WAITING"]
+# Not a fixed list: a site that is older than the one that raised an alert must still be able to read it.
+# docs/edge.md has every kind; STRAYS_WAITING is raised by the bridge itself, the others by rules of edge/detection.
+AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
 AlertState = Literal["OPENED", "UPDATED", "CLEARED"]
 
@@ -36,7 +38,12 @@ class Cause(Base, frozen=True, kw_only=True):
 
 
 class Alert(Base, frozen=True, kw_only=True):
-    """One state of one alert. ``alert_id`` is stable over OPENED, UPDATED and CLEARED."""
+    """One state of one alert. ``alert_id`` is stable over OPENED, UPDATED and CLEARED. ``equipment_reference`` is empty
+    where it is about all containers of a ship.
+
+    It names kind, container and the first reading of the condition, so whoever sees the same readings gives it the same
+    id. ``revision`` is 0 when the alert opens and counts its states; (``alert_id``, ``revision``) names this record.
+    """
 
     alert_id: str = msgspec.field(name="alertID")
     kind: AlertKind
@@ -50,3 +57,4 @@ class Alert(Base, frozen=True, kw_only=True):
     geo_location: GeoLocation | None = None
     evidence: tuple[Evidence, ...] = ()
     causes: tuple[Cause, ...] = ()
+    revision: int = 0

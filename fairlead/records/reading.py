@@ -42,16 +42,23 @@ class Measurements(Base, frozen=True, kw_only=True):
 
 
 class Setpoints(Base, frozen=True, kw_only=True):
-    """What the reefer is told to keep."""
+    """What the reefer is told to keep; ``o2`` and ``co2`` where it controls the atmosphere."""
 
     temperature: float | None = None
     relative_humidity: float | None = None
+    o2: float | None = None
+    co2: float | None = None
 
 
 class ReeferSettings(Base, frozen=True, kw_only=True):
-    """RMO reeferSettings, the part that changes how measurements are read."""
+    """RMO reeferSettings, the part that changes how measurements are read.
+
+    ``is_pre_trip_inspection`` is a private extension: the unit is running its pre-trip inspection (PTI) now, and goes
+    through cooling, heating and defrost whatever is inside. RMO's own ``inspection`` only says how the last one ended.
+    """
 
     is_defrosting: bool = False
+    is_pre_trip_inspection: bool = False
 
 
 class GeoLocation(Base, frozen=True, kw_only=True):
@@ -72,7 +79,11 @@ class Motion(Base, frozen=True, kw_only=True):
 
 
 class Reading(Base, frozen=True, kw_only=True):
-    """One reading of one container. MQTT topic ``fairlead/v1/containers/<equipmentReference>/readings``."""
+    """One reading of one container. MQTT topic ``fairlead/v1/containers/<equipmentReference>/readings``.
+
+    ``stowage_position`` is a private extension, filled in by a gateway that knows it: where the box stands on board, as
+    ISO 9711 writes it, bay, row and tier in six or seven digits (``0340782``: bay 34, row 07, tier 82).
+    """
 
     equipment_reference: str
     device: Device
@@ -83,3 +94,4 @@ class Reading(Base, frozen=True, kw_only=True):
     is_powered: bool = True  # TIC 4.0 "powered": plugged and switched on
     geo_location: GeoLocation | None = None
     motion: Motion | None = None
+    stowage_position: str | None = None

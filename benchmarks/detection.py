@@ -1,0 +1,153 @@
+"""What detection on board costs: microseconds of CPU per reading, all rules, no broker.
+
+    python -m benchmarks.detection [--boxes 2000] [--readings 100] [--rounds 5]
+
+Prints a table and writes ``build/bench/detection.json``: ``detection_us`` is the mean of the mixed load (best round),
+``cases`` has the others. The load: chilled boxes of several commodities, each with a booking; one reading in a hundred
+says that it defrosts; mixed: one box in a hundred is out of band, one in a thousand tilts. ``classify_us`` is what
+making, checking and decoding the same messages costs before, for comparison; it is not in ``detection_us``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from benchmarks._results import machine, write
+from edge.classifier import Classifier
+from edge.detection.watch import Watch
+from edge.messages import ReadingMessage
+from fairlead.names import container_check_digit
+from fairlead.records.booking import Booking
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import Position
+from topologies.load import load
+
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+EVERY = dt.timedelta(minutes=15)
+SHIP = "duck-star"
+COMMODITIES = ("apples", "bananas", "chilled-beef", "cut-flowers", "pharmaceuticals", "seed-potatoes")
+
+
+def numbers(count: int) -> list[str]:
+    """Valid container numbers."""
+    first = (f"BIGU{index:06d}" for index in range(count))
+    return [ten + container_check_digit(ten) for ten in first]
+
+
+def payload(number: str, box: int, turn: int, case: str) -> bytes:
+    """A reading as a reefer publishes it."""
+    out = case == "out of band" or (case == "mixed" and box % 100 == 0)
+    tilted = case == "mixed" and box % 1000 == 1
+    body: dict[str, Any] = {
+        "equipmentReference": number,
+        "device": {
+            "deviceId": f"d{box}",
+            "bootId": 1,
+            "sequence": turn,
+            "deviceDateTime": (START + turn * EVERY).isoformat(),
+        },
+        "measurements": {
+            "supplyTemperature": 9.0 if out else 4.1,
+            "returnTemperature": 4.6,
+            "ambientTemperature": 24.0,
+            "cargoProbe1Temperature": 4.3,
+            "relativeHumidity": 88.0,
+        },
+        "setpoints": {"temperature": 4.0},
+        "reeferSettings": {"isDefrosting": (box + turn) % 100 == 0},
+        "geoLocation": {"latitude": -30.0 + 0.05 * turn, "longitude": 155.0},
+        "motion": {"tiltDegrees": 60.0 if tilted else 3.0, "peakG": 1.1},
+    }
+    return msgspec.json.encode(body)
+
+
+def watch_of(boxes: Sequence[str]) -> Watch:
+    """A watch that knows a booking of every box."""
+    watch = Watch(SHIP)
+    for index, number in enumerate(boxes):
+        watch.booked(
+            Booking(
+                booking_reference=f"B{index}",
+                customer="ducks",
+                equipment_reference=number,
+                commodity=COMMODITIES[index % len(COMMODITIES)],
+                setpoint_temperature=4.0,
+                valid_from=START - dt.timedelta(days=1),
+            )
+        )
+    return watch
+
+
+def position(turn: int) -> Position:
+    device = Device(device_id="gps", boot_id=1, sequence=turn, device_date_time=START + turn * EVERY)
+    return Position(
+        vessel_imo_number="9074729",
+        device=device,
+        geo_location=GeoLocation(latitude=-30.0 + 0.05 * turn, longitude=155.0),
+        speed_over_ground=12.0,
+        navigation_status=0,
+    )
+
+
+def run(boxes: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tuple[float, int]:
+    """(microseconds of CPU per reading, alerts) of one voyage through a new watch."""
+    watch, alerts = watch_of(boxes), 0
+    start = time.process_time()
+    for turn, messages in enumerate(turns):
+        at = int((START + turn * EVERY).timestamp() * 1000)
+        watch.ship_reported(position(turn), at, at)
+        for message in messages:
+            alerts += len(watch.see(message, message.log, at))
+    return (time.process_time() - start) * 1e6 / sum(map(len, turns)), alerts
+
+
+def main() -> None:
+    """Run all cases, print the table, write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--boxes", type=int, default=2000)
+    parser.add_argument("--readings", type=int, default=100, help="of each box")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    about, boxes = machine(), numbers(options.boxes)
+    classify = Classifier(load("big-blue"), SHIP).classify
+    cases: dict[str, dict[str, float]] = {}
+    cost = 0.0
+    print(f"{'case':<14}{'us per reading':>15}{'alerts':>9}")
+    for case in ("quiet", "out of band", "mixed"):
+        began, turns = time.process_time(), []
+        for turn in range(options.readings):
+            messages = []
+            for index, number in enumerate(boxes):
+                topic = f"fairlead/v1/containers/{number}/readings"
+                message = classify(topic, payload(number, index, turn, case), int(START.timestamp() * 1000) + 10**9)
+                if not isinstance(message, ReadingMessage):
+                    raise RuntimeError(f"the benchmark's own reading was refused: {message}")
+                messages.append(message)
+            turns.append(messages)
+        cost = (time.process_time() - began) * 1e6 / (options.boxes * options.readings)
+        best = min(run(boxes, turns) for _ in range(options.rounds))
+        cases[case] = {"us": best[0], "alerts": best[1]}
+        print(f"{case:<14}{best[0]:>15.2f}{best[1]:>9,}")
+    print(f"\nmaking, checking and decoding the messages before: {cost:.1f} us each")
+    write(
+        "detection",
+        {
+            "detection_us": cases["mixed"]["us"],
+            "target_us": 20,
+            "cases": cases,
+            "classify_us": cost,
+            "boxes": options.boxes,
+            "readings": options.readings,
+            "machine": about,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""What the rules go by: one set of limits per commodity, from ``defaults.yaml`` and a file of the user's.
+
+In: YAML. Out: frozen ``Limits``; the same object for every container of one commodity. A user's file has the form of
+the defaults and is laid over them, value by value; a group that it changes has its ``source``, or names the file.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from fairlead.errors import ConfigurationError
+from topologies.values import parse_duration
+
+DEFAULTS = Path(__file__).parent / "defaults.yaml"
+WEIGHTS = ("free-fall", "impact", "tilt", "immersion", "away", "neighbours", "silence")
+
+
+def _milliseconds(value: Any) -> int:
+    duration: dt.timedelta = parse_duration(value)
+    if duration == dt.timedelta.max:
+        raise ValueError("'forever' is no threshold; leave the rule's condition out of reach instead")
+    return duration // dt.timedelta(milliseconds=1)
+
+
+def _all_weights(value: Mapping[str, float]) -> Mapping[str, float]:
+    if value.keys() != set(WEIGHTS):
+        raise ValueError(f"exactly these weights are needed: {', '.join(WEIGHTS)}")
+    return value
+
+
+Milliseconds = Annotated[int, BeforeValidator(_milliseconds)]
+Positive = Annotated[float, Field(gt=0)]
+_strict = pydantic.dataclasses.dataclass(
+    frozen=True, slots=True, kw_only=True, config=pydantic.ConfigDict(extra="forbid", allow_inf_nan=False)
+)
+
+
+@_strict
+class Power:
+    """Reefer without power."""
+
+    dwell: Milliseconds
+    source: str
+
+
+@_strict
+class Setpoint:
+    """Set point beside the booking's, degrees Celsius; ``critical``: from this difference on."""
+
+    tolerance: Positive
+    critical: Positive
+    dwell: Milliseconds
+    source: str
+
+
+@_strict
+class Temperature:
+    """Controlled air, degrees Celsius. Out of ``tolerance`` around the set point: ALARM; beyond ``minimum`` or
+    ``maximum`` (what the cargo stands): CRITICAL. ``recovery``: how long back in the band ends it."""
+
+    frozen_setpoint: float
+    tolerance: Positive
+    minimum: float | None = None
+    maximum: float | None = None
+    dwell: Milliseconds
+    recovery: Milliseconds
+    after_defrost: Milliseconds
+    source: str
+
+
+@_strict
+class Range:
+    """Humidity or a gas, per cent: around the unit's set point, and between bounds of the commodity."""
+
+    tolerance: Positive
+    minimum: float | None = None
+    maximum: float | None = None
+    dwell: Milliseconds
+    recovery: Milliseconds
+    source: str
+
+
+@_strict
+class Door:
+    """Door open while the ship is under way."""
+
+    dwell: Milliseconds
+    source: str
+
+
+@_strict
+class Silence:
+    """No reading for ``intervals`` times what the device usually takes, but ``at_least`` so long.
+
+    ``suspect_gateway``: share of the containers aboard from which on the gateway is at fault and not the container.
+    """
+
+    intervals: Positive
+    at_least: Milliseconds
+    unknown: Milliseconds
+    suspect_gateway: Annotated[float, Field(gt=0, le=1)]
+    source: str
+
+
+@_strict
+class Overboard:
+    """Evidence score. Units: seconds, g, degrees of tilt, metres. See ``edge.detection.overboard``."""
+
+    free_fall: Positive
+    impact: Positive
+    tilt: Positive
+    away: Positive
+    window: Milliseconds
+    neighbours_window: Milliseconds
+    neighbours: Annotated[int, Field(ge=1)]
+    update_every: Milliseconds
+    update_moved: Positive
+    score_at_sea: Positive
+    score_in_port: Positive
+    weights: Annotated[dict[str, Positive], AfterValidator(_all_weights)]
+    source: str
+
+
+@_strict
+class Limits:
+    """Everything that counts for one commodity."""
+
+    power: Power
+    setpoint: Setpoint
+    temperature: Temperature
+    humidity: Range
+    o2: Range
+    co2: Range
+    door: Door
+    silence: Silence
+    overboard: Overboard
+
+    @property
+    def ranges(self) -> tuple[Range, Range, Range]:
+        return self.humidity, self.o2, self.co2
+
+
+_limits: pydantic.TypeAdapter[Limits] = pydantic.TypeAdapter(Limits)
+
+
+class Thresholds:
+    """Limits by commodity; names are compared without regard to case, spaces and underscores."""
+
+    def __init__(self, default: Limits, commodities: Mapping[str, Limits]) -> None:
+        self.default = default
+        self.commodities = dict(commodities)
+
+    def table(self, commodity: str | None) -> dict[str, dict[str, Any]]:
+        """The limits of a commodity as plain values: group, name, value; durations in milliseconds."""
+        plain: dict[str, dict[str, Any]] = _limits.dump_python(self.of(commodity))
+        return plain
+
+    @property
+    def longest_ms(self) -> int:
+        """The longest time over which a rule looks at readings."""
+        all_limits = (self.default, *self.commodities.values())
+        return max(
+            max(each.power.dwell, each.setpoint.dwell, each.door.dwell, each.overboard.window)
+            + max(each.temperature.dwell + each.temperature.after_defrost, *(r.dwell for r in each.ranges))
+            for each in all_limits
+        )
+
+    def of(self, commodity: str | None) -> Limits:
+        """The limits of a commodity; those of ``default`` for one that is not known."""
+        return self.commodities.get(_plain(commodity), self.default) if commodity else self.default
+
+
+@cache
+def default_thresholds() -> Thresholds:
+    """Those of ``defaults.yaml``."""
+    return _build(_read(DEFAULTS), str(DEFAULTS.name))
+
+
+def load_thresholds(path: Path) -> Thresholds:
+    """The defaults with a user's file laid over them.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or has mistakes; all of them are in ``fields["mistakes"]``.
+    """
+    return _build(_over(_read(DEFAULTS), _named(_read(path), path.name)), str(path))
+
+
+def _plain(commodity: str) -> str:
+    return commodity.strip().lower().replace(" ", "-").replace("_", "-")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        body = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(
+            f"{path} cannot be read as YAML: {error}", hint="docs/edge.md shows the form of a file of thresholds"
+        ) from error
+    body = {} if body is None else body
+    wrong = [] if isinstance(body, dict) else ["the file is no mapping"]
+    if not wrong:
+        wrong += [
+            f"{key}: unknown; valid: default, commodities" for key in body if key not in ("default", "commodities")
+        ]
+        parts = {"default": body.get("default"), "commodities": body.get("commodities")}
+        wrong += [f"{key}: expected a mapping" for key, part in parts.items() if not isinstance(part, dict | None)]
+        wrong += (
+            [
+                f"commodities.{name}: expected a mapping of groups"
+                for name, groups in (parts["commodities"] or {}).items()
+                if not isinstance(groups, dict)
+            ]
+            if not wrong
+            else []
+        )
+    if wrong:
+        raise _mistaken(str(path), wrong)
+    return {
+        "default": body.get("default") or {},
+        "commodities": {_plain(str(name)): groups for name, groups in (body.get("commodities") or {}).items()},
+    }
+
+
+def _named(body: dict[str, Any], file: str) -> dict[str, Any]:
+    """A group that the user changes and gives no source for is the user's."""
+    for groups in (body["default"], *body["commodities"].values()):
+        for group in groups.values():
+            if isinstance(group, dict):
+                group.setdefault("source", f"set in {file}")
+    return body
+
+
+def _over(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return {**below, **{key: _over(below.get(key), value) for key, value in above.items()}}
+
+
+def _build(body: dict[str, Any], file: str) -> Thresholds:
+    mistakes: list[str] = []
+
+    def limits(where: str, groups: Any) -> Limits | None:
+        try:
+            return _limits.validate_python(groups)
+        except pydantic.ValidationError as error:
+            for each in error.errors(include_url=False):
+                mistakes.append(f"{'.'.join(map(str, (where, *each['loc'])))}: {each['msg']}")
+            return None
+
+    default = limits("default", body["default"])
+    if default is None:
+        raise _mistaken(file, mistakes)
+    made = {
+        name: limits(f"commodities.{name}", _over(body["default"], groups))
+        for name, groups in body["commodities"].items()
+    }
+    if mistakes:
+        raise _mistaken(file, mistakes)
+    return Thresholds(default, {name: each for name, each in made.items() if each is not None})
+
+
+def _mistaken(file: str, mistakes: list[str]) -> ConfigurationError:
+    return ConfigurationError(
+        f"thresholds in {file}: {'; '.join(mistakes)}",
+        hint="edge/detection/defaults.yaml has every group and value that there is",
+        file=file,
+        mistakes=mistakes,
+    )

@@ -1,0 +1,70 @@
+"""The watch of one ship as its bridge runs it: made anew from the logs, and told the bookings that reach the ship.
+
+Bookings are made ashore (``bookings.<site>``). A ship has them where a link of the topology brings them aboard; without
+them set points cannot be compared, and the default thresholds count for every container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from edge.detection.thresholds import Thresholds
+from edge.detection.watch import Watch
+from edge.follower import Follower
+from edge.holdings import Holdings
+from edge.lanes import SiteLanes
+from edge.patience import patiently
+from edge.recollection import recall_readings
+from edge.tails import Tails
+from fairlead.names import LogName
+from fairlead.records import decoder
+from fairlead.records.booking import Booking
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import is_data
+from fairlead.wire.record import Record
+from topologies.model import SiteKind, Topology
+
+Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
+
+
+class WatchSide:
+    """Detection at one site; a site that is no ship has none (``watch`` is None)."""
+
+    def __init__(self, topology: Topology, site: str, thresholds: Thresholds | None = None) -> None:
+        on_board = topology.sites[site].kind is SiteKind.SHIP
+        self.watch = Watch(site, thresholds=thresholds) if on_board else None
+        self._site = site
+        self._logs = booking_logs(topology, site) if on_board else ()
+        self._bookings: Follower | None = None
+        self._booking = decoder(Booking)
+
+    async def catch_up(self, cluster: Cluster, lanes: SiteLanes, holdings: Holdings, tails: Tails) -> None:
+        """Learn the bookings, then the past of each container aboard; called when custody is known."""
+        if self.watch is None:
+            return
+        if self._logs:
+            self._bookings = Follower(cluster, self._logs, self._take)
+            await patiently(self._bookings.catch_up, f"{self._site}: reading bookings")
+        await recall_readings(self.watch, lanes, holdings, tails)
+
+    def work(self) -> Work:
+        """What goes on until the bridge ends."""
+        return {"bookings": self._bookings.follow} if self._bookings is not None else {}
+
+    def _take(self, topic: str, record: Record, at_start: bool) -> None:
+        if self.watch is None or record.value is None or not is_data(record):
+            return
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # another version's; shore shows it
+            self.watch.booked(self._booking.decode(record.value))
+
+
+def booking_logs(topology: Topology, site: str) -> tuple[str, ...]:
+    """The logs of bookings that some link brings to a site."""
+    links = topology.links_to(site)
+    offices = (name for name, spec in topology.sites.items() if spec.kind not in (SiteKind.SHIP, SiteKind.CUSTOMER))
+    logs = (LogName("bookings", office) for office in offices)
+    return tuple(str(each) for each in logs if any(link.takes(each) for link in links))

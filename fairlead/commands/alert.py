@@ -1,0 +1,183 @@
+"""``fairlead alert``: what detection has found, its thresholds, and the draft report of containers lost at sea."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from edge.detection.lost import LostContainerReport, ReportType, text
+from edge.detection.thresholds import default_thresholds, load_thresholds
+from fairlead.commands.alertlogs import make_report, read_alerts
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.custodyask import ask_first
+from fairlead.console import console, emit
+from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.records.alert import Alert
+from fairlead.wire.cluster import Cluster
+from topologies.users import ADMIN
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="Alerts: what detection has found, its rules, and the draft report of containers lost at sea.",
+    epilog="Without --at the site of shore is asked, or headquarters, or any that answers.",
+    no_args_is_help=True,
+)
+
+AtOption = Annotated[str | None, typer.Option("--at", help="Look at this site.", metavar="SITE")]
+_TYPES: dict[str, ReportType] = {"preliminary": "PRELIMINARY", "follow-up": "FOLLOW_UP", "final": "FINAL"}
+_COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow"}
+
+
+@app.command("list")
+def list_(
+    at: AtOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """List alerts as a site knows them, newest state of each: those that are open, or all.
+
+    Example: fairlead alert list --at duck-star
+    """
+    context = open_topology(topology)
+    site, alerts = asyncio.run(_at(context, at, read_alerts))
+    newest: dict[str, Alert] = {}
+    opened: dict[str, Alert] = {}
+    for alert in alerts:
+        opened.setdefault(alert.alert_id, alert)
+        newest[alert.alert_id] = alert
+    shown = [alert for alert in newest.values() if every or alert.state != "CLEARED"]
+    body = {
+        "at": site,
+        "alerts": [
+            {**msgspec.to_builtins(alert), "openedDateTime": _iso(opened[alert.alert_id].event_date_time)}
+            for alert in shown
+        ],
+    }
+    emit(body, as_json=as_json, render=lambda: _show_list(site, shown, opened))
+
+
+@app.command()
+def report(
+    alert_id: Annotated[str, typer.Argument(metavar="ID", help="An overboard alert, or the number of a container.")],
+    at: AtOption = None,
+    report_type: Annotated[
+        str, typer.Option("--type", help="preliminary, follow-up or final.", metavar="TYPE")
+    ] = "preliminary",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Draft the report of lost containers that SOLAS V/31 and V/32 ask for: all losses of that ship around that time.
+
+    It is made from the logs each time, so it has what is known by then. Nothing is sent: the master completes it.
+
+    Example: fairlead alert report BIGU1000005 --at duck-star
+    """
+    if report_type not in _TYPES:
+        raise ConfigurationError(f"no report is {report_type!r}", hint=f"--type: {', '.join(_TYPES)}")
+    context = open_topology(topology)
+
+    async def make(cluster: Cluster) -> LostContainerReport:
+        return await make_report(cluster, context.topology, alert_id, _TYPES[report_type])
+
+    _, made = asyncio.run(_at(context, at, make))
+    if as_json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n")
+    else:
+        sys.stdout.write(text(made))
+
+
+@app.command()
+def rules(
+    thresholds: Annotated[
+        Path | None, typer.Option(help="A file as for fairlead bridge --thresholds.", metavar="FILE")
+    ] = None,
+    commodity: Annotated[str | None, typer.Option(help="What counts for this commodity.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the thresholds that detection goes by, and where each comes from.
+
+    Example: fairlead alert rules --commodity frozen-fish
+    """
+    known = load_thresholds(thresholds) if thresholds is not None else default_thresholds()
+    groups = known.table(commodity)
+    body = {"commodity": commodity, "known": sorted(known.commodities), "groups": groups}
+    emit(body, as_json=as_json, render=lambda: _show_rules(groups))
+
+
+async def _at(context: Context, at: str | None, question: Callable[[Cluster], Awaitable[T]]) -> tuple[str, T]:
+    """Which site answered, and what."""
+
+    async def ask(site: str) -> tuple[str, T]:
+        processes = context.local.status()
+        if context.topology.sites[site].kafka is None and not (site in processes and processes[site].kafka_up):
+            raise UnavailableError(f"the Kafka of {site} does not run", hint=f"fairlead up {site}", site=site)
+        cluster = await Cluster.open(context.directory.kafka(site, ADMIN), client_id="fairlead-alert")
+        try:
+            return site, await question(cluster)
+        finally:
+            await cluster.close()
+
+    return await ask_first(context.topology, at, ask)
+
+
+def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> None:
+    table = Table("severity", "kind", "container", "since (UTC)", "state", "raised at", "what", box=None)
+    rows = sorted(alerts, key=lambda alert: opened[alert.alert_id].event_date_time, reverse=True)
+    for alert in rows:
+        table.add_row(
+            f"[{_COLOURS[alert.severity]}]{alert.severity}[/]",
+            escape(alert.kind),
+            alert.equipment_reference or "(all)",
+            f"{opened[alert.alert_id].event_date_time:%Y-%m-%d %H:%M}",
+            alert.state,
+            escape(alert.raised_at),
+            escape("; ".join(each.detail or each.name for each in alert.evidence)),
+        )
+    console.print(f"{len(rows)} alerts (logs at {site})")
+    if rows:
+        console.print(table)
+
+
+def _show_rules(groups: dict[str, dict[str, Any]]) -> None:
+    for group, values in groups.items():
+        console.print(f"[bold]{group}[/]  [dim]{escape(values['source'])}[/]", soft_wrap=True)
+        for name, value in values.items():
+            if name != "source" and value is not None:
+                console.print(f"  {name:<18} {_value(name, value)}", soft_wrap=True, highlight=False)
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {weight:g}" for key, weight in value.items())
+    if isinstance(value, int) and name in _DURATIONS:
+        return str(dt.timedelta(milliseconds=value))
+    return f"{value:g}"
+
+
+_DURATIONS = frozenset(
+    {
+        "dwell",
+        "recovery",
+        "after_defrost",
+        "at_least",
+        "unknown",
+        "window",
+        "neighbours_window",
+        "update_every",
+    }
+)
+
+
+def _iso(moment: dt.datetime) -> str:
+    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,118 @@
+"""The draft report out of a site's logs, and the watch made anew from them, over the wire's own client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from unittest.mock import MagicMock
+
+import pytest
+
+from edge import records
+from edge.holdings import Holdings
+from edge.messages import Identity
+from edge.strays import StrayIndex
+from edge.tails import Tails
+from edge.watchside import WatchSide
+from fairlead.commands.alertlogs import make_report, read_alerts
+from fairlead.custody import CustodyView
+from fairlead.errors import ConfigurationError
+from fairlead.records import encode
+from fairlead.records.alert import Alert
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.convention import marker_record, term_batch
+from fairlead.wire.record import NewRecord
+from tests.unit.edge.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, position
+from tests.unit.edge.samples import BOX, IMO, topology
+from tests.unit.edge.test_lost_report import environment
+from tests.unit.edge.test_recollection import new_record
+from tests.unit.wire.fake_broker import FakeCluster, running
+from topologies.model import Link, Topology
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCluster]:
+    async with running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def cluster(fake: FakeCluster) -> AsyncIterator[Cluster]:
+    async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=2.0) as client:
+        yield client
+
+
+def put(fake: FakeCluster, log: str, *values: bytes) -> None:
+    marker = marker_record(b"m" + log.encode(), timestamp_ms=5)
+    entries = [NewRecord(value, b"key", timestamp_ms=5) for value in values]
+    stored = fake.log(log)
+    assert stored.append(term_batch([marker, *entries], term=1, offset=0, marker=0))[0] == 0
+
+
+def alerts() -> list[Alert]:
+    voyage = Voyage()
+    voyage.ship()
+    voyage.see(0, **FALL)
+    voyage.see(HOUR, number=NEIGHBOURS[0], **FALL)
+    voyage.said += voyage.watch.forget(NEIGHBOURS[0], 1)
+    return voyage.said
+
+
+async def test_a_report_is_made_of_what_the_logs_of_a_site_have(fake: FakeCluster, cluster: Cluster) -> None:
+    said = alerts()
+    put(fake, "alerts.star", *(encode(alert) for alert in said), b"{", b'{"written":"by a later version"}')
+    put(fake, f"ships.{IMO}.environment", encode(environment(0)))
+    put(fake, "bookings.tokyo", encode(booking(commodity="toy-ducks")))
+    fake.log("containers.x")
+    assert await read_alerts(cluster) == said
+    for wanted in (BOX, said[0].alert_id):
+        report = await make_report(cluster, topology(), wanted, "PRELIMINARY")
+        assert [each.equipment_reference for each in report.containers] == [BOX]
+        assert report.containers[0].commodity == "toy-ducks"
+        assert report.weather is not None and report.weather.wind_speed == 21.5
+        assert report.ship.name == "star"
+
+
+async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: Cluster) -> None:
+    put(fake, "alerts.star", *(encode(alert) for alert in alerts()))
+    with pytest.raises(ConfigurationError, match="no overboard alert"):
+        await make_report(cluster, topology(), "BIGU9999999", "PRELIMINARY")
+    with pytest.raises(ConfigurationError, match="has been cleared"):
+        await make_report(cluster, topology(), NEIGHBOURS[0], "PRELIMINARY")
+
+
+def linked() -> Topology:
+    """The samples' topology with bookings brought aboard."""
+    plain = topology()
+    link = Link(**{"from": "tokyo", "to": "star", "streams": {"bookings": "all"}, "when": "berthed"})
+    return plain.model_copy(update={"links": (*plain.links, link)})
+
+
+async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)), b"{")
+    voyage, payloads = Voyage(), []
+    for n in range(3):
+        stray = records.stray(f"containers.{BOX}", new_record(n, n * 600, setpoints={"temperature": 4.0}))
+        payloads.append(stray.value or b"")
+    put(fake, "strays.star", *payloads)
+    lanes = MagicMock()
+    lanes.strays.log, lanes.strays.index = "strays.star", StrayIndex()
+    for offset in (1, 2, 3):
+        lanes.strays.index.add(f"containers.{BOX}", offset, Identity("d1", 1, offset))
+    side = WatchSide(linked(), "star")
+    assert side.watch is not None
+    side.watch.ship_reported(position(), 1)
+    tails = Tails(cluster)
+    await side.catch_up(cluster, lanes, Holdings("star", CustodyView()), tails)
+    await tails.close()
+    assert list(side.work()) == ["bookings"]
+    voyage.watch, voyage.sequences = side.watch, {BOX: 2}
+    [alert] = voyage.see(30 * 60, strays=True, setpoints={"temperature": 4.0})
+    assert (alert.kind, alert.alert_id) == ("SETPOINT", f"SETPOINT.{BOX}.d1.1.0")
+
+
+async def test_ashore_there_is_no_watch() -> None:
+    side = WatchSide(topology(), "tokyo")
+    assert side.watch is None and side.work() == {}
+    await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())

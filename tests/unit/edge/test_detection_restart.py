@@ -1,0 +1,228 @@
+"""A watch that is killed between any two steps raises what one raises that never stops: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.detection.watch import Watch
+from edge.messages import ReadingMessage
+from edge.records import alert_key
+from fairlead.records.alert import Alert
+from tests.unit.edge.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, TILT, booking, message, ms, position
+from tests.unit.edge.samples import BOX
+
+STEP = 15 * MINUTE
+BOXES = (BOX, NEIGHBOURS[0])
+
+
+def chilled(supply: float, **more: Any) -> dict[str, Any]:
+    return {"setpoints": {"temperature": 4.0}, "measurements": {"supplyTemperature": supply}, **more}
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "good": chilled(4.0, motion={}),
+    "warm": chilled(7.0),
+    "hot": chilled(12.0),
+    "off": chilled(4.0, isPowered=False),
+    "defrost": chilled(20.0, reeferSettings={"isDefrosting": True}),
+    "door": chilled(4.0, motion={"doorOpen": True}),
+    "wrong": {"setpoints": {"temperature": 9.0}, "measurements": {"supplyTemperature": 9.0}},
+    "tilt": TILT,
+    "fall": FALL,
+    "water": {"motion": {"immersed": True}},
+}
+
+
+class Ship:
+    """The logs of a ship whose bridge may be killed: readings stored, alerts stored, and the watch of the bridge."""
+
+    def __init__(self) -> None:
+        self.stored: list[ReadingMessage] = []
+        self.alerts: list[Alert] = []
+        self.watch = self.started()
+
+    def started(self) -> Watch:
+        watch = Watch("star")
+        watch.ship_reported(position(), ms(0), ms(0))
+        return watch
+
+    def append(self, alerts: list[Alert]) -> None:
+        """As the lane of the alerts does it: a state that is there already is not written again."""
+        known = {alert_key(alert) for alert in self.alerts}
+        self.alerts += [alert for alert in alerts if alert_key(alert) not in known]
+
+    def restart(self) -> None:
+        self.watch = Watch("star")
+        for alert in self.alerts:
+            self.watch.restore(alert)
+        self.watch.ship_reported(position(), ms(0), ms(0))
+        for number in BOXES:
+            self.watch.booked(booking(number, commodity="pharmaceuticals"))
+        for seen in self.stored:
+            self.append(self.watch.recall(seen, seen.log, ms(0)))
+        self.append(self.watch.settle(set(BOXES), ms(0)))
+
+    def take(self, seen: ReadingMessage, crash: str) -> None:
+        """One reading, with a crash at one of the places where its alerts and itself are on their way."""
+        alerts = self.watch.see(seen, seen.log, ms(0))
+        if crash == "before":
+            pass
+        elif crash == "reading stored":
+            self.stored.append(seen)
+        elif crash == "first alert stored":
+            self.append(alerts[:1])
+        elif crash == "alerts stored":
+            self.append(alerts)
+        else:
+            self.append(alerts)
+            self.stored.append(seen)
+        if crash == "none":
+            return
+        self.restart()
+        if crash != "all stored":  # it was not acknowledged: the MQTT broker sends it again
+            self.append(self.watch.see(seen, seen.log, ms(0)))
+            if seen not in self.stored:
+                self.stored.append(seen)
+
+
+CRASHES = ("none", "before", "reading stored", "first alert stored", "alerts stored", "all stored")
+
+
+def said(alerts: list[Alert]) -> dict[str, list[tuple[str, str, str, int, tuple[int, ...]]]]:
+    """Per container, what was said in which order, and by which readings."""
+    told: dict[str, list[tuple[str, str, str, int, tuple[int, ...]]]] = {}
+    for alert in alerts:
+        causes = tuple(cause.sequence for cause in alert.causes)
+        told.setdefault(f"{alert.kind} {alert.equipment_reference}", []).append(
+            (alert.alert_id, alert.state, alert.severity, alert.revision, causes)
+        )
+    return told
+
+
+def sailed(readings: list[ReadingMessage], crashes: list[str]) -> list[Alert]:
+    ship = Ship()
+    for number in BOXES:
+        ship.watch.booked(booking(number, commodity="pharmaceuticals"))
+    for seen, crash in zip(readings, crashes, strict=True):
+        ship.take(seen, crash)
+    return ship.alerts
+
+
+runs = st.tuples(  # conditions last for a while, or nothing would be raised
+    st.sampled_from(sorted(KINDS)),
+    st.lists(st.tuples(st.sampled_from(BOXES), st.sampled_from(("none", "none", *CRASHES))), min_size=1, max_size=8),
+)
+
+
+@given(st.lists(runs, min_size=1, max_size=8))
+def test_a_watch_that_crashes_says_what_one_says_that_does_not(
+    story: list[tuple[str, list[tuple[str, str]]]],
+) -> None:
+    steps = [(number, kind, crash) for kind, run in story for number, crash in run]
+    readings = [message(n, n * STEP, number=number, **KINDS[kind]) for n, (number, kind, _) in enumerate(steps)]
+    without = sailed(readings, ["none"] * len(steps))
+    assert said(sailed(readings, [crash for _, _, crash in steps])) == said(without)
+
+
+@pytest.mark.parametrize("crash", CRASHES[1:])
+def test_a_crash_in_the_middle_of_an_excursion_neither_loses_nor_repeats_its_alert(crash: str) -> None:
+    readings = [message(n, n * STEP, **KINDS["hot"]) for n in range(12)]
+    for at in range(12):
+        crashes = ["none"] * 12
+        crashes[at] = crash
+        states = said(sailed(readings, crashes))[f"TEMPERATURE {BOX}"]
+        assert states == [(f"TEMPERATURE.{BOX}.d1.1.0", "OPENED", "CRITICAL", 0, (0, 4))]
+
+
+def test_evidence_of_acknowledged_readings_survives_a_restart() -> None:
+    ship = Ship()
+    ship.take(message(0, 0, motion={"freeFallSeconds": 1.0}), "all stored")
+    ship.take(message(1, 5 * MINUTE, motion={"immersed": True}), "none")
+    [alert] = ship.alerts
+    assert (alert.kind, [cause.sequence for cause in alert.causes]) == ("OVERBOARD", [0, 1])
+
+
+def test_a_box_that_is_not_aboard_any_more_has_nothing_open_after_a_restart() -> None:
+    ship = Ship()
+    for n in range(3):
+        ship.take(message(n, n * STEP, **KINDS["off"]), "none")
+    [opened] = ship.alerts
+    watch = Watch("star")
+    watch.restore(opened)
+    [cleared] = watch.settle(set(), ms(HOUR))
+    assert (cleared.alert_id, cleared.state) == (opened.alert_id, "CLEARED")
+    again = Watch("star")
+    for alert in (opened, cleared):
+        again.restore(alert)
+    assert again.settle(set(), ms(HOUR)) == []
+
+
+def test_a_silence_is_not_raised_again_after_a_restart_and_ends_with_the_next_reading() -> None:
+    ship = Ship()
+    others = [number for number in NEIGHBOURS if number not in BOXES]
+    for n in range(8):
+        for number in (BOX, *others):
+            ship.take(message(n, n * STEP, number=number), "none")
+    for n in range(8, 20):
+        for number in others:
+            ship.take(message(n, n * STEP, number=number), "none")
+        ship.append(ship.watch.ship_reported(position(), ms(n * STEP), ms(n * STEP)))
+    [opened] = ship.alerts
+    assert (opened.kind, opened.state) == ("SILENCE", "OPENED")
+    ship.restart()
+    ship.append(ship.watch.ship_reported(position(), ms(21 * STEP), ms(21 * STEP)))
+    assert ship.alerts == [opened]
+    ship.take(message(8, 22 * STEP), "none")
+    assert [(alert.alert_id, alert.state) for alert in ship.alerts] == [
+        (opened.alert_id, "OPENED"),
+        (opened.alert_id, "CLEARED"),
+    ]
+
+
+def test_another_site_that_sees_the_same_readings_gives_the_same_id() -> None:
+    ids = set()
+    for site in ("star", "tokyo"):
+        watch = Watch(site)
+        for n in range(6):
+            for alert in watch.see(message(n, n * STEP, **KINDS["warm"]), "containers.x", ms(0)):
+                ids.add(alert.alert_id)
+    assert len(ids) == 1
+
+
+def again(readings: list[ReadingMessage], alerts: list[Alert], *, tail: int) -> tuple[Watch, list[Alert]]:
+    """A watch that starts with the alerts and the last ``tail`` readings, the first half of which it cannot judge."""
+    watch = Watch("star")
+    for alert in alerts:
+        watch.restore(alert)
+    known = readings[-tail:]
+    raised = [
+        alert for n, seen in enumerate(known) for alert in watch.recall(seen, seen.log, ms(0), sure=n >= tail // 2)
+    ]
+    return watch, raised + watch.settle({BOX}, ms(0))
+
+
+def test_an_alert_that_was_opened_before_the_tail_is_not_raised_again_and_ends_under_its_id() -> None:
+    readings = [message(n, n * STEP, **KINDS["warm"]) for n in range(60)]
+    first = Watch("star")
+    [opened] = [alert for seen in readings for alert in first.see(seen, seen.log, ms(0))]
+    watch, raised = again(readings, [opened], tail=24)
+    assert raised == []
+    ended = [
+        alert
+        for n in range(60, 63)
+        for alert in watch.see(message(n, n * STEP, **KINDS["good"]), "containers.x", ms(0))
+    ]
+    assert [(alert.alert_id, alert.state) for alert in ended] == [(opened.alert_id, "CLEARED")]
+
+
+def test_what_a_tail_begins_with_is_not_judged_without_what_came_before() -> None:
+    kinds = ["defrost", *["warm"] * 6, *["good"] * 10]  # the tail begins behind the defrost
+    readings = [message(n, n * 13 * MINUTE, **KINDS[kind]) for n, kind in enumerate(kinds)]
+    first = Watch("star")
+    assert [alert for seen in readings for alert in first.see(seen, seen.log, ms(0))] == []
+    assert again(readings, [], tail=16)[1] == []
+    assert again(readings, [], tail=2)[1] == []
