@@ -9,7 +9,7 @@ import hashlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -39,15 +39,20 @@ from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP
 
 T = TypeVar("T")
+REFUSED_AT_START: Final = 5.0  # both may be starting; and a wrong password shall show soon
 
 
 async def connect(endpoint: KafkaEndpoint, client_id: str) -> Cluster:
     """Connect to the site's Kafka, trying again until it is there.
 
     Raises:
-        AuthenticationFailed: the login was refused; trying again would not help.
+        AuthenticationFailed: the login was refused for ``REFUSED_AT_START`` seconds.
     """
-    return await patiently(lambda: Cluster.open(endpoint, client_id=client_id), f"{endpoint.site}: connecting to Kafka")
+    return await patiently(
+        lambda: Cluster.open(endpoint, client_id=client_id),
+        f"{endpoint.site}: connecting to Kafka",
+        refused_seconds=REFUSED_AT_START,
+    )
 
 
 class TopicMaker:

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
 
 LOG_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
@@ -193,7 +193,7 @@ def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> Fairl
     if name in _REFUSED:
         return RefusedError(what, hint="its rights come from the topology: fairlead acl explain", **fields)
     if name == "_AUTHENTICATION":
-        return RefusedError(what, hint="the password is wrong, or there is no such user: fairlead up", **fields)
+        return LoginRefusedError(what, hint="the password is wrong, or there is no such user: fairlead up", **fields)
     if cause.retriable() or name.startswith("_") or name in ("REQUEST_TIMED_OUT", "INVALID_REPLICATION_FACTOR"):
         hint = f"is it running at {endpoint.bootstrap_servers}? fairlead status"
         return UnavailableError(away, hint=hint, **fields)

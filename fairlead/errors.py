@@ -66,6 +66,11 @@ class RefusedError(FairleadError):
     exit_code = ExitCode.REFUSED
 
 
+class LoginRefusedError(RefusedError):
+    """A broker did not take user and password. One that has just started takes nobody's for a moment (its users are in
+    its metadata log), so whoever was let in before does well to ask again."""
+
+
 class UnknownNameError(ConfigurationError):
     """A name that stands for nothing; carries the valid names and the nearest one."""
 

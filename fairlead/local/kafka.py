@@ -35,6 +35,7 @@ from fairlead.local.waiting import Wait
 ADMIN = "admin"  # super user of every local cluster; the broker itself uses it too
 CONTROLLER = "controller"
 READY_TIMEOUT = 180.0  # seconds; a quiet machine needs 2, ten thousand logs after a crash 26
+REFUSED_SECONDS = 10.0  # from its start on a broker may refuse logins, until it has read its users
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 
@@ -238,7 +239,7 @@ def wait_ready(
                 return admin
         except KafkaException:
             admin.poll(0)  # delivers on_error
-        if refusals:
+        if refusals and time.time() - process.create_time() > REFUSED_SECONDS:
             raise wait.refused(endpoint.user, refusals[0])
         wait.pause()
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.connection import Connection, connect
-from fairlead.wire.errors import ConnectionLost, RequestTimeout
+from fairlead.wire.errors import AuthenticationFailed, ConnectionLost, RequestTimeout
 
 log = logging.getLogger(__name__)
 
 Key = tuple[str, int]
+
+REFUSED_SECONDS: Final = 30.0
+"""How long a login that was taken before may be refused until it counts as refused: a broker that was killed opens its
+port before it has read its users again (seen on 4.3.1, up to some seconds on a busy machine)."""
 
 
 class Pool:
@@ -31,6 +36,8 @@ class Pool:
         self._opening: dict[Key, asyncio.Task[Connection]] = {}
         self._incarnations: dict[Key, int] = {}
         self._closed = False
+        self._was_taken = False  # the login, once
+        self._refused_since: float | None = None
 
     def endpoint(self) -> KafkaEndpoint:
         """The cluster's endpoint as it is now; as it was, while it cannot be told."""
@@ -71,7 +78,8 @@ class Pool:
         """The connection, opened if needed. Callers that wait at the same time get it in their order.
 
         Raises:
-            ConnectionLost, AuthenticationFailed, UnsupportedBroker: see ``connect``.
+            ConnectionLost, AuthenticationFailed, UnsupportedBroker: see ``connect``. A login that was taken before and
+                is refused now is ``ConnectionLost`` for ``REFUSED_SECONDS``.
         """
         connection = self.ready(role, node)
         if connection is not None:
@@ -105,12 +113,25 @@ class Pool:
                 address="",
             )
         host, port = address
-        connection = await connect(
-            host, port, self.endpoint(), client_id=self._client_id, request_timeout=self._timeout
-        )
+        try:
+            connection = await connect(
+                host, port, self.endpoint(), client_id=self._client_id, request_timeout=self._timeout
+            )
+        except AuthenticationFailed as error:
+            if not self._may_pass():
+                raise
+            raise ConnectionLost(error.what, hint=error.hint, **error.fields) from error
+        self._was_taken, self._refused_since = True, None
         self._open[key] = connection
         self._incarnations[key] = self._incarnations.get(key, 0) + 1
         return connection
+
+    def _may_pass(self) -> bool:
+        """Whether a refused login may be one of a broker that has just started."""
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return self._was_taken and now - self._refused_since < REFUSED_SECONDS
 
     def _opened(self, key: Key, task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)

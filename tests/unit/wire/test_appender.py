@@ -435,7 +435,8 @@ async def test_missing_log_fails_in_the_end(
         await appender.append(A, [record("x")])
 
 
-async def test_refused_login_fails_the_append() -> None:
+async def test_refused_login_fails_the_append(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.wire.pool.REFUSED_SECONDS", 0.05)
     users = {"bridge": "right"}
     async with running(users=users) as fake:
         endpoint = fake.endpoint(user="bridge", password="right")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -63,6 +64,37 @@ async def test_wrong_password_fails_at_once() -> None:
         with pytest.raises(AuthenticationFailed):
             await Cluster.open(fake.endpoint(user="bridge", password="wrong"), client_id="test")
         assert fake.connections == {0: 1}, "a refused login is not tried again"
+
+
+async def test_who_was_let_in_before_may_be_refused_for_a_moment() -> None:
+    """A broker that was killed opens its port before it has read its users again."""
+    users = {"bridge": "right"}
+    async with running(users=users) as fake:
+        fake.log("log.a")
+        endpoint = fake.endpoint(user="bridge", password="right")
+        async with await Cluster.open(endpoint, client_id="test", request_timeout=2) as cluster:
+            users.clear()
+            fake.cut(0)
+            with pytest.raises(ConnectionLost, match="refused the login of user 'bridge'") as caught:
+                await cluster.topics(["log.a"], refresh=True)
+            assert caught.value.retriable
+            users["bridge"] = "right"
+            assert set(await cluster.topics(["log.a"], refresh=True)) == {"log.a"}
+
+
+async def test_who_is_refused_for_longer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlead.wire.pool.REFUSED_SECONDS", 0.05)
+    users = {"bridge": "right"}
+    async with running(users=users) as fake:
+        endpoint = fake.endpoint(user="bridge", password="right")
+        async with await Cluster.open(endpoint, client_id="test", request_timeout=2) as cluster:
+            users.clear()
+            fake.cut(0)
+            async with asyncio.timeout(10):
+                with pytest.raises(AuthenticationFailed):
+                    while True:
+                        with contextlib.suppress(ConnectionLost):
+                            await cluster.topics(["log.a"], refresh=True)
 
 
 async def test_topics_leaves_out_what_is_unknown_or_forbidden(fake: FakeCluster, cluster: Cluster) -> None:
