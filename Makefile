@@ -34,7 +34,7 @@ format: $(READY) ## repair style where that can be done by a program
 bench: $(READY) ## the figures; also as JSON in build/bench
 	for file in benchmarks/[a-z]*.py; do echo; $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
 
-bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 20 minutes)
+bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 30 minutes)
 	$(BIN)/python -m benchmarks.replication
 
 bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, and the ledgers of 100,000 logs (about 10 minutes)

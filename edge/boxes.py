@@ -29,6 +29,9 @@ class Drain(Protocol):
 
     async def drain(self, lane: BoxLane) -> None: ...
 
+    async def look_again(self, log: str) -> None:
+        """Find the strays of a log anew."""
+
 
 class BoxLane(HistoryLane):
     """One container's lane. What it may do follows from ``Holdings``, asked again before every batch.
@@ -57,6 +60,7 @@ class BoxLane(HistoryLane):
         self._drain = drain
         self._on_lost = on_lost
         self._draining = False
+        self._looked = 0  # term of this site's in which the strays were looked for anew
         self._copy: Repeats | None = None  # what this site's copy of a log held elsewhere has
 
     def term(self) -> int | None:
@@ -70,8 +74,18 @@ class BoxLane(HistoryLane):
         except BrokerError as error:
             self.lose(error)
             return
+        await self._look_again()
         if not self._draining and self._book.wait_for(self.log):
             await self.drain()
+
+    async def _look_again(self) -> None:
+        """After a seizure less may be drained than before, in every later term of the log: before anything is appended,
+        the next marker above all, the strays are looked for anew."""
+        term = self._holdings.term(self.log)
+        if self._looked != term:
+            if self.log in self._holdings.view.seized() or self._book.is_put_back(self.log):
+                await self._drain.look_again(self.log)
+            self._looked = term
 
     async def drain(self) -> None:
         """Bring what was kept for this log into it, before anything newer."""

@@ -11,6 +11,7 @@ import datetime as dt
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 from edge import records
 from edge.batching import Batcher
@@ -20,6 +21,7 @@ from edge.holdings import Custody, Holdings
 from edge.lane import Lane
 from edge.lanes import LedgerKey, ledger_key
 from edge.markers import Markers
+from edge.patience import patiently
 from edge.straybook import StrayBook
 from edge.transfer import Move, Transfer, plan
 from fairlead.custody import CustodyView, Grant, SplitCustodyError
@@ -29,6 +31,8 @@ from fairlead.wire.errors import BrokerError, Conflict, Fenced, Misplaced
 
 log = logging.getLogger(__name__)
 
+_LEDGERS: Final = "ledgers"  # all of them: one question, however many ask it
+
 
 class Custodian:
     """Opens and grants the logs of containers at one site.
@@ -37,6 +41,7 @@ class Custodian:
         create: Creates topics that are missing and waits until they can be written; gets many at once.
         markers: Reads stored markers.
         ledger: The lane of ``custody.<site>``.
+        read_ledgers: Waits until everything is known that the ledgers have here now.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Custodian:
         ledger: Lane[LedgerKey],
         create: Callable[[Sequence[str]], Awaitable[None]],
         markers: Markers,
+        read_ledgers: Callable[[], Awaitable[None]],
     ) -> None:
         self._holdings = holdings
         self._site = holdings.site
@@ -57,9 +63,12 @@ class Custodian:
         self._create = create
         self._creating: Batcher[str, None] = Batcher(self._create_many, moment=0.05)
         self._markers = markers
+        self._read_ledgers = read_ledgers
+        self._reading: Batcher[str, None] = Batcher(self._read_all)
         self._writing: set[LedgerKey] = set()
 
     async def close(self) -> None:
+        await self._reading.close()
         await self._creating.close()
 
     def is_writing(self, entry: CustodyEntry) -> bool:
@@ -69,6 +78,19 @@ class Custodian:
     def plan(self, transfer: Transfer) -> Move:
         """What a transfer asks for, given what is known now; raises as ``edge.transfer.plan``."""
         return plan(transfer, self._holdings, dt.datetime.now(dt.UTC))
+
+    async def decide(self, transfer: Transfer) -> Move:
+        """As ``plan``; before a log is opened, the ledgers are read to their ends: that it is open elsewhere may be
+        here already and not be known yet. Many that are asked about at once are answered by one reading.
+
+        Raises:
+            NotHolderError: as ``plan``.
+        """
+        move = self.plan(transfer)
+        if move in (Move.OPEN, Move.REOPEN):
+            await self._reading.ask(_LEDGERS)
+            move = self.plan(transfer)
+        return move
 
     async def perform(self, transfer: Transfer, lane: BoxLane) -> Move:
         """Carry out a transfer. Runs as a control of the box's lane, so nothing of this log is under way here.
@@ -199,6 +221,10 @@ class Custodian:
             self._holdings.hold(entry.log, entry.term)
         else:
             self._holdings.gave(entry.log)
+
+    async def _read_all(self, asked: list[str]) -> Mapping[str, None]:
+        await patiently(self._read_ledgers, f"{self._site}: reading the ledgers before a log is opened")
+        return dict.fromkeys(asked)
 
     async def _create_many(self, topics: list[str]) -> Mapping[str, None]:
         await self._create(topics)

@@ -64,7 +64,15 @@ class CustodySide:
         self._drainer = Drainer(tails, lanes.book, holdings, on_drained=self._count_drained)
         lanes.drain_with(self._drainer)
         self._markers = Markers(cluster)
-        self.custodian = Custodian(holdings, appender, lanes.book, lanes.ledger, create, self._markers)
+        self.custodian = Custodian(
+            holdings,
+            appender,
+            lanes.book,
+            lanes.ledger,
+            create,
+            self._markers,
+            read_ledgers=lambda: self._receiver.read_to_ends(),
+        )
         self._completion = Completion(
             topology, holdings, cluster, appender, self._markers, self.custodian, on_held=self._took_over
         )
@@ -125,10 +133,7 @@ class CustodySide:
         """A log is held here now: bring its strays in, even when no reading comes."""
         lane = self._lanes.box(topic)
         lane.unload()
-        seized = topic in self._holdings.view.seized()
-        if seized:
-            lane.put(Control(partial(self._drainer.look_again, topic)))
-        if seized or self._lanes.book.wait_for(topic):
+        if topic in self._holdings.view.seized() or self._lanes.book.wait_for(topic):
             lane.put(Control(lane.prepare))
         if self._waiting_events is not None and topic in self._lanes.strays.events:
             self._waiting_events()

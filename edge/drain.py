@@ -44,10 +44,13 @@ class Drainer:
         """Find every stray of a log anew: a seizure has put back how far they are drained."""
         for topic, index in self._book.indexes():
             found: list[Record] = []
-            async for record in self._tails.records(topic, 0, index.end):
-                stray = readable(record)
-                if stray is not None and stray.log == log:
-                    found.append(record)
+            position = self._book.floor(log, topic)
+            while position < (end := index.end):  # it grows while it is read; then the book knows the rest already
+                async for record in self._tails.records(topic, position, end):
+                    stray = readable(record)
+                    if stray is not None and stray.log == log:
+                        found.append(record)
+                position = end
             self._book.look_again(log, topic, found)
 
     async def close(self) -> None:

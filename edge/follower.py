@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from edge.patience import patiently
@@ -17,6 +17,7 @@ from fairlead.wire.types import TP
 log = logging.getLogger(__name__)
 
 _LOOK_FOR_LOGS = 1.0  # seconds; logs that were not here at start
+_LOOK_AT_ENDS = 2.0  # seconds; whether a log that is waited for still has what is waited for
 _AT_ONCE = 1 << 19  # bytes; more would be no faster, and what is read at start would be what the process has at most
 
 Take = Callable[[str, Record, bool], None]
@@ -41,6 +42,8 @@ class Follower:
         self._topics = tuple(topics)
         self._take = take
         self._positions: dict[TP, int] = {}
+        self._tail: Tail | None = None
+        self._moved = asyncio.Event()
         self.starts: dict[str, int] = {}  # first offsets of logs that do not begin at 0 any more
 
     async def catch_up(self) -> None:
@@ -76,14 +79,17 @@ class Follower:
 
     async def follow(self) -> None:
         """Follow the logs until cancelled."""
-        tail = Tail(self._cluster, self._positions)
+        tail = self._tail = Tail(self._cluster, self._positions)
+        self._moved.set()
         what = f"following {', '.join(self._topics[:3])}"
         looking = asyncio.create_task(self._look_for_logs(tail))
         try:
             while True:
                 for topic, record in await patiently(partial(self._next, tail), what):
                     self._take(topic, record, False)
+                self._moved.set()
         finally:
+            self._tail = None
             looking.cancel()
             await asyncio.gather(looking, return_exceptions=True)
             await tail.close()
@@ -105,9 +111,46 @@ class Follower:
             return []
         return [(tp.topic, record) for record in found]
 
+    async def read_to_ends(self) -> None:
+        """Wait until ``follow`` has passed on every record that the logs have in the site's Kafka now, those of logs
+        that came since included.
+
+        Raises:
+            BrokerError, ConnectionLost: the site's Kafka cannot say how far they go.
+        """
+        ends = await self._ends()
+        while (tail := self._tail) is None or self._adds_any(tail, ends) or _is_behind(tail, ends):
+            self._moved.clear()
+            try:
+                await asyncio.wait_for(self._moved.wait(), _LOOK_AT_ENDS)
+            except TimeoutError:
+                now = await self._ends()  # one that was deleted, or made anew, never gets there
+                ends = {tp: min(end, now[tp]) for tp, end in ends.items() if tp in now}
+
+    async def _ends(self) -> dict[TP, int]:
+        ends: dict[TP, int] = {}
+        here = [TP(topic) for topic in await self._cluster.topics(self._topics, refresh=True)]
+        for tp, end in (await self._cluster.end_offsets(here) if here else {}).items():
+            if isinstance(end, BrokerError):
+                raise end
+            ends[tp] = end
+        return ends
+
+    def _adds_any(self, tail: Tail, logs: Iterable[TP]) -> bool:
+        """Follow those of these logs that are not followed yet; whether there are any."""
+        new = [tp for tp in logs if tp not in self._positions]
+        for tp in new:
+            self._positions[tp] = 0
+            tail.add(tp, 0)
+        return bool(new)
+
     async def _look_for_logs(self, tail: Tail) -> None:
         while missing := [topic for topic in self._topics if TP(topic) not in self._positions]:
-            for topic in await patiently(partial(self._cluster.topics, missing, refresh=True), "looking for logs"):
-                self._positions[TP(topic)] = 0
-                tail.add(TP(topic), 0)
+            here = await patiently(partial(self._cluster.topics, missing, refresh=True), "looking for logs")
+            self._adds_any(tail, map(TP, here))
             await asyncio.sleep(_LOOK_FOR_LOGS)
+
+
+def _is_behind(tail: Tail, ends: Mapping[TP, int]) -> bool:
+    """A log that could not be read just now has no position: what it has is waited for."""
+    return any(tail.positions.get(tp, -1) < end for tp, end in ends.items())

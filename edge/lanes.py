@@ -168,7 +168,7 @@ def ledger_key(entry: LedgerEntry) -> LedgerKey:
         case CustodyEntry():
             return entry.log, f"term {entry.term}"
         case ReturnEntry():
-            return entry.log, f"return in term {entry.term} to {entry.end_offset}"
+            return entry.log, f"return in term {entry.term} of {entry.marker_offset} to {entry.end_offset}"
         case RefusalEntry():
             return entry.log, f"refusal of {entry.order_id}"
 

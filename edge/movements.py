@@ -86,7 +86,7 @@ class Movements:
         transfer = of_event(message)
         repeated = transfer.event_id in self._lanes.event_ids
         try:
-            move = self._custodian.plan(transfer)  # a refusal must come before anything is written
+            move = await self._custodian.decide(transfer)  # a refusal must come before anything is written
             if move is not Move.WAIT:
                 await self._lanes.events.append(record, transfer.event_id)
                 move = await self._custodian.perform(transfer, lane)

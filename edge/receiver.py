@@ -96,6 +96,10 @@ class Receiver:
         """
         await self._follower.follow()
 
+    async def read_to_ends(self) -> None:
+        """Wait until ``follow`` has taken in every entry that the ledgers have here now; errors as of the follower."""
+        await self._follower.read_to_ends()
+
     def _take(self, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):
             return

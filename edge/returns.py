@@ -20,9 +20,10 @@ from edge.patience import patiently
 from edge.tails import Tails
 from fairlead.custody import CustodyView
 from fairlead.lineage import stale_copies
+from fairlead.records import headers
 from fairlead.records.custody import LedgerEntry, ReturnEntry
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.record import NewRecord
+from fairlead.wire.record import NewRecord, Record
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,12 @@ class Returns:
         self._view = view
         self._lanes = lanes
         self._every = every
-        self._reported: dict[str, tuple[int, int]] = {}  # term of the seizure, and the end of the copy
+        self._reported: dict[str, tuple[int, int, int]] = {}  # newest seizure, cut, and end of the copy
 
     def learn(self, entry: LedgerEntry) -> None:
         """An entry of this site's own ledger."""
         if isinstance(entry, ReturnEntry):
-            self._reported[entry.log] = (entry.term, entry.end_offset)
+            self._reported[entry.log] = (entry.term, entry.marker_offset, entry.end_offset)
 
     async def run(self) -> None:
         """Look again and again, until cancelled."""
@@ -65,7 +66,7 @@ class Returns:
         """Keep what is beyond a seizure in any copy here; gives how many logs were reported."""
         done = 0
         for topic, stale in (await stale_copies(self._cluster, self._view, tuple(self._view.seized()))).items():
-            if self._reported.get(topic) != (stale.newest, stale.end):
+            if self._reported.get(topic) != (stale.newest, stale.cut, stale.end):
                 lane = self._lanes.box(topic)
                 await lane.run_alone(partial(self._keep, lane))
                 done += 1
@@ -80,8 +81,7 @@ class Returns:
         async for record in self._tails.records(lane.log, stale.cut, stale.end):
             identity = records.identity_of(record)
             if identity is not None:
-                reading = NewRecord(record.value, record.key, record.headers, timestamp_ms=record.timestamp_ms)
-                self._lanes.strays.keep(lane.log, Entry(reading, identity))
+                self._lanes.strays.keep(lane.log, Entry(_as_it_came(record), identity))
                 kept += 1
         await self._lanes.strays.lane.flush()
         entry = ReturnEntry(
@@ -96,7 +96,7 @@ class Returns:
             returned_by=self._site,
         )
         await self._lanes.ledger.append(records.ledger(entry), ledger_key(entry))
-        self._reported[lane.log] = (stale.newest, stale.end)
+        self._reported[lane.log] = (stale.newest, stale.cut, stale.end)
         log.error(
             "%s: %s was seized (term %d); this site's copy goes on in term %d from offset %d to %d, which is no part "
             "of the log. Its %d readings from there are kept in %s, and the copy is made anew",
@@ -109,3 +109,9 @@ class Returns:
             kept,
             self._lanes.strays.log,
         )
+
+
+def _as_it_came(record: Record) -> NewRecord:
+    """A reading without what its place in this copy said: whether it is late, and from where it was drained."""
+    kept = tuple(each for each in record.headers if each[0] not in (headers.LATE, headers.ORIGIN))
+    return NewRecord(record.value, record.key, kept, timestamp_ms=record.timestamp_ms)

@@ -69,8 +69,8 @@ class StrayBook:
         stray = readable(record)
         if stray is None or stray.event:
             return  # an event waits for the site that keeps it
-        grant = self._view.grant(stray.log)
-        if grant is not None and record.offset < grant.drained.get(topic, 0):
+        if record.offset < (floor := self.floor(stray.log, topic)):
+            index.passed(stray.log, floor)
             return
         identity = records.identity(stray.payload)
         if identity is not None:
@@ -78,14 +78,23 @@ class StrayBook:
             if not at_start:
                 self._on_stray(stray.log)
 
+    def floor(self, log: str, topic: str) -> int:
+        """The offset before which the strays of a log in one strays log are drained, as its newest marker says."""
+        grant = self._view.grant(log)
+        return grant.drained.get(topic, 0) if grant is not None else 0
+
+    def is_put_back(self, log: str) -> bool:
+        """Whether less of a log's strays is drained, as its newest marker says, than was said before: a seizure has cut
+        off the markers that said so. Its own entry need not be here yet."""
+        return any(index.done(log) > self.floor(log, topic) for topic, index in self.indexes())
+
     def look_again(self, log: str, topic: str, found: list[Record]) -> None:
-        """Learn the strays of one log in one strays log anew, from all its records before ``index.end``.
+        """Learn the strays of one log in one strays log anew, from its records between ``floor`` and ``index.end``.
 
         Needed after a seizure: what the lost holder had drained is drained no more.
         """
         index = dict(self.indexes())[topic]
-        grant = self._view.grant(log)
-        floor = grant.drained.get(topic, 0) if grant is not None else 0
+        floor = self.floor(log, topic)
         index.forget(log)
         for record in found:
             stray = readable(record)

@@ -51,6 +51,7 @@ class StrayIndex:
     def __init__(self) -> None:
         self._kept: dict[str, _Kept] = {}
         self._ever: set[str] = set()
+        self._done: dict[str, int] = {}  # of logs whose strays were dropped: the offset before which
         self.end = 0  # the offset after the last record of the strays log that this index knows of
         self.waiting = 0
 
@@ -93,6 +94,8 @@ class StrayIndex:
 
     def drained(self, log: str, *, upto: int) -> None:
         """Every stray of the log before offset ``upto`` is in the log now."""
+        if log in self._ever:
+            self.passed(log, upto)
         kept = self._kept.get(log)
         if kept is None:
             return
@@ -104,8 +107,17 @@ class StrayIndex:
         else:
             del self._kept[log]
 
+    def passed(self, log: str, upto: int) -> None:
+        """Strays of the log before ``upto`` are not in this index, because they are in the log."""
+        self._done[log] = max(upto, self._done.get(log, 0))
+
+    def done(self, log: str) -> int:
+        """The offset before which strays of the log may have been left out of this index; 0 when none were."""
+        return self._done.get(log, 0)
+
     def forget(self, log: str) -> None:
         """Drop what is known of one log, before its strays are looked for again from further back."""
+        self._done.pop(log, None)
         kept = self._kept.pop(log, None)
         if kept is not None:
             self.waiting -= len(kept.offsets)
@@ -197,7 +209,9 @@ class Strays:
                 if not done(stray.log, waiting):
                     self.events.setdefault(stray.log, []).append(waiting)
             return
-        if record.offset >= drained_before(stray.log) and (identity := records.identity(stray.payload)) is not None:
+        if record.offset < (floor := drained_before(stray.log)):
+            self.index.passed(stray.log, floor)
+        elif (identity := records.identity(stray.payload)) is not None:
             self.index.add(stray.log, record.offset, identity, records.received_ms(record))
 
     def carried_out(self, log: str, event_id: str) -> None:

@@ -121,6 +121,7 @@ class Lane:
         if cursor is not None:
             cursor.replica.leave(self)
             self._beginning.discard(tp)
+            self._doubted.pop(tp, None)
             self._session.forget(tp)
             self._hurry.ask()
 
@@ -196,7 +197,7 @@ class Lane:
         lost = {tp: self._cursors[tp] for tp, part in answer.items() if not self._take(tp, part)}
         if lost:
             self._ends |= await self._seeker.find(lost)
-        if self._doubted:
+        if self._doubted:  # but for logs that are followed no more since the source was asked
             doubted, self._doubted = self._doubted, {}
             await self._seeker.judge([(self._cursors[tp], found) for tp, found in doubted.items()])
         if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:

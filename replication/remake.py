@@ -2,7 +2,8 @@
 
 Such a copy has records that are no part of the log any more. Once this site's own bridge reports in its ledger that it
 has kept them as strays, and a source has the log as it is now, the copy is deleted; then it is simply missing, and is
-made and followed as any new one. So a crash at any moment does no harm. Without such a report it stays ``diverged``.
+made and followed as any new one. So a crash at any moment does no harm. Without such a report it stays ``diverged``;
+also while it is not the source's log right before the cut: an earlier seizure, not known here yet, cut off more.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from fairlead.custody import Seizure
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.lineage import Copy, Stale, copies
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import BrokerError
 from fairlead.wire.types import TopicPartition
+from replication.giving import can_give, numbers
 from replication.ledger import Ledger
 from replication.plan import Catalog
 from replication.pull import Pull
@@ -29,7 +30,8 @@ log = logging.getLogger(__name__)
 
 EVERY: Final = 1.0  # seconds between two looks for sources of copies that may be made anew
 GONE_SECONDS: Final = 30.0
-_DIFFERENT: Final = (LogState.DIVERGED, LogState.MISPLACED, LogState.REBUILDING)
+_DIFFERENT: Final = (LogState.DIVERGED, LogState.MISPLACED, LogState.SOURCE_TRUNCATED)  # a seizure may explain them
+_OLD: Final = (LogState.REBUILDING, LogState.SOURCE_RECREATED)  # not noted any more of what a seizure explains
 
 
 class Way(NamedTuple):
@@ -51,7 +53,7 @@ class Remaker:
         self._stale: dict[TopicPartition, tuple[Stale, frozenset[str]]] = {}  # with the links that carry them
         self._ways: dict[TopicPartition, Way] = {}
         self._why: dict[TopicPartition, str] = {}  # no source can give it back by itself
-        self._sound: dict[TopicPartition, int] = {}  # copies that go beyond all seizures up to this term
+        self._sound: dict[TopicPartition, int] = {}  # copies that have this newest seizure's term
         self._retried: dict[TopicPartition, int] = {}  # term of the seizure that made an old difference worth a look
         self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # from where, and up to which offset
 
@@ -96,15 +98,19 @@ class Remaker:
         """Note a copy that is the log; True when its trouble is old."""
         self._stale.pop(tp, None)
         newest = self._newest(tp).term
-        if copy is not None and copy.end > self._last_marker(tp):
+        if copy is not None and copy.end > self._newest(tp).marker:
             self._sound[tp] = newest
+        if tp.topic in self._ledger.splits:
+            return False
         replica = writer.replicas.get(tp)
         trouble = replica.trouble if replica is not None else None
-        if trouble is None or trouble.state not in _DIFFERENT or tp.topic in self._ledger.splits:
-            return False
-        first = self._retried.get(tp) != newest
-        self._retried[tp] = newest
-        return first or trouble.state is LogState.REBUILDING
+        states = {trouble.state} if trouble is not None else set()
+        states |= {pull.troubles[tp].state for pull in self._pulls if tp in pull.troubles}
+        again = not states.isdisjoint(_OLD)
+        if not states.isdisjoint(_DIFFERENT):
+            again |= self._retried.get(tp) != newest
+            self._retried[tp] = newest
+        return again
 
     def _stop(self, writer: Writer, tp: TopicPartition, stale: Stale) -> None:
         state, cause = self._said(tp, stale)
@@ -115,15 +121,25 @@ class Remaker:
             replica.trouble = Trouble(state, cause, replica.trouble.since)
 
     def _said(self, tp: TopicPartition, stale: Stale) -> tuple[LogState, str]:
-        by = self._cut(tp, stale)
-        seizure = f"the seizure by {by.to_site} at offset {by.marker}"
-        beyond = f"its records up to {stale.end} are of older terms than {by.term}"
+        story = self._story(tp, stale)
         if not self._is_reported(tp, stale):
-            return LogState.DIVERGED, f"after {seizure} {beyond}; this site's bridge has not kept them as strays yet"
+            return LogState.DIVERGED, f"{story}; this site's bridge has not kept them as strays yet"
         why = self._why.get(tp)
         if why:
-            return LogState.DIVERGED, f"after {seizure} {beyond}; it is not made anew by itself, since {why}"
-        return LogState.REBUILDING, f"is made anew after {seizure}: {beyond}, and are kept as strays"
+            return LogState.DIVERGED, f"{story}; it is not made anew by itself, since {why}"
+        return LogState.REBUILDING, f"is made anew: {story}, and are kept as strays"
+
+    def _story(self, tp: TopicPartition, stale: Stale) -> str:
+        by = self._cut(tp, stale)
+        if by is None:
+            return (
+                f"its records up to {stale.end} are not the log's, from its start: a bridge that had slept appended "
+                "them when the copy was empty"
+            )
+        return (
+            f"after the seizure by {by.to_site} at offset {by.marker} its records up to {stale.end} are of older terms "
+            f"than {by.term}"
+        )
 
     # ---- which source can give it back
 
@@ -131,46 +147,35 @@ class Remaker:
         """Look for sources of copies that may be made anew, until cancelled; ``changed`` when there is news."""
         while True:
             await asyncio.sleep(EVERY)
-            wanted = {tp: each for tp, each in self._stale.items() if self._is_reported(tp, each[0])}
             try:
-                if wanted and await self._look_for(wanted, _numbers(await cluster.start_offsets(wanted))):
+                if await self.look(cluster):
                     changed()
             except FairleadError as error:
                 log.info("copies to be made anew: %s", error.what)
 
-    async def _look_for(
-        self, wanted: Mapping[TopicPartition, tuple[Stale, frozenset[str]]], starts: Mapping[TopicPartition, int]
-    ) -> bool:
-        """``starts``: where the copies here begin."""
+    async def look(self, cluster: Cluster) -> bool:
+        """Look once which sources can give copies back that this site's bridge has reported; True when it is news.
+
+        Raises:
+            FairleadError: the target does not answer.
+        """
+        wanted = {tp: each for tp, each in self._stale.items() if self._is_reported(tp, each[0])}
+        if not wanted:
+            return False
+        starts = numbers(await cluster.start_offsets(wanted))
         whole: dict[TopicPartition, set[str]] = {tp: set() for tp in wanted}
-        short: dict[TopicPartition, str] = {}
+        why: dict[TopicPartition, str] = {}
         for pull in self._pulls:
             logs = {tp: stale for tp, (stale, links) in wanted.items() if pull.name in links}
             if logs and pull.cluster is not None:
-                for tp, begin in (await self._whole_at(pull.cluster, logs)).items():
-                    here = starts.get(tp, 0)
-                    if begin <= here or here >= logs[tp].cut:
-                        whole[tp].add(pull.name)
-                    else:
-                        short[tp] = f"no source has its offsets {here}..{min(begin, logs[tp].cut) - 1} any more"
+                good, bad = await can_give(pull.cluster, cluster, self._custody, logs, starts)
+                why |= bad
+                for tp in good:
+                    whole[tp].add(pull.name)
         before = dict(self._ways), dict(self._why)
         self._ways = {tp: Way(wanted[tp][0], frozenset(links)) for tp, links in whole.items() if links}
-        self._why = {tp: why for tp, why in short.items() if tp not in self._ways}
+        self._why = {tp: each for tp, each in why.items() if tp not in self._ways}
         return bool(self._ways) or before != (self._ways, self._why)
-
-    async def _whole_at(self, source: Cluster, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Those of these logs that go beyond all seizures at a source and are the log, with where they begin there."""
-        try:
-            there = await copies(source, self._custody, [tp.topic for tp in logs])
-            good = [
-                tp
-                for tp in logs
-                if (copy := there.get(tp.topic)) is not None and copy.stale is None and copy.end > self._last_marker(tp)
-            ]
-            return _numbers(await source.start_offsets(good)) if good else {}
-        except FairleadError as error:
-            log.info("%s: looking for logs that were seized: %s", source.endpoint.site, error.what)
-            return {}
 
     # ---- the deletion
 
@@ -201,14 +206,10 @@ class Remaker:
             self._begin[tp] = way.links, way.stale.cut
             if tp in writer.replicas:
                 writer.replicas[tp].forget()
-            by = self._cut(tp, way.stale)
             log.warning(
-                "%s: this site's copy, which ended at %d, is made anew after the seizure by %s at offset %d; what was "
-                "only here is kept in %s",
+                "%s: this site's copy is made anew: %s; what was only here is kept in %s",
                 tp,
-                way.stale.end,
-                by.to_site,
-                by.marker,
+                self._story(tp, way.stale),
                 self._ledger.returned[tp.topic].strays_log,
             )
         return gone
@@ -234,20 +235,17 @@ class Remaker:
     def _newest(self, tp: TopicPartition) -> Seizure:
         return self._custody.seizures(tp.topic)[-1]
 
-    def _last_marker(self, tp: TopicPartition) -> int:
-        return max(each.marker for each in self._custody.seizures(tp.topic))
-
-    def _cut(self, tp: TopicPartition, stale: Stale) -> Seizure:
-        """The seizure that cuts this copy off."""
-        return next(each for each in self._custody.seizures(tp.topic) if each.marker == stale.cut)
+    def _cut(self, tp: TopicPartition, stale: Stale) -> Seizure | None:
+        """The seizure that cuts this copy off; None where it was never the log."""
+        return next((each for each in self._custody.seizures(tp.topic) if each.marker == stale.cut), None)
 
     def _is_reported(self, tp: TopicPartition, stale: Stale) -> bool:
         """Whether this site's bridge has kept all that the copy has beyond the cut."""
         entry = self._ledger.returned.get(tp.topic)
-        return (
-            entry is not None
-            and (entry.term, entry.end_offset) == (stale.newest, stale.end)
-            and (entry.marker_offset <= stale.cut)
+        return entry is not None and (entry.term, entry.marker_offset, entry.end_offset) == (
+            stale.newest,
+            stale.cut,
+            stale.end,
         )
 
 
@@ -259,7 +257,3 @@ async def until_gone(cluster: Cluster, topic: str) -> None:
         if loop.time() > deadline:
             raise UnavailableError(f"{topic} is not gone after {GONE_SECONDS:.0f} s", hint="it is tried again")
         await asyncio.sleep(0.05)
-
-
-def _numbers(found: Mapping[TopicPartition, int | BrokerError]) -> dict[TopicPartition, int]:
-    return {tp: each for tp, each in found.items() if isinstance(each, int)}

@@ -11,29 +11,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
+from edge.repeats import MAX_BOOTS
 from fairlead.errors import FairleadError
 from fairlead.names import container_check_digit
-from fairlead.records import encode
-from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder
-from fairlead.wire.record import NewRecord, encode_batch
-from fairlead.wire.types import TP
 from simulators.clusters import Clusters
 from simulators.sender import Sender
 from simulators.waiting import Waiter
 from tests.chaos.invariants import Name
+from tests.chaos.operators import Operators, now
 from tests.unit.edge.samples import event, reading, readings_topic
 from topologies.model import SiteKind, Topology
 
 EVENTS: Final = "fairlead/v1/events"
 WRONG_SITE: Final = 0.08
 SENT_TWICE: Final = 0.1
+SEIZED: Final = 0.4  # of the orders by hand
+MOST_BOOTS: Final = MAX_BOOTS - 2  # beyond what a log remembers, a reading that comes again may be in it twice
 _PATIENCE: Final = 30  # seconds that a lorry waits at a gate
 _serials = itertools.count(100_000)
 _events = itertools.count()
@@ -63,9 +62,9 @@ class Harbour:
         self.ships = [name for name, kind in kinds.items() if kind is SiteKind.SHIP]
         self.done: Counter[str] = Counter()
         self._topology = topology
-        self._clusters = clusters
         self._senders = senders
         self._waiter = Waiter(topology, clusters)
+        self._operators = Operators(clusters, self.done)
         self._seizures = seizures
 
     async def live(self, box: Box, chance: random.Random, over: asyncio.Event) -> None:
@@ -85,7 +84,7 @@ class Harbour:
     def measure(self, box: Box, chance: random.Random) -> None:
         """A few readings; sometimes the wrong site hears them, sometimes the device says one twice."""
         at = box.at if chance.random() > WRONG_SITE else chance.choice([*self.ports, *self.ships])
-        if chance.random() < 0.02:
+        if chance.random() < 0.02 and box.boot < MOST_BOOTS:
             box.boot, box.sequence = box.boot + 1, 0
         for _ in range(chance.choice((1, 1, 2, 10))):
             name = f"dev-{box.number}"
@@ -109,17 +108,19 @@ class Harbour:
             left = self.say("GTOT", box, at=box.at)
             if to != box.at and not await self._heard(to, box, left):
                 to = box.at  # back through the same gate
-            self.say("GTIN", box, at=to)
+            if await self._heard(to, box):
+                self.say("GTIN", box, at=to)
         box.at = to
 
-    async def _heard(self, site: str, box: Box, event_id: str) -> bool:
-        """Whether a site hears in time that a box has left."""
+    async def _heard(self, site: str, box: Box, event_id: str | None = None) -> bool:
+        """Whether a site hears in time that a box has left, or (without an event) of the box at all: of one that moved
+        on at once the news may still be under way."""
         for _ in range(_PATIENCE):
-            await asyncio.sleep(1.0)
             with contextlib.suppress(FairleadError):
                 grant = (await self._waiter.custody(site)).grant(box.log)
-                if grant is not None and grant.event_id == event_id:
+                if grant is not None and event_id in (None, grant.event_id):
                     return True
+            await asyncio.sleep(1.0)
         return False
 
     def say(self, code: str, box: Box, *, at: str, **more: Any) -> str:
@@ -137,32 +138,12 @@ class Harbour:
             grant = (await self._waiter.custody(somewhere)).grant(box.log)
             if grant is None or grant.to_site is None:
                 return
-            if self._seizures and chance.random() < 0.25 and somewhere != grant.to_site:
-                await self._give("seize", box.log, somewhere, somewhere, None)
+            if self._seizures and chance.random() < SEIZED and somewhere != grant.to_site:
+                await self._operators.seize(box.log, at=somewhere, term=grant.term)
                 return
             to = box.at if grant.to_site != box.at else somewhere
             if to != grant.to_site:
-                await self._give("grant", box.log, grant.to_site, to, grant.term)
+                await self._operators.grant(box.log, at=grant.to_site, to=to, term=grant.term)
         except FairleadError as error:  # the site is away: no order today
             if not error.retriable:
                 raise
-
-    async def _give(self, kind: Literal["grant", "seize"], log: str, at: str, to: str, term: int | None) -> None:
-        order = CustodyOrder(
-            order_id=f"order-{next(_events)}",
-            kind=kind,
-            log=log,
-            at_site=at,
-            to_site=to,
-            ordered_date_time=now(),
-            ordered_by="storm",
-            reason="a storm",
-            term=term,
-        )
-        batch = encode_batch([NewRecord(encode(order), timestamp_ms=0)], producer_id=-1, epoch=-1, sequence=-1)
-        await (await self._clusters.at(at)).produce({TP(CUSTODY_ORDERS): batch})
-        self.done[f"orders to {kind}"] += 1
-
-
-def now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from edge.records import identity_of, is_late
-from fairlead.custody_chain import chain
+from fairlead.custody_chain import Interval, chain
 from fairlead.records.custody import LedgerEntry
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
@@ -121,9 +121,24 @@ def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry])
     wrong += [f"{log}: no ledger has terms {first} to {last}" for first, last in of_log.missing]
     markers = [(each.term, each.record.offset) for each in copy if is_marker(each.record)]
     told = [(each.term, each.marker_offset) for each in of_log.standing]
-    if markers != told:
+    if _without_crashed_givers(markers, of_log.standing) != told:
         wrong.append(f"{log} has terms and markers {markers}, the ledgers {told}")
     for before, each in pairwise(of_log.standing):
         if each.event != "SEIZURE" and (each.term != before.term + 1 or each.from_site != before.holder):
             wrong.append(f"{log}: {each.granted_by} gave term {each.term} after term {before.term} of {before.holder}")
     return wrong
+
+
+def _without_crashed_givers(markers: Sequence[tuple[int, int]], told: Sequence[Interval]) -> list[tuple[int, int]]:
+    """The markers of a log, but for those that a seizure followed before their giver wrote the entry: when it is back,
+    the ledgers have gone beyond that term, and it writes none."""
+    events = {(each.term, each.marker_offset): each.event for each in told}
+    found: list[tuple[int, int]] = []
+    seized = False
+    for marker in reversed(markers):
+        if marker in events:
+            seized = events[marker] == "SEIZURE"
+        elif seized:
+            continue
+        found.append(marker)
+    return found[::-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from fairlead.admin import delete_logs
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from tests.integration.edge.fleet import EVENTS, handled, make_fleet, until
-from tests.integration.edge.test_seizure import hears, order
+from tests.integration.edge.test_seizure import hears, ledger, order
 from tests.integration.replication.convoy import Convoy
 
 pytestmark = pytest.mark.integration
@@ -148,3 +149,57 @@ async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
         await convoy.ends_alike(log, port, ship)
     await convoy.same(port, ship)
     assert sorted(fleet.sequences(ship, box)) == list(range(heard + 4))
+
+
+async def test_of_two_seizures_the_later_one_is_heard_of_first(
+    convoy: Convoy,
+    kafka: Callable[..., KafkaEndpoint],
+    mqtt: Callable[..., MqttEndpoint],
+    more_sites: Callable[..., None],
+) -> None:
+    """The port seizes, the yard copies that and seizes too. What the lost ship has between the two markers nobody else
+    has, and with the yard's ledger alone its bridge keeps only what is beyond the later one."""
+    more_sites("gamma")
+    fleet, port, ship, yard = convoy.fleet, convoy.fleet.port, convoy.fleet.ship, f"yard-{convoy.boxes}"
+    convoy.join(yard, kafka("gamma"))
+    fleet.mqtt[yard] = fleet.brokers[yard] = replace(mqtt("gamma", "bridge"), site=yard)
+    fleet.devices[yard] = mqtt("gamma", "device")
+    box = fleet.new_box()
+    log = fleet.log(box)
+    everywhere = [
+        {"from": a, "to": b, "both": True, "streams": convoy.everything()}
+        for a, b in ((port, ship), (ship, yard), (yard, port))
+    ]
+    convoy.link(*everywhere)
+    async with fleet.running(yard) as crane:
+        await lost_at_sea(convoy, box, tail=4, ashore=1)  # 10 to 13 are the ship's, 14 is the port's
+        convoy.link({"from": port, "to": yard, "streams": convoy.everything()})
+        async with convoy.linked(yard):
+            await until(lambda: fleet.sequences(yard, box) == [*range(10), 14], what="the port's copy")
+            await until(lambda: crane.snapshot()["custody"]["elsewhere"] == 1, what="news")
+            await until(lambda: len(ledger(fleet, port, at=yard)) == 3, what="the port's ledger")
+        await order(fleet, yard, "seize", log, yard, reason="the port burns")
+        await until(lambda: crane.snapshot()["custody"]["held"] == 1, what="the second seizure")
+        await hears(crane, fleet, yard, box, range(15, 17))
+        first, second = ledger(fleet, port)[-1].marker_offset, ledger(fleet, yard)[-1].marker_offset
+        assert first < second
+
+        only_later = {**convoy.everything(), "custody": [yard]}
+        async with fleet.running(ship):
+            convoy.link({"from": yard, "to": ship, "streams": only_later})
+            async with convoy.linked(ship):
+                await until(
+                    lambda: "an earlier seizure" in convoy.trouble(ship, log).get("cause", ""), what="that it waits"
+                )
+                assert convoy.trouble(ship, log)["state"] == "diverged"
+                assert [each.marker_offset for each in convoy.returned(ship)] == [second]
+                assert fleet.sequences(ship, box) == list(range(14))
+            convoy.link(*everywhere)
+            async with convoy.linked(port, ship, yard):
+                await until(lambda: crane.metrics.drained == 4, what="draining of the ship's strays")
+                await convoy.ends_alike(log, port, ship, yard)
+                assert [convoy.shown[each].snapshot()["logs"] for each in (port, ship, yard)] == [{}, {}, {}]
+    assert [each.marker_offset for each in convoy.returned(ship)] == [second, first]
+    for other in (port, yard):
+        await convoy.same(ship, other)
+    assert sorted(fleet.sequences(ship, box)) == list(range(17))

@@ -171,6 +171,20 @@ def test_each_fault_is_found(plant: Callable[[Case], Case], words: str) -> None:
     assert words in "; ".join(problems(plant(good())))
 
 
+def seized(case: Case, *, entered: tuple[int, ...]) -> Case:
+    """The last term was opened by a seizure, on top of a giver that had crashed before it wrote an entry."""
+    last = case.entries[2]
+    seizure = msgspec.structs.replace(last, term=18, event="SEIZURE", from_site="tokyo", granted_by="sydney")
+    log = [each._replace(term=18) if each.term == 3 else each for each in case.log]
+    return case._replace(log=log, entries=[*(case.entries[term - 1] for term in entered), seizure])
+
+
+def test_a_seizure_may_follow_a_marker_without_an_entry() -> None:
+    assert problems(seized(good(), entered=(1, 2))) == []
+    assert problems(seized(good(), entered=(1,))) == []
+    assert "the ledgers" in "; ".join(problems(good()._replace(entries=good().entries[:2])))
+
+
 def test_copies_that_differ_are_found_and_shorter_ones_are_none() -> None:
     log = good().log
     other = [*log[:5], log[5]._replace(record=kept(5, said(9))), *log[6:]]

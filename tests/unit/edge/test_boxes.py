@@ -14,16 +14,17 @@ from edge import records
 from edge.boxes import BoxLane
 from edge.drain import Drainer
 from edge.holdings import Custody, Holdings
-from edge.lane import Entry, Outcome
+from edge.lane import Control, Entry, Outcome
 from edge.messages import Identity
 from edge.straybook import StrayBook
 from edge.strays import Strays
 from edge.tails import DEPTH, LogTail
 from fairlead.custody import CustodyView
+from fairlead.records.custody import CustodyEntry
 from fairlead.wire.errors import Fenced
 from fairlead.wire.record import NewRecord, Record
 from fairlead.wire.types import Appended, TopicPartition
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW_MS, reading
+from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
 
 STRAYS = "strays.tokyo"
 
@@ -294,3 +295,62 @@ async def test_a_message_sent_again_whose_log_comes_while_it_is_looked_for_is_ap
     assert site.failures == []
     assert site.stored() == [5]
     assert site.strays.index.waiting == 0
+
+
+def seizure(term: int, drained: dict[str, int]) -> CustodyEntry:
+    return CustodyEntry(
+        log=BOX_LOG,
+        term=term,
+        marker_offset=0,
+        from_site="star",
+        to_site="tokyo",
+        event="SEIZURE",
+        event_id=f"e{term}",
+        event_date_time=NOW,
+        granted_date_time=NOW,
+        granted_by="tokyo",
+        marker_batch=b"",
+        drained=drained,
+    )
+
+
+async def test_after_a_seizure_nothing_is_passed_on_before_its_strays_were_looked_for_anew() -> None:
+    """An event that moves the box is first in the lane; what it would say to be drained, the seizure has put back."""
+    site = Site()
+    for sequence in (0, 1, 2):
+        site.put(sequence)
+    await site.quiet()
+    site.strays.index.drained(BOX_LOG, upto=2)  # as a marker said that the seizure has cut off
+    site.holdings.view.apply(seizure(17, {}))
+    site.holdings.hold(BOX_LOG, 17)
+    site.lane.unload()
+    site.lane.put(Control(site.lane.prepare))  # as a grant begins
+    await site.quiet()
+    assert (site.stored(), site.drained) == ([0, 1, 2], 3)
+    site.lane.put(Control(site.lane.prepare))
+    await site.quiet()
+    assert (site.stored(), site.drained) == ([0, 1, 2], 3)
+
+
+async def test_a_stray_that_comes_while_they_are_looked_for_anew_is_not_forgotten() -> None:
+    site = Site()
+    for sequence in (0, 1):
+        site.put(sequence)
+    await site.quiet()
+    read, came = site.kafka.records, False
+
+    async def slow(topic: str, start: int, end: int) -> AsyncIterator[Record]:
+        nonlocal came
+        async for record in read(topic, start, end):
+            yield record
+            if topic == STRAYS and not came:
+                came = True
+                site.strays.keep(BOX_LOG, Entry(said(2), Identity("d1", 1, 2)))
+                await site.strays.lane.idle()
+
+    site.kafka.records = slow  # type: ignore[method-assign]
+    site.holdings.view.apply(seizure(17, {}))
+    site.holdings.hold(BOX_LOG, 17)
+    site.put(3)
+    await site.quiet()
+    assert (site.stored(), site.strays.index.waiting) == ([0, 1, 2, 3], 0)

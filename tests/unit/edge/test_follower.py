@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 import pytest
 
+from edge import follower as under_test
 from edge.follower import Follower
 from fairlead.wire.batch import HEADER
 from fairlead.wire.cluster import Cluster
@@ -14,7 +16,11 @@ from fairlead.wire.convention import term_batch
 from fairlead.wire.errors import BrokerError, ConnectionLost, broker_error
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP, FetchedPartition
+from tests.unit.wire.conftest import cluster, fake
+from tests.unit.wire.fake_broker import LIST_OFFSETS, FakeCluster
+from tests.unit.wire.test_ledgers import put
 
+__all__ = ["cluster", "fake"]  # fixtures
 LOG = TP("custody.tokyo")
 PER_BATCH = 3
 
@@ -108,3 +114,47 @@ async def test_what_a_broker_refuses_is_raised() -> None:
     with pytest.raises(type(broker_error(29, LOG))):
         await follower.catch_up()
     assert taken == []
+
+
+async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:
+    """Of a log that came after the start, too: nobody has looked for it yet."""
+    known, new = fake.log("custody.tokyo"), "custody.star"
+    put(known, NewRecord(b"0", timestamp_ms=1))
+    taken: list[tuple[str, bytes | None]] = []
+    follower = Follower(cluster, [LOG.topic, new], lambda topic, record, _at_start: taken.append((topic, record.value)))
+    await follower.catch_up()
+    following = asyncio.create_task(follower.follow())
+    try:
+        await follower.read_to_ends()
+        put(known, NewRecord(b"1", timestamp_ms=1), NewRecord(b"2", timestamp_ms=1))
+        put(fake.log(new), NewRecord(b"3", timestamp_ms=1))
+        await asyncio.gather(*(follower.read_to_ends() for _ in range(3)))
+        assert sorted(taken) == [(new, b"3"), *((LOG.topic, value) for value in (b"0", b"1", b"2"))]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_log_that_is_gone_is_not_waited_for(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "_LOOK_AT_ENDS", 0.05)
+    put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
+    follower = Follower(cluster, [LOG.topic], lambda *_: None)
+    reading = asyncio.create_task(follower.read_to_ends())  # nothing is followed yet
+    await until_seen(fake, LIST_OFFSETS)
+    assert not reading.done()
+    del fake.logs[LOG.topic]
+    following = asyncio.create_task(follower.follow())
+    try:
+        async with asyncio.timeout(5):
+            await reading
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def until_seen(fake: FakeCluster, api_key: int) -> None:
+    async with asyncio.timeout(5):
+        while not fake.seen(api_key):  # noqa: ASYNC110 - the fake has no event for it
+            await asyncio.sleep(0.001)

@@ -105,10 +105,27 @@ def test_a_seizure_puts_back_how_far_strays_are_drained(book: StrayBook, view: C
     for record in kept:
         book.take(OTHER, record, True)
     assert list(dict(book.indexes())[OTHER].offsets(A)) == [6, 7]
+    assert not book.is_put_back(A)
     view.apply(granted(A, 18, {OTHER: 3}, since=0))
+    assert book.is_put_back(A)
     book.look_again(A, OTHER, kept)
+    assert not book.is_put_back(A)
     assert list(dict(book.indexes())[OTHER].offsets(A)) == [3, 4, 5, 6, 7]
     assert book.drained(A) == {OTHER: 3}
+
+
+def test_that_less_is_drained_than_was_said_shows_by_itself(book: StrayBook, view: CustodyView) -> None:
+    """Also where the entry of the seizure is not here yet, only one of a later term."""
+    for log in (A, B):
+        view.apply(granted(log, 1, {}))
+    for offset, log in enumerate((A, B, A)):
+        book.take(OTHER, stray(log, offset, offset), False)
+    view.apply(granted(A, 2, {OTHER: 3}))
+    book.passed_on(A, {OTHER: 3})
+    assert not book.is_put_back(A)
+    view.apply(granted(A, 19, {OTHER: 1}))
+    book.passed_on(A, {OTHER: 1})
+    assert (book.is_put_back(A), book.is_put_back(B)) == (True, False)
 
 
 async def test_events_that_wait_are_known_again_after_a_restart() -> None:

@@ -118,3 +118,47 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
     running.cancel()
     assert (sink.stopped, troubles) == ([], [])
     assert [(step.base, step.stop) for step in sink.steps] == [(5, 6)]
+
+
+async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is_not_looked_at() -> None:
+    """Its topic was made anew there: the link follows it no more, though the source's answer has just raised doubts."""
+    other = TopicPartition("custody.star")
+    batch = stored(1, b"another")
+
+    class Two(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            if self.answers:
+                return {LOG: self.answers.pop(), other: self.answers.pop()}
+            return await super().poll()
+
+        async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            lane.unfollow(LOG)
+            return await super().end_offsets(logs)
+
+    source = Two(
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
+        FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(batch))),
+        end=1,
+    )
+    lane = Lane(
+        "tokyo->singapore/control",
+        Priority.CONTROL,
+        cluster=source,  # type: ignore[arg-type]
+        writer=Sink(),  # type: ignore[arg-type]
+        budget=LinkBudget(None, now=time.monotonic()),
+        counters=Counters(),
+        ends={},
+        on_trouble=lambda *_: None,
+        on_change=lambda: None,
+        is_origin=lambda _: False,
+    )
+    for log in (LOG, other):
+        replica = Replica(log, Priority.CONTROL)
+        replica.learned(2, Tail(parse_header(batch).producer_id, 1, 0, 1, 0), 0)
+        lane.follow(replica)
+    running = asyncio.create_task(lane.run())
+    exhausted = asyncio.create_task(source.exhausted.wait())
+    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    running.cancel()
+    assert len(lane) == 1

@@ -1,0 +1,93 @@
+"""Operators who order custody about by hand, as well as one can who knows only what his own site has heard.
+
+Of one log they seize one after the other: whoever seizes knows every seizure before (docs/custody.md, limits).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections import Counter, defaultdict
+from typing import Final, Literal
+
+from fairlead.ledgers import read_ledgers
+from fairlead.records import encode
+from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, LedgerEntry, RefusalEntry
+from fairlead.wire.record import NewRecord, encode_batch
+from fairlead.wire.types import TP
+from simulators.clusters import Clusters
+
+_orders: Final = itertools.count()
+
+
+class Operators:
+    """Those of all sites. ``done`` counts what they did."""
+
+    def __init__(self, clusters: Clusters, done: Counter[str]) -> None:
+        self._clusters = clusters
+        self._done = done
+        self._seizures: dict[str, list[CustodyOrder]] = defaultdict(list)  # of each log, all that were ordered
+
+    async def grant(self, log: str, *, at: str, to: str, term: int) -> None:
+        """Order the holder to give a log away.
+
+        Raises:
+            FairleadError: the site is away.
+        """
+        await self._give(_order("grant", log, at, to, term))
+        self._done["orders to grant"] += 1
+
+    async def seize(self, log: str, *, at: str, term: int) -> None:
+        """Order a site to take a log; not before the last such order has its answer, and this site knows it.
+
+        Raises:
+            FairleadError: a site is away.
+        """
+        known = await self._entries(at, log)
+        for earlier in self._seizures[log]:
+            answer = _answer(await self._entries(earlier.at_site, log), earlier)
+            if answer is None:
+                await self._give(earlier)  # perhaps it never came; an order is carried out once
+                return
+            if isinstance(answer, CustodyEntry) and answer not in known:
+                return
+        order = _order("seize", log, at, at, term)
+        self._seizures[log].append(order)  # it may be carried out even if the broker does not answer
+        await self._give(order)
+        self._done["orders to seize"] += 1
+
+    async def _entries(self, site: str, log: str) -> tuple[LedgerEntry, ...]:
+        return (await read_ledgers(await self._clusters.at(site), site, about=log)).entries
+
+    async def _give(self, order: CustodyOrder) -> None:
+        batch = encode_batch([NewRecord(encode(order), timestamp_ms=0)], producer_id=-1, epoch=-1, sequence=-1)
+        cluster = await self._clusters.at(order.at_site)
+        answer = (await cluster.produce({TP(CUSTODY_ORDERS): batch}))[TP(CUSTODY_ORDERS)]
+        if answer.error_code:
+            self._done["orders that were lost"] += 1
+
+
+def _order(kind: Literal["grant", "seize"], log: str, at: str, to: str, term: int) -> CustodyOrder:
+    return CustodyOrder(
+        order_id=f"order-{next(_orders)}",
+        kind=kind,
+        log=log,
+        at_site=at,
+        to_site=to,
+        ordered_date_time=now(),
+        ordered_by="storm",
+        reason="a storm",
+        term=term,
+    )
+
+
+def _answer(entries: tuple[LedgerEntry, ...], order: CustodyOrder) -> LedgerEntry | None:
+    for entry in entries:
+        match entry:
+            case CustodyEntry(event_id=order.order_id) | RefusalEntry(order_id=order.order_id):
+                return entry
+    return None
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
