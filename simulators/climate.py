@@ -11,15 +11,27 @@ import datetime as dt
 import math
 from typing import NamedTuple
 
-from simulators.routes import Point
+from simulators.routes import Point, distance
 
 
 class Storm(NamedTuple):
-    """Bad weather around one moment: a bell curve of ``hours`` half width, adding ``wind`` m/s at its height."""
+    """Bad weather around one moment: a bell curve of ``hours`` half width, adding ``wind`` m/s at its height.
+
+    With a ``centre`` it is as strong only there, half as strong ``radius`` nautical miles away.
+    """
 
     peak: dt.datetime
     wind: float
     hours: float
+    centre: Point | None = None
+    radius: float = 250.0
+
+    def at(self, place: Point, time: dt.datetime) -> float:
+        """What it adds to the wind, m/s."""
+        wind = self.wind * math.exp(-(((time - self.peak) / dt.timedelta(hours=self.hours)) ** 2))
+        if self.centre is None or wind < 0.1:
+            return wind
+        return wind * math.exp2(-((distance(self.centre, place) / self.radius) ** 2))
 
 
 def solar_hour(place: Point, time: dt.datetime) -> float:
@@ -35,6 +47,11 @@ def air_temperature(place: Point, time: dt.datetime, *, ashore: bool) -> float:
     season = 0.22 * abs(latitude) * math.cos(2 * math.pi * (time.timetuple().tm_yday - warmest) / 365.25)
     swing = (4.5 if ashore else 1.2) * math.cos(2 * math.pi * (solar_hour(place, time) - 14.5) / 24)
     return mean + season + swing
+
+
+def hold_temperature(place: Point, time: dt.datetime) -> float:
+    """Air below deck: ventilated, but warmed by the reefers that stand there."""
+    return air_temperature(place, time, ashore=False) + 4.0
 
 
 def sea_temperature(place: Point, time: dt.datetime) -> float:
@@ -59,7 +76,7 @@ def wind_speed(place: Point, time: dt.datetime, storms: tuple[Storm, ...] = ()) 
     days = time.timestamp() / 86400
     belt = 5.5 + 3.0 * abs(math.sin(math.radians(2 * place.latitude)))
     beats = 1.6 * math.sin(2 * math.pi * days / 4.7) + 0.9 * math.sin(2 * math.pi * days / 1.3)
-    stormy = sum(s.wind * math.exp(-(((time - s.peak) / dt.timedelta(hours=s.hours)) ** 2)) for s in storms)
+    stormy = sum(storm.at(place, time) for storm in storms)
     return max(0.3, belt + beats + stormy)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from collections.abc import Sequence
 from typing import Literal
 
 from fairlead.records import encode
@@ -15,6 +16,7 @@ from simulators import climate
 from simulators.climate import Storm
 from simulators.plan import Box, Move
 from simulators.routes import Fix
+from simulators.timetable import AT_ANCHOR
 
 EVENTS_TOPIC = "fairlead/v1/events"
 BOOKINGS_TOPIC = "fairlead/v1/bookings"
@@ -100,20 +102,27 @@ def booking(box: Box, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes:
     )
 
 
-def position(imo: str, sequence: int, time: dt.datetime, fix: Fix, status: int, noise: tuple[float, float]) -> bytes:
-    """A ship's position with the noise of a GPS receiver: ``noise`` in units of about 5 m and 0.1 knots."""
+def position(imo: str, sequence: int, time: dt.datetime, fix: Fix, status: int, noise: Sequence[float]) -> bytes:
+    """A ship's position as its AIS sends it: steps of 0.1 knots and degrees, headings whole, all with noise.
+
+    Args:
+        noise: Five independent standard normal numbers: north and east (5 m of GPS; a ship at anchor swings 60 m),
+            speed (0.1 knots), course (1 degree), and heading (2 degrees of wind and current).
+    """
+    north, east, speed, course, heading = noise
     moving = fix.speed > 0
+    metres = 60.0 if status == AT_ANCHOR else 5.0
     return encode(
         Position(
             vessel_imo_number=imo,
             device=Device(device_id=f"ais-{imo}", boot_id=1, sequence=sequence, device_date_time=time),
             geo_location=GeoLocation(
-                latitude=round(fix.point.latitude + 5e-5 * noise[0], 5),
-                longitude=round(fix.point.longitude + 5e-5 * noise[1], 5),
+                latitude=round(fix.point.latitude + 1e-5 * metres * north, 5),
+                longitude=round(fix.point.longitude + 1e-5 * metres * east, 5),
             ),
-            speed_over_ground=round(max(0.0, fix.speed + 0.1 * noise[0]), 1) if moving else 0.0,
-            course_over_ground=round((fix.course + noise[1]) % 360, 1) % 360 if moving else None,
-            heading=int(fix.course + 2 * noise[0]) % 360 if moving else None,
+            speed_over_ground=round(max(0.0, fix.speed + 0.1 * speed), 1) if moving else 0.0,
+            course_over_ground=round((fix.course + course) % 360, 1) % 360 if moving else None,
+            heading=int(fix.course + 2 * heading) % 360 if moving else None,
             navigation_status=status,
         )
     )

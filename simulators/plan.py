@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import attrgetter
 
@@ -18,9 +18,10 @@ from fairlead.errors import ConfigurationError
 from fairlead.records.event import EquipmentEventType
 from simulators import containers
 from simulators.commodities import commodity
-from simulators.reefer import PowerChange, Unit
-from simulators.scenario import AnyFault, Lot, Overboard, PowerLoss, Scenario, check
-from simulators.timetable import CallTimes, Timetable, timetable
+from simulators.fitting import check
+from simulators.reefer import Unit
+from simulators.scenario import Lot, Scenario
+from simulators.timetable import CallTimes, Span, Timetable, timetable, worked
 from topologies.model import Topology
 
 MINUTE = dt.timedelta(minutes=1)
@@ -28,7 +29,7 @@ HOUR = dt.timedelta(hours=1)
 CRANE_CYCLE = 4 * MINUTE  # per box and ship, when there is time; faster when there are more boxes
 SPREAD = 2 * MINUTE  # devices report within this time after the full interval
 BOOKED_BEFORE = HOUR  # bookings are confirmed this long before the first box of a call is loaded
-_NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
+NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,15 @@ class Box:
     moves: list[Move] = field(default_factory=list)
     released: dt.datetime | None = None
     falls: dt.datetime | None = None
-    outages: list[tuple[dt.datetime, dt.datetime]] = field(default_factory=list)  # the plug is out at sea
-    failures: list[tuple[dt.datetime, dt.datetime]] = field(default_factory=list)  # the machinery does not cool
+    outages: list[Span] = field(default_factory=list)  # the plug is out, or the yard has no power
+    failures: list[Span] = field(default_factory=list)  # the machinery does not cool
+    doors: list[Span] = field(default_factory=list)  # they stand open
+    setpoints: list[tuple[Span, float]] = field(default_factory=list)  # somebody set something else
+    silences: list[tuple[Span, bool]] = field(default_factory=list)  # not heard; whether the device keeps its readings
+
+    @property
+    def troubled(self) -> bool:
+        return bool(self.outages or self.failures or self.doors or self.setpoints or self.silences)
 
     @property
     def first_load(self) -> Move:
@@ -100,7 +108,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that will happen. ``boxes[i].index`` is i."""
+    """Everything that will happen. ``boxes[i].index`` is i. Made by ``simulators.mishaps.make_plan``."""
 
     scenario: Scenario
     topology: Topology
@@ -114,11 +122,6 @@ class Plan:
     def starts(self) -> dt.datetime:
         return self.scenario.start
 
-    def power_changes(self) -> Iterator[PowerChange]:
-        """Every change at every plug: a box is without power while it is handled, and through its faults."""
-        for box in self.boxes:
-            yield from _power_changes(box)
-
     def chart_box(self) -> Box:
         """The box whose temperatures a report draws: a customer's, the longest under way, not one that falls."""
 
@@ -128,23 +131,31 @@ class Plan:
         return max(self.boxes, key=rank)
 
 
-def make_plan(scenario: Scenario, topology: Topology, seed: int) -> Plan:
-    """Plan a scenario on a topology.
+def quiet_plan(scenario: Scenario, topology: Topology, seed: int) -> tuple[Plan, random.Random]:
+    """Plan a scenario on a topology, without its faults: ``simulators.mishaps`` adds them.
 
     Raises:
         ConfigurationError: the scenario does not fit the topology or its own timetable.
     """
     check(scenario, topology)
     rng = random.Random(f"{scenario.name}/{seed}")  # noqa: S311 - a simulation, not a secret
-    tables = {name: timetable(name, ship, topology, scenario.start) for name, ship in sorted(scenario.ships.items())}
+    tables = {
+        name: timetable(name, ship, topology, scenario.start, scenario.closures)
+        for name, ship in sorted(scenario.ships.items())
+    }
     boxes = _boxes(scenario, topology, rng)
     works = _works(scenario, tables, boxes, rng)
-    for fault in scenario.faults:
-        _apply_fault(fault, tables[fault.ship], boxes, rng)
-    moves = [move.time for box in boxes for move in box.moves]
-    calls = [call.works_until if call.last else call.departs for table in tables.values() for call in table.calls]
-    ends = max(*moves, *calls) + scenario.reading_interval
-    return Plan(scenario, topology, seed, tables, tuple(boxes), works, ends)
+    plan = Plan(scenario, topology, seed, tables, tuple(boxes), works, scenario.start)
+    return plan, rng
+
+
+def end_of(plan: Plan) -> dt.datetime:
+    """When everything that is planned has happened, and all have reported once more."""
+    moves = [move.time for box in plan.boxes for move in box.moves]
+    calls = [
+        call.works_until if call.last else call.departs for table in plan.timetables.values() for call in table.calls
+    ]
+    return max(*moves, *calls) + plan.scenario.reading_interval
 
 
 def _boxes(scenario: Scenario, topology: Topology, rng: random.Random) -> list[Box]:
@@ -193,12 +204,15 @@ def _works(scenario: Scenario, tables: dict[str, Timetable], boxes: list[Box], r
         off, on = discharges.get(key, []), loads.get(key, [])
         rng.shuffle(off)
         rng.shuffle(on)
-        for box, time in zip(off, _crane(call.works_from, call.turns, len(off)), strict=True):
+        for box, time in zip(off, _crane(call, call.works_from, call.turns, len(off)), strict=True):
             box.moves.append(_ship_move(box, "DISC", time, table, call))
-        for box, time in zip(on, _crane(call.turns + 2 * MINUTE, call.works_until, len(on)), strict=True):
+        for box, time in zip(on, _crane(call, call.turns + 2 * MINUTE, call.works_until, len(on)), strict=True):
             if not box.moves:
                 gate_in = max(time - box.lot.gate_in * rng.uniform(0.3, 1.0), scenario.start + rng.random() * HOUR)
                 gate_in = min(gate_in, time - HOUR).replace(microsecond=0)
+                if closed := call.closed_at(gate_in):  # the gates are shut: it came before, or comes when they open
+                    early = closed[0] - HOUR * rng.uniform(0.2, 6.0)
+                    gate_in = early.replace(microsecond=0) if early > scenario.start else closed[1]
                 box.moves.append(Move(gate_in, "GTIN", call.port, call.port, call.unlocode))
             box.moves.append(_ship_move(box, "LOAD", time, table, call))
         for box in off:
@@ -231,10 +245,11 @@ def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, 
         yield ship, load.number, None if stays else discharge.number
 
 
-def _crane(start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
-    """``count`` moments after ``start`` and before ``end``, to the millisecond."""
-    cycle = min(CRANE_CYCLE, (end - start) / (count + 1))
-    times = [start + cycle * (k + 1) for k in range(count)]
+def _crane(call: CallTimes, start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
+    """``count`` moments after ``start`` and before ``end`` while the port works, to the millisecond."""
+    shut = sum((min(b, end) - max(a, start) for a, b in call.closed if a < end and b > start), dt.timedelta(0))
+    cycle = min(CRANE_CYCLE, (end - start - shut) / (count + 1))
+    times = [worked(call.closed, start, cycle * (k + 1)) for k in range(count)]
     return [time.replace(microsecond=time.microsecond // 1000 * 1000) for time in times]
 
 
@@ -251,55 +266,13 @@ def _farewell(box: Box, call: CallTimes, rng: random.Random) -> None:
         leaves = call.turns + max(box.lot.gate_out_after * rng.uniform(0.85, 1.15), 2 * HOUR)
         if box.released:
             leaves = max(leaves, box.released + HOUR * rng.uniform(0.5, 2.0))
+        if closed := call.closed_at(leaves):
+            leaves = closed[1] + HOUR * rng.uniform(0.1, 2.0)
         leaves = leaves.replace(microsecond=0)
         box.moves.append(Move(leaves, "GTOT", call.port, None, call.unlocode))
         if box.lot.customer and box.released is None:
             box.released = leaves
-
-
-def _apply_fault(fault: AnyFault, table: Timetable, boxes: list[Box], rng: random.Random) -> None:
-    arrival = next(call for call in table.calls[1:] if call.port == fault.before)
-    departure = table.calls[arrival.number - 1].departs
-    time = arrival.arrives - fault.by
-    aboard = [b for b in boxes if b.lot_name == fault.lot and b.falls is None and b.holder(time) == table.ship]
-    # Two faults for one box would hide each other; those without one yet come first.
-    aboard.sort(key=lambda box: bool(box.outages or box.failures))
-    if time < departure or len(aboard) < fault.containers:
-        raise ConfigurationError(
-            f"fault {fault.kind} cannot happen: {len(aboard)} boxes of lot {fault.lot} are aboard {table.ship} "
-            f"{fault.by} before {fault.before}, {fault.containers} are wanted",
-            hint=f"choose 'by' below {arrival.arrives - departure}, and a lot that is aboard then",
-        )
-    for nth, box in enumerate(aboard[: fault.containers]):
-        if isinstance(fault, Overboard):
-            # The stack goes one box after the other. The boxes stand on deck, where the sea can take them.
-            box.falls = (time + dt.timedelta(seconds=11 * nth + rng.randrange(5))).replace(microsecond=0)
-            box.unit = replace(box.unit, on_deck=True)
-            box.moves = [move for move in box.moves if move.time < box.falls]
-            box.released = None
-        elif isinstance(fault, PowerLoss):
-            box.outages.append((time, min(time + fault.lasts, arrival.arrives)))
-        else:
-            last = box.moves[-1].time
-            until = last if last > time else _NEVER  # one that stays aboard has its last move behind it
-            box.failures.append((time, time + fault.lasts if fault.lasts else until))
-
-
-def _power_changes(box: Box) -> Iterator[PowerChange]:
-    """Fold handling, outages and failures of one box into its changes of power."""
-    spans: list[tuple[dt.datetime, dt.datetime]] = list(box.outages)
-    for move in box.moves:
-        before, after = {  # minutes without a plug around each move
-            "GTIN": (0, 40),  # from the lorry's generator to the yard's rack
-            "LOAD": (20, 12),
-            "DISC": (15, 30),
-            "GTOT": (20, 0),
-        }[move.code]
-        spans.append((move.time - before * MINUTE, move.time + after * MINUTE))
-    if box.falls:
-        spans.append((box.falls, _NEVER))
-    edges = sorted({time for span in (*spans, *box.failures) for time in span})
-    for time in edges:
-        plugged = not any(start <= time < end for start, end in spans)
-        works = not any(start <= time < end for start, end in box.failures)
-        yield PowerChange(time, box.index, plugged, works)
+    if box.lot.inspected:
+        opened = box.moves[-1].time if box.moves[-1].code == "DISC" else box.moves[-2].time
+        opened = max(opened, call.turns) + 2 * HOUR
+        box.doors.append((opened, opened + box.lot.inspected))

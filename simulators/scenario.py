@@ -1,21 +1,23 @@
 """The typed model of a scenario: which ships call where and when, what they carry, and what goes wrong.
 
 A scenario runs on a topology, which names the sites; a scenario names only what moves. Models are frozen and forbid
-unknown keys. ``simulators.scenario_file`` reads YAML and reports mistakes with their line; ``check`` here compares a
-scenario with its topology.
+unknown keys. ``simulators.faults`` and ``simulators.linkweather`` have the models of trouble,
+``simulators.scenario_file`` reads YAML and reports mistakes with their line, ``simulators.fitting`` compares a scenario
+with its topology.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from fairlead.errors import ConfigurationError, UnknownNameError
 from simulators.commodities import COMMODITIES, commodity
-from topologies.model import Model, OwnerCode, SiteKind, SiteName, Topology
+from simulators.faults import AnyFault, Blackout, Closure, Positive, StormAt
+from simulators.linkweather import LinkTrouble
+from topologies.model import Model, OwnerCode, SiteName
 from topologies.values import Duration
 
 
@@ -28,20 +30,31 @@ def _check_commodity(value: str) -> str:
     return value
 
 
-def _check_positive(value: dt.timedelta) -> dt.timedelta:
-    if not dt.timedelta(0) < value < dt.timedelta.max:
-        raise ValueError("expected a duration above zero, such as 3h")
-    return value
-
-
 def _check_interval(value: dt.timedelta) -> dt.timedelta:
     if not dt.timedelta(minutes=1) <= value <= dt.timedelta(days=7):
         raise ValueError("expected an interval from 1m to 7d")
     return value
 
 
+FIGURES = {
+    "ships": "ships that sail",
+    "ports": "ports that they call at",
+    "calls": "calls in all",
+    "transhipped": "boxes that change ships",
+    "overboard": "boxes that fall",
+    "power_lost": "boxes whose plug is out at sea",
+    "failed": "boxes whose machinery stops cooling",
+    "doors_open": "boxes whose doors stand open at sea",
+    "wrong_setpoint": "boxes with another set point than booked",
+    "silent": "boxes that are not heard for a while",
+    "days": "days from start to end",
+    "days_cut": "days of the longest outage of a link",
+    "days_waiting": "days that a ship waits at anchor, the longest wait",
+    "links_cut": "pairs of sites that lose their link",
+}
+"""What can be expected of a plan, and what it counts."""
+
 CommodityName = Annotated[str, AfterValidator(_check_commodity)]
-Positive = Annotated[Duration, AfterValidator(_check_positive)]
 Interval = Annotated[Duration, AfterValidator(_check_interval)]
 Knots = Annotated[float, Field(gt=0, le=40)]
 
@@ -97,6 +110,7 @@ class Lot(Model):
         released_after: The customer's booking ends this long after discharge; what the box carries then is not the
             customer's business. None: the booking is still running when the scenario ends.
         gate_out_after: They leave through the gate this long after discharge.
+        inspected: Customs keep each box's doors open for this long, two hours after its last discharge.
     """
 
     owner: OwnerCode
@@ -109,6 +123,7 @@ class Lot(Model):
     afterwards: Literal["leave", "wait", "aboard"] = "leave"
     released_after: Positive | None = None
     gate_out_after: Positive = dt.timedelta(days=1)
+    inspected: Positive | None = None
 
     @model_validator(mode="after")
     def _check_lot(self) -> Lot:
@@ -127,52 +142,28 @@ class Lot(Model):
         return tuple((r[i], r[i + 1], r[i + 2]) for i in range(0, len(r) - 2, 2))
 
 
-class Fault(Model):
-    """Something that happens to boxes of one lot while their ship is at sea, ``by`` before it reaches a port."""
-
-    ship: SiteName
-    lot: str
-    containers: int = Field(ge=1)
-    before: SiteName
-    by: Positive
-
-
-class Overboard(Fault):
-    """Boxes slip off the stern: lashings part, they fall, hit the water, drift, and fall silent."""
-
-    kind: Literal["overboard"]
-
-
-class PowerLoss(Fault):
-    """The plug comes out and is put back ``lasts`` later."""
-
-    kind: Literal["power-loss"]
-    lasts: Positive = dt.timedelta(hours=8)
-
-
-class ReeferFailure(Fault):
-    """The machinery runs but no longer cools, for ``lasts``; to the end of its journey when that is not given."""
-
-    kind: Literal["reefer-failure"]
-    lasts: Positive | None = None
-
-
-AnyFault = Annotated[Overboard | PowerLoss | ReeferFailure, Field(discriminator="kind")]
-
-
-class LinkOutage(Model):
-    """A link of the topology is down for a while, both ways. The caller of the player has to switch it."""
-
-    between: tuple[SiteName, SiteName]
-    starts: Duration  # after the scenario's start
-    lasts: Positive
-
-
 class Devices(Model):
     """How the sensors misbehave: chances per reading."""
 
     repeat: float = Field(default=0.005, ge=0, le=1)  # published again with the same identity (QoS 1)
     reboot: float = Field(default=0.001, ge=0, le=1)  # boots again: next boot id, sequence from 0
+
+
+class Expectation(Model):
+    """What a scenario is for, as a sentence, and where a plan can tell, the figure that proves it (see
+    ``simulators.expectations``)."""
+
+    says: str
+    figure: str | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _check_figure(self) -> Expectation:
+        if (self.figure is None) != (self.at_least is None):
+            raise ValueError("figure and at_least go together")
+        if self.figure is not None and self.figure not in FIGURES:
+            raise ValueError(f"no figure {self.figure!r}, expected one of: {', '.join(FIGURES)}")
+        return self
 
 
 class Scenario(Model):
@@ -191,8 +182,12 @@ class Scenario(Model):
     ships: dict[SiteName, Ship]
     cargo: dict[str, Lot] = Field(min_length=1)
     faults: tuple[AnyFault, ...] = ()
-    links: tuple[LinkOutage, ...] = ()
+    links: tuple[LinkTrouble, ...] = ()
+    closures: tuple[Closure, ...] = ()
+    blackouts: tuple[Blackout, ...] = ()
+    storms: tuple[StormAt, ...] = ()
     devices: Devices = Devices()
+    expects: tuple[Expectation, ...] = ()
 
     @property
     def containers(self) -> int:
@@ -225,61 +220,3 @@ class Scenario(Model):
             fault.model_copy(update={"containers": min(fault.containers, count[fault.lot])}) for fault in self.faults
         )
         return self.model_copy(update={"cargo": cargo, "faults": faults})
-
-
-def check(scenario: Scenario, topology: Topology) -> None:
-    """Compare a scenario with its topology.
-
-    Raises:
-        ConfigurationError: a name that the topology does not have, or a route that no timetable serves; the message
-            lists all mistakes.
-    """
-    mistakes = list(_mistakes(scenario, topology))
-    if mistakes:
-        raise ConfigurationError(
-            f"scenario {scenario.name} does not fit topology {topology.name}: " + "; ".join(mistakes),
-            hint="correct the scenario, or choose the topology that it was written for: " + scenario.topology,
-            mistakes=mistakes,
-        )
-
-
-def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
-    ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP and site.imo}
-    ports = {name for name, site in topology.sites.items() if site.kind is SiteKind.PORT and site.unlocode}
-
-    def unknown(where: str, kind: str, name: str, valid: set[str]) -> Iterator[str]:
-        if name not in valid:
-            yield f"{where}: no {kind} {name!r} (valid: {', '.join(sorted(valid)) or 'none'})"
-
-    yield from unknown("booking_office", "site", scenario.booking_office, set(topology.sites))
-    for name, ship in scenario.ships.items():
-        yield from unknown(f"ships.{name}", "ship", name, ships)
-        for i, call in enumerate(ship.calls):
-            yield from unknown(f"ships.{name}.calls[{i}]", "port", call.port, ports)
-    for name, lot in scenario.cargo.items():
-        where = f"cargo.{name}"
-        if topology.container_stream(lot.owner + "0") is None:
-            yield f"{where}: no stream of the topology is for owner {lot.owner!r}"
-        if lot.customer is not None:
-            yield from unknown(where, "customer", lot.customer, set(topology.customers))
-        for origin, carrier, destination in lot.legs:
-            yield from unknown(f"{where}.route", "ship of the scenario", carrier, set(scenario.ships))
-            calls = [call.port for call in scenario.ships[carrier].calls] if carrier in scenario.ships else None
-            if calls is not None and (origin not in calls or destination not in calls[calls.index(origin) + 1 :]):
-                yield f"{where}.route: {carrier} does not sail from {origin} to {destination}"
-    for i, fault in enumerate(scenario.faults):
-        where = f"faults[{i}]"
-        yield from unknown(where, "lot", fault.lot, set(scenario.cargo))
-        yield from unknown(where, "ship of the scenario", fault.ship, set(scenario.ships))
-        boxes = scenario.cargo[fault.lot] if fault.lot in scenario.cargo else None
-        if boxes and fault.containers > boxes.containers:
-            yield f"{where}: {fault.containers} containers, but lot {fault.lot} has {boxes.containers}"
-        timetable = scenario.ships.get(fault.ship)
-        if timetable and fault.before not in [call.port for call in timetable.calls[1:]]:
-            yield f"{where}: {fault.ship} never arrives at {fault.before} from sea"
-        if boxes and fault.ship not in {ship for _, ship, _ in boxes.legs}:
-            yield f"{where}: lot {fault.lot} never sails on {fault.ship}"
-    for i, outage in enumerate(scenario.links):
-        linked = {frozenset((link.from_, link.to)) for link in topology.links}
-        if frozenset(outage.between) not in linked:
-            yield f"links[{i}]: the topology has no link between {outage.between[0]} and {outage.between[1]}"

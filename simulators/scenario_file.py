@@ -13,6 +13,8 @@ from fairlead.errors import ConfigurationError, UnknownNameError, nearest
 from simulators.scenario import Scenario
 
 _SHIPPED = "simulators.scenarios"
+FIRST = ("duck-voyage", "harbour")
+"""What sails when a topology has several scenarios and nobody names one."""
 
 
 class ScenarioError(ConfigurationError):
@@ -22,6 +24,13 @@ class ScenarioError(ConfigurationError):
 def shipped() -> list[str]:
     """Names of the scenarios that come with Fairlead."""
     return sorted(entry.name[:-5] for entry in resources.files(_SHIPPED).iterdir() if entry.name.endswith(".yaml"))
+
+
+def topology_source(scenario: Scenario) -> str:
+    """What to give ``topologies.load.load`` for a scenario's topology: a name, or the file of one that ships with the
+    scenarios."""
+    own = resources.files("simulators.topologies").joinpath(f"{scenario.topology}.yaml")
+    return str(own) if own.is_file() else scenario.topology
 
 
 def load(path_or_name: str | Path) -> Scenario:
@@ -113,22 +122,23 @@ def _line(root: yaml.Node, path: list[int | str]) -> int:
 
 def _known_keys(path: list[int | str], data: Any) -> list[str]:
     """The keys that the model allows where an unknown one was found."""
+    from simulators import faults
     from simulators import scenario as models
+    from simulators.linkweather import LinkTrouble
 
     by_place: dict[tuple[int, str], type[pydantic.BaseModel]] = {
         (1, ""): models.Scenario,
         (3, "ships"): models.Ship,
         (5, "ships"): models.Call,
         (3, "cargo"): models.Lot,
-        (3, "links"): models.LinkOutage,
+        (3, "links"): LinkTrouble,
+        (3, "closures"): faults.Closure,
+        (3, "blackouts"): faults.Blackout,
+        (3, "storms"): faults.StormAt,
+        (3, "expects"): models.Expectation,
         (2, "devices"): models.Devices,
-    }
-    faults: dict[str, type[pydantic.BaseModel]] = {
-        "overboard": models.Overboard,
-        "power-loss": models.PowerLoss,
-        "reefer-failure": models.ReeferFailure,
     }
     model = by_place.get((len(path), str(path[0]) if len(path) > 1 else ""))
     if path[0] == "faults" and len(path) == 3 and isinstance(path[1], int):
-        model = faults.get(str(data["faults"][path[1]].get("kind")))
+        model = faults.FAULTS.get(str(data["faults"][path[1]].get("kind")))
     return list(model.model_fields) if model else []

@@ -1,14 +1,14 @@
 """The sensors of all boxes: their identity, what they measure at a moment, and the reading they publish of it.
 
 No I/O. Random numbers are drawn for all boxes at every interval, whether a box reports or not, so that what one box
-does never changes what another one says.
+does never changes what another one says. Whatever can be worked out for all boxes at once is, once for each interval.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,15 +16,22 @@ from fairlead.records import encode
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, ReeferSettings, Setpoints
 from simulators import climate
 from simulators.messages import readings_topic
+from simulators.mishaps import power_changes
 from simulators.overboard import Stage
-from simulators.plan import Box, Plan
-from simulators.reefer import ReeferFleet
+from simulators.plan import NEVER, Box, Plan
+from simulators.reefer import Floats, ReeferFleet
 from simulators.routes import Point
 from simulators.steps import Kind, Probes, Publish, ReadingId
 
+_MINUTE = dt.timedelta(minutes=1)
+_COOLING, _DEFROSTING = ReeferSettings(), ReeferSettings(is_defrosting=True)
+
 
 class Surroundings(NamedTuple):
-    """Where a site is at an interval and one minute later, its weather, and how far it rolls (degrees, 0 ashore)."""
+    """Where a site is at an interval and one minute later, its weather, and how far it rolls (degrees, 0 ashore).
+
+    ``hold`` is the air below deck, None ashore.
+    """
 
     place: Point
     next_place: Point
@@ -32,9 +39,12 @@ class Surroundings(NamedTuple):
     sun: float
     roll: float
     at_sea: bool
+    hold: float | None = None
 
 
-def surroundings(place: Point, next_place: Point, time: dt.datetime, wind: float, *, at_sea: bool) -> Surroundings:
+def surroundings(
+    place: Point, next_place: Point, time: dt.datetime, wind: float, *, at_sea: bool, ship: bool = False
+) -> Surroundings:
     """The surroundings at one time; a ship rolls with the waves that the wind makes."""
     return Surroundings(
         place=place,
@@ -43,24 +53,47 @@ def surroundings(place: Point, next_place: Point, time: dt.datetime, wind: float
         sun=climate.solar_gain(place, time),
         roll=min(22.0, 0.8 + 2.0 * climate.wave_height(wind)) if at_sea else 0.0,
         at_sea=at_sea,
+        hold=climate.hold_temperature(place, time) if ship else None,
     )
 
 
-class _Interval(NamedTuple):
-    """What every box's probes and chance say at one interval, as plain lists (fast to read one by one)."""
+class Identity(NamedTuple):
+    """What never changes of a sensor."""
 
-    time: dt.datetime
-    supply: list[float]
-    return_: list[float]
-    ambient: list[float]
-    cargo: list[float]
-    humidity: list[float]
-    plugged: list[bool]
-    defrosting: list[bool]
-    noise: list[list[float]]  # latitude, longitude, roll
-    repeats: list[bool]
-    reboots: list[bool]
-    delays: list[float]  # seconds after which a repeat comes
+    box: Box
+    number: str
+    log: str
+    device_id: str
+    topic: str
+    gases: bool  # has sensors for O2 and CO2
+    humidity: float | None  # set point of a unit that dries
+    entitled_from: dt.datetime  # by the box's booking; never for one without
+    entitled_until: dt.datetime
+
+
+Seen = tuple[
+    int,  # rank: its place in the order in which sensors report
+    Identity,
+    float,  # supply
+    float,  # return
+    float,  # ambient
+    float,  # cargo
+    float,  # humidity
+    float,  # O2
+    float,  # CO2
+    float,  # set point
+    bool,  # plugged
+    bool,  # defrosting
+    bool,  # the door is open
+    bool,  # its GPS sees the sky
+    float,  # latitude
+    float,  # longitude
+    bool,  # rolling
+    float,  # tilt
+    float,  # peak g
+    bool,  # boots again
+]
+"""What one sensor sees at one interval: a plain tuple, because as a named one it would take twice the time to make."""
 
 
 class Sensors:
@@ -72,137 +105,184 @@ class Sensors:
 
     def __init__(self, plan: Plan, seeds: Sequence[np.random.SeedSequence]) -> None:
         probes, chances = (np.random.Generator(np.random.PCG64(seed)) for seed in seeds)
-        self._boxes = plan.boxes
+        boxes = plan.boxes
         self._chance = plan.scenario.devices
         self._rng = chances
-        self._fleet = ReeferFleet([b.unit for b in plan.boxes], plan.starts, list(plan.power_changes()), probes)
-        self._boot = [1 + b.index % 3 for b in plan.boxes]  # not every device is at its first boot
-        self._sequence = [0] * len(plan.boxes)
-        self._topics = [readings_topic(b.number) for b in plan.boxes]
-        self._now: _Interval | None = None
+        self._fleet = ReeferFleet([b.unit for b in boxes], plan.starts, list(power_changes(plan)), probes)
+        self._on_deck = self._fleet.on_deck
+        # Lists that are read one by one are in the order of reports: neighbours in memory are read one after the other.
+        self.order = sorted(boxes, key=lambda box: (box.phase, box.index))
+        self._order = np.array([b.index for b in self.order], dtype=np.intp)
+        self._rank = {box.index: rank for rank, box in enumerate(self.order)}
+        self._identities = [_identity(box) for box in self.order]
+        self._boot = [1 + b.index % 3 for b in self.order]  # not every device is at its first boot
+        self._sequence = [0] * len(boxes)
+        self._setpoints: dict[tuple[float, float | None], Setpoints] = {}
+        # Rows and bays: neighbours in the yard or on deck are metres apart.
+        index = np.arange(len(boxes))
+        self._row, self._bay = 2e-5 * (index % 13), 2e-5 * (index // 13 % 13)
+        self._minutes = np.array([b.phase / _MINUTE for b in boxes], dtype=np.float64)
+        self._columns: list[Sequence[Any]] = []
+        self._repeats: list[bool] = []
+        self._delays: list[float] = []  # seconds after which a repeat comes
 
     def measure(self, time: dt.datetime, sites: Mapping[str, Surroundings], where: Sequence[str | None]) -> None:
         """Advance all boxes to ``time`` and read every probe.
 
         Args:
-            where: The site of each box; one that is nowhere keeps the air it had.
+            where: The site of each box; one that is nowhere has only its own air around it.
         """
-        fleet = self._fleet
-        around = [sites[site] if site else None for site in where]
-        last = self._now.ambient if self._now else fleet.setpoint.tolist()
-        ambient = np.array([s.ambient if s else last[i] for i, s in enumerate(around)], dtype=np.float64)
-        sun = np.array([s.sun if s else 0.0 for s in around], dtype=np.float64)
-        fleet.advance(time, ambient, sun)
+        fleet, n = self._fleet, len(self._order)
+        around = list(sites.values())
+        number = {name: k for k, name in enumerate(sites)}
+        at = np.array([len(around) if site is None else number[site] for site in where], dtype=np.intp)
+        gone = at == len(around)
+
+        def of_box(values: list[float]) -> Floats:
+            return np.array([*values, 0.0], dtype=np.float64)[at]
+
+        below = (of_box([s.hold is not None for s in around]) > 0) & ~self._on_deck
+        outside = np.where(below, of_box([s.hold or 0.0 for s in around]), of_box([s.ambient for s in around]))
+        fleet.advance(time, np.where(gone, fleet.air, outside), of_box([s.sun for s in around]))
         sample = fleet.sample()
-        n = len(self._boxes)
         chance = self._rng.random(size=(3, n))
-        self._now = _Interval(
-            time,
-            sample.supply.tolist(),
-            sample.return_.tolist(),
-            sample.ambient.tolist(),
-            sample.cargo.tolist(),
-            sample.humidity.tolist(),
-            fleet.plugged.tolist(),
-            fleet.defrosting.tolist(),
-            self._rng.normal(0.0, 1.0, size=(3, n)).tolist(),
-            (chance[0] < self._chance.repeat).tolist(),
-            (chance[1] < self._chance.reboot).tolist(),
-            (1.0 + 45.0 * chance[2]).tolist(),
+        noise = self._rng.normal(0.0, 1.0, size=(3, n))
+        north = of_box([s.next_place.latitude - s.place.latitude for s in around])
+        east = of_box([(s.next_place.longitude - s.place.longitude + 180) % 360 - 180 for s in around])
+        latitude = of_box([s.place.latitude for s in around]) + self._minutes * north + self._row + 4e-5 * noise[0]
+        longitude = of_box([s.place.longitude for s in around]) + self._minutes * east + self._bay + 4e-5 * noise[1]
+        tilt = np.minimum(30.0, np.abs(noise[2]) * of_box([s.roll for s in around]) / 2)
+        columns = (
+            sample.supply,
+            sample.return_,
+            sample.ambient,
+            sample.cargo,
+            sample.humidity,
+            sample.o2,
+            sample.co2,
+            fleet.setpoint,
+            fleet.plugged,
+            fleet.defrosting & fleet.plugged,
+            fleet.door,
+            ~below & ~gone,
+            np.round(latitude, 5),
+            np.round((longitude + 180) % 360 - 180, 5),
+            of_box([s.at_sea for s in around]) > 0,
+            np.round(tilt, 1),
+            np.round(1.0 + tilt / 40, 2),
+            chance[1] < self._chance.reboot,
         )
+        self._columns = [range(n), self._identities, *(column[self._order].tolist() for column in columns)]
+        self._repeats = (chance[0] < self._chance.repeat)[self._order].tolist()
+        self._delays = (1.0 + 45.0 * chance[2])[self._order].tolist()
 
     def reefer_power(self, where: Sequence[str | None], site: str) -> float:
         """Kilowatts that the reefers at a site draw."""
         power: list[float] = self._fleet.power.tolist()
         return sum(power[i] for i, at in enumerate(where) if at == site) / 1000
 
-    def reading(self, box: Box, time: dt.datetime, site: str, around: Surroundings) -> Publish:
+    def seen(self) -> Iterator[tuple[Box, bool, Seen]]:
+        """Every box in the order of reports, whether its reading is repeated, and what its sensor sees."""
+        return zip(self.order, self._repeats, zip(*self._columns, strict=True), strict=True)
+
+    def reading(self, seen: Seen, time: dt.datetime, site: str) -> Publish:
         """The ordinary reading of a box at this interval; ``time`` is the interval's time and the device's delay."""
-        now, i = self._measured(), box.index
-        place = self._place(box, time, around)
+        (_, _, _, _, _, _, _, _, _, _, plugged, _, door, located, latitude, longitude, rolling, tilt, peak, boots) = (
+            seen
+        )
+        geo = GeoLocation(latitude=latitude, longitude=longitude) if located else None
         motion = None
-        if around.at_sea:
-            tilt = abs(now.noise[2][i]) * around.roll / 2
-            motion = Motion(tilt_degrees=round(min(tilt, 30.0), 1), peak_g=round(1.0 + tilt / 40, 2))
-        if now.reboots[i]:
-            self._boot[i] += 1
-            self._sequence[i] = 0
-        return self._publish(box, time, site, place, motion, plugged=now.plugged[i])
+        if rolling:
+            motion = Motion(tilt_degrees=tilt, peak_g=peak, door_open=door)
+        elif door:
+            motion = Motion(door_open=True)
+        if boots:
+            rank = seen[0]
+            self._boot[rank] += 1
+            self._sequence[rank] = 0
+        return self._publish(seen, time, site, geo, motion, plugged)
 
     def falling(self, box: Box, time: dt.datetime, site: str, place: Point, stage: Stage) -> Publish:
         """A reading of a box that goes overboard."""
-        return self._publish(box, time, site, place, stage.motion, plugged=False, decides=stage.decides)
-
-    def repeat_after(self, box: Box) -> dt.timedelta | None:
-        """When the box's reading of this interval is published once more, or None."""
-        now = self._measured()
-        return dt.timedelta(seconds=round(now.delays[box.index], 3)) if now.repeats[box.index] else None
-
-    def _measured(self) -> _Interval:
-        if self._now is None:
+        geo = GeoLocation(latitude=round(place.latitude, 5), longitude=round(place.longitude, 5))
+        if not self._columns:
             raise AssertionError("measure() comes before the first reading")
-        return self._now
+        rank = self._rank[box.index]
+        seen: Any = tuple(column[rank] for column in self._columns)
+        return self._publish(seen, time, site, geo, stage.motion, plugged=False, decides=stage.decides)
 
-    def _place(self, box: Box, time: dt.datetime, around: Surroundings) -> Point | None:
-        """Where the device's GPS says it is: nowhere when it stands below deck."""
-        now, i = self._measured(), box.index
-        if around.at_sea and not box.unit.on_deck:
-            return None
-        minutes = (time - now.time) / dt.timedelta(minutes=1)
-        (lat, lon), (lat2, lon2) = around.place, around.next_place
-        # Rows and bays: neighbours in the yard or on deck are metres apart.
-        lat += minutes * (lat2 - lat) + 2e-5 * (i % 13) + 4e-5 * now.noise[0][i]
-        lon += minutes * ((lon2 - lon + 180) % 360 - 180) + 2e-5 * (i // 13 % 13) + 4e-5 * now.noise[1][i]
-        return Point(lat, (lon + 180) % 360 - 180)
+    def repeat_after(self, seen: Seen) -> dt.timedelta:
+        """How long after a reading its repeat is published."""
+        return dt.timedelta(seconds=round(self._delays[seen[0]], 3))
+
+    def _wanted(self, key: tuple[float, float | None]) -> Setpoints:
+        found = self._setpoints[key] = Setpoints(temperature=key[0], relative_humidity=key[1])
+        return found
 
     def _publish(
         self,
-        box: Box,
+        seen: Seen,
         time: dt.datetime,
         site: str,
-        place: Point | None,
+        geo: GeoLocation | None,
         motion: Motion | None,
-        *,
         plugged: bool,
         decides: bool = False,
     ) -> Publish:
-        now, i = self._measured(), box.index
-        identity = ReadingId(box.number, box.device_id, self._boot[i], self._sequence[i])
-        self._sequence[i] += 1
-        geo = GeoLocation(latitude=round(place.latitude, 5), longitude=round(place.longitude, 5)) if place else None
-        reading = Reading(
-            equipment_reference=box.number,
-            device=Device(
-                device_id=identity.device_id,
-                boot_id=identity.boot_id,
-                sequence=identity.sequence,
-                device_date_time=time,
-            ),
-            measurements=Measurements(
-                supply_temperature=now.supply[i],
-                return_temperature=now.return_[i],
-                ambient_temperature=now.ambient[i],
-                cargo_probe1_temperature=now.cargo[i],
-                relative_humidity=now.humidity[i],
-            ),
-            setpoints=Setpoints(temperature=box.unit.setpoint),
-            reefer_settings=ReeferSettings(is_defrosting=now.defrosting[i] and plugged),
-            is_connected_to_power_source=plugged,
-            is_powered=plugged,
-            geo_location=geo,
-            motion=motion,
+        (rank, identity, supply, return_, ambient, cargo, humidity, o2, co2, setpoint, _, melts, *_) = seen
+        box, number, log, device_id, topic, gases, drying, entitled_from, entitled_until = identity
+        sequence = self._sequence[rank]
+        self._sequence[rank] = sequence + 1
+        boot = self._boot[rank]
+        key = (setpoint, drying)
+        payload = encode(
+            Reading(
+                equipment_reference=number,
+                device=Device(device_id=device_id, boot_id=boot, sequence=sequence, device_date_time=time),
+                measurements=Measurements(
+                    supply_temperature=supply,
+                    return_temperature=return_,
+                    ambient_temperature=ambient,
+                    cargo_probe1_temperature=cargo,
+                    relative_humidity=humidity,
+                    o2=o2 if gases else None,
+                    co2=co2 if gases else None,
+                ),
+                setpoints=self._setpoints.get(key) or self._wanted(key),
+                reefer_settings=_DEFROSTING if melts and plugged else _COOLING,
+                is_connected_to_power_source=plugged,
+                is_powered=plugged,
+                geo_location=geo,
+                motion=motion,
+            )
         )
         return Publish(
-            sim_time=time,
-            site=site,
-            topic=self._topics[i],
-            payload=encode(reading),
-            kind=Kind.READING,
-            key=box.number,
-            log=box.log,
-            reading=identity,
-            customer=box.entitled(time) if box.lot.customer else None,
-            probes=Probes(now.supply[i], now.return_[i], now.ambient[i], box.unit.setpoint, plugged),
-            place=(geo.latitude, geo.longitude) if geo else None,
-            decides=decides,
+            time,
+            site,
+            topic,
+            payload,
+            Kind.READING,
+            number,
+            log,
+            ReadingId(number, device_id, boot, sequence),
+            box.lot.customer if entitled_from <= time < entitled_until else None,
+            "",
+            Probes(supply, return_, ambient, setpoint, plugged),
+            (geo.latitude, geo.longitude) if geo else None,
+            decides,
         )
+
+
+def _identity(box: Box) -> Identity:
+    goods = box.unit.commodity
+    return Identity(
+        box=box,
+        number=box.number,
+        log=box.log,
+        device_id=box.device_id,
+        topic=readings_topic(box.number),
+        gases=goods.atmosphere is not None,
+        humidity=goods.humidity if goods.dried else None,
+        entitled_from=box.first_load.time if box.lot.customer else NEVER,
+        entitled_until=box.released or NEVER,
+    )

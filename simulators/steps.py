@@ -40,9 +40,10 @@ class Probes(NamedTuple):
     powered: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Publish:
-    """One MQTT message at one site.
+    """One MQTT message at one site. Nobody changes one; not frozen only because a frozen one takes three times as long
+    to make, and a day of a large ship has millions.
 
     Args:
         sim_time: When it happens; for a reading, the device's time as well.

@@ -19,19 +19,17 @@ import numpy as np
 from fairlead.records.event import TransportEventType
 from simulators import barriers, climate, messages, routes
 from simulators.bad import bad_message
-from simulators.climate import Storm
 from simulators.overboard import STAGES, Stage, drifted
 from simulators.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, Box, Move, Plan, Work
 from simulators.routes import Point
-from simulators.scenario import Overboard
 from simulators.sensors import Sensors, Surroundings, surroundings
 from simulators.steps import Kind, LinkChange, Publish, Step
 from simulators.timetable import UNDER_WAY
+from simulators.weather import link_weather, storms_of
 
 # Order of what happens at one moment.
 _BEFORE, _MOVE, _REPORT, _AFTER = range(4)
 _BAD_EVERY = 150  # readings for one bad message
-_STORM_WIND, _STORM_HOURS = 16.0, 11.0  # the gale in which boxes are lost, m/s above the usual
 Action = Callable[[dt.datetime], Iterator[Step]]
 
 
@@ -48,25 +46,19 @@ class Unfolding:
         # Where each box's air is (its first port before the gate-in), and whether it reports from there.
         self._site: list[str | None] = [box.moves[0].site for box in plan.boxes]
         self._reports = [False] * len(plan.boxes)
-        self._order = sorted(plan.boxes, key=lambda box: (box.phase, box.index))
         probes, chances, ships = np.random.SeedSequence(plan.seed).spawn(3)
         self._sensors = Sensors(plan, (probes, chances))
         self._ship_noise = np.random.Generator(np.random.PCG64(ships))
         self._ship_sequence: Counter[str] = Counter()
         self._fell_at: dict[int, tuple[dt.datetime, Point]] = {}
-        self._storms = {name: tuple(self._storms_of(name)) for name in plan.timetables}
+        self._storms = {name: storms_of(plan, name) for name in plan.timetables}
+        self._silent: set[int] = set()  # boxes whose radio is not heard
+        self._kept: dict[int, list[Publish]] = {}  # what their devices keep meanwhile
         self._with_bad = with_bad
         self._readings = 0
         self._ports = {
             call.port: routes.port(call.unlocode) for table in plan.timetables.values() for call in table.calls
         }
-
-    def _storms_of(self, ship: str) -> Iterator[Storm]:
-        table = self.plan.timetables[ship]
-        for fault in self.scenario.faults:
-            if isinstance(fault, Overboard) and fault.ship == ship:
-                arrival = next(call.arrives for call in table.calls[1:] if call.port == fault.before)
-                yield Storm(arrival - fault.by, _STORM_WIND, _STORM_HOURS)
 
     # -- the heap
 
@@ -93,6 +85,9 @@ class Unfolding:
             if box.falls:
                 for stage in STAGES:
                     self._at(box.falls + stage.after, _REPORT, partial(self._falling, box, stage))
+            for (starts, ends), keeps in box.silences:
+                self._at(starts, _BEFORE, partial(self._falls_silent, box, keeps=keeps))
+                self._at(ends, _BEFORE, partial(self._is_heard, box))
         for work in plan.works:
             self._schedule_call(work)
         self._schedule_releases()
@@ -100,10 +95,9 @@ class Unfolding:
             if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
                 self._wait_at(min(falls) - MINUTE, self._up_to_date(name))
             self._at(plan.starts, _REPORT, partial(self._ship_report, name))
-        for outage in self.scenario.links:
-            down = plan.starts + outage.starts
-            self._at(down, _BEFORE, partial(self._link, outage.between, up=False))
-            self._at(down + outage.lasts, _BEFORE, partial(self._link, outage.between, up=True))
+        for between, down, up in link_weather(plan).outages():
+            self._at(down, _BEFORE, partial(self._link, between, up=False))
+            self._at(up, _BEFORE, partial(self._link, between, up=True))
         self._at(plan.starts + self.scenario.reading_interval, _REPORT, self._interval)
 
     def _schedule_call(self, work: Work) -> None:
@@ -190,6 +184,19 @@ class Unfolding:
             place = drifted(fell_at, time - since)
         yield self._recorded(self._sensors.falling(box, time, ship, place, stage))
 
+    def _falls_silent(self, box: Box, time: dt.datetime, *, keeps: bool) -> Iterator[Step]:
+        self._silent.add(box.index)
+        if keeps:
+            self._kept[box.index] = []
+        yield from ()
+
+    def _is_heard(self, box: Box, time: dt.datetime) -> Iterator[Step]:
+        """What the device kept comes at once, oldest first, each reading with the time at which it was taken."""
+        self._silent.discard(box.index)
+        for reading in self._kept.pop(box.index, ()):
+            if self._reports[box.index]:
+                yield self._recorded(dataclasses.replace(reading, sim_time=time))
+
     def _recorded(self, reading: Publish) -> Publish:
         self._ends[str(reading.log)] += 1
         self._readings += 1
@@ -203,17 +210,25 @@ class Unfolding:
         around = {name: self._ship_surroundings(name, time) for name in self.plan.timetables}
         around |= {name: surroundings(p, p, time, 0.0, at_sea=False) for name, p in self._ports.items()}
         self._sensors.measure(time, around, self._site)
-        for box in self._order:
+        heap, sites, reports, silent = self._heap, self._site, self._reports, self._silent
+        ends, read = self._ends, self._sensors.reading
+        for box, repeats, seen in self._sensors.seen():
             moment = time + box.phase
-            yield from self._until(moment)
-            site = self._site[box.index]
-            if site is None or not self._reports[box.index]:
+            if heap and heap[0][0] < moment:
+                yield from self._until(moment)
+            site = sites[box.index]
+            if site is None or not reports[box.index]:
                 continue
-            reading = self._recorded(self._sensors.reading(box, moment, site, around[site]))
+            if box.index in silent:
+                if box.index in self._kept:
+                    self._kept[box.index].append(read(seen, moment, site))
+                continue
+            ends[box.log] += 1
+            self._readings += 1
+            reading = read(seen, moment, site)
             yield reading
-            after = self._sensors.repeat_after(box)
-            if after is not None:
-                self._at(moment + after, _AFTER, partial(self._repeat, box, reading))
+            if repeats:
+                self._at(moment + self._sensors.repeat_after(seen), _AFTER, partial(self._repeat, box, reading))
             if self._with_bad and self._readings % _BAD_EVERY == 0:
                 bad = bad_message(self._readings // _BAD_EVERY, box.number, moment)
                 yield Publish(moment, site, bad.topic, bad.payload, Kind.BAD, detail=bad.reason)
@@ -262,13 +277,13 @@ class Unfolding:
         fix, status = table.at(time)
         sequence = self._ship_sequence[ship]
         self._ship_sequence[ship] += 1
-        north, east = self._ship_noise.normal(size=2).tolist()
+        noise = self._ship_noise.normal(size=5).tolist()
         power = self._sensors.reefer_power(self._site, ship)
         imo = table.imo
         for topic, payload, kind, log, place in (
             (
                 messages.position_topic(imo),
-                messages.position(imo, sequence, time, fix, status, (north, east)),
+                messages.position(imo, sequence, time, fix, status, noise),
                 Kind.POSITION,
                 f"ships.{imo}.location",
                 (round(fix.point.latitude, 4), round(fix.point.longitude, 4)),
@@ -287,7 +302,7 @@ class Unfolding:
         table = self.plan.timetables[ship]
         (fix, status), (soon, _) = table.at(time), table.at(time + MINUTE)
         wind = climate.wind_speed(fix.point, time, self._storms[ship])
-        return surroundings(fix.point, soon.point, time, wind, at_sea=status == UNDER_WAY)
+        return surroundings(fix.point, soon.point, time, wind, at_sea=status == UNDER_WAY, ship=True)
 
     def _link(self, between: tuple[str, str], time: dt.datetime, *, up: bool) -> Iterator[Step]:
         yield LinkChange(time, between, up)

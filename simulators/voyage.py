@@ -13,7 +13,8 @@ import datetime as dt
 from collections.abc import Iterator
 
 from fairlead.errors import ConfigurationError
-from simulators.plan import Plan, make_plan
+from simulators.mishaps import make_plan
+from simulators.plan import Plan
 from simulators.scenario import Scenario
 from simulators.steps import Step
 from simulators.unfolding import Unfolding

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 
 def voyage(
-    topology: Annotated[str, typer.Argument(help="A shipped topology's name or a YAML file.")] = DEFAULT_TOPOLOGY,
+    topology: Annotated[
+        str | None,
+        typer.Argument(help="A shipped topology's name or a YAML file. Default: the scenario's.", show_default=False),
+    ] = None,
     scenario: Annotated[
         str | None,
         typer.Option("--scenario", help="A shipped scenario's name or a YAML file. Default: the topology's."),
@@ -61,6 +64,16 @@ def voyage(
     patience: Annotated[
         float, typer.Option("--patience", min=1, help="Seconds without progress until a barrier counts as stuck.")
     ] = 90.0,
+    scale: Annotated[
+        int | None,
+        typer.Option(
+            "--scale", min=1, help="Run the model only, without sites, and tell how large a fleet of so many boxes is."
+        ),
+    ] = None,
+    list_scenarios: Annotated[
+        bool, typer.Option("--list-scenarios", help="List the shipped scenarios with what each expects, and end.")
+    ] = False,
+    calm: Annotated[bool, typer.Option("--calm", help="Leave out the scenario's trouble with links.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Sail a scenario: publish every reading where its box is, replicate, fill the tables, and report.
@@ -69,15 +82,30 @@ def voyage(
     with 1 if any line of the report is false.
 
     Example: fairlead voyage big-blue --containers 200 --speed 3600 --seed 7
+
+    Example: fairlead voyage --scenario duck-voyage --scale 100000
     """
     from simulators.dates import check_clock
     from simulators.report.table import as_table
-    from simulators.scenario_file import load
+    from simulators.scale.sizing import modelled
+    from simulators.scenario_file import load, topology_source
     from simulators.voyage import Voyage
     from topologies.values import parse_duration
 
-    context = open_topology(topology)
-    plan = load(scenario or _default_scenario(context))
+    if list_scenarios:
+        _list(as_json=as_json)
+        return
+    if scale is not None and containers is not None:
+        raise ConfigurationError(
+            "--scale and --containers were both given", hint="--scale says for how many boxes; leave out --containers"
+        )
+    named = load(scenario) if scenario else None
+    context = open_topology(topology or (topology_source(named) if named else DEFAULT_TOPOLOGY))
+    plan = named or load(_default_scenario(context))
+    if calm:
+        plan = plan.model_copy(update={"links": ()})
+    if scale is not None:
+        containers = modelled(scale, len(plan.cargo))
     try:
         every = parse_duration(interval) if interval else None
     except ValueError as error:
@@ -91,6 +119,10 @@ def voyage(
         reading_interval=every,
         with_bad=with_bad,
     )
+    if scale is not None:
+        _size(trip, scale, as_json=as_json)
+        return
+    _refuse_outages(trip)
     check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), speed)
     phases: dict[str, float] = {}
     with _phase(phases, "starting sites"):
@@ -104,6 +136,41 @@ def voyage(
     errors.print(f"report: {escape(str(report / 'report.json'))}, {escape(str(report / 'report.html'))}")
     if not made.ok:
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _refuse_outages(trip: Voyage) -> None:
+    """Real links cannot be cut by a scenario yet; say so before anything is started."""
+    from simulators.weather import link_weather
+
+    cut = next(link_weather(trip.plan).outages(), None)
+    if cut is not None:
+        raise ConfigurationError(
+            f"scenario {trip.plan.scenario.name} cuts the link between {' and '.join(cut[0])}, and a voyage on real "
+            "sites cannot do that yet",
+            hint="--calm sails it with every link up, --scale N runs its model without sites",
+        )
+
+
+def _size(trip: Voyage, containers: int, *, as_json: bool) -> None:
+    """The size of a fleet, by the model alone."""
+    import msgspec
+
+    from simulators.scale.sizing import size
+    from simulators.scale.table import as_tables
+
+    columns = (SpinnerColumn(), TextColumn("running the model"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=as_json or not errors.is_terminal) as progress:
+        task = progress.add_task("", total=trip.expected_messages())
+        found = size(trip, containers, lambda done: progress.update(task, completed=done))
+    emit(msgspec.to_builtins(found), as_json=as_json, render=lambda: console.print(as_tables(found)))
+
+
+def _list(*, as_json: bool) -> None:
+    """The shipped scenarios."""
+    from simulators.scenario_list import as_table, described
+
+    found = described()
+    emit(found, as_json=as_json, render=lambda: console.print(as_table(found)))
 
 
 def _sail(
@@ -150,8 +217,8 @@ def _sail(
 
 
 def _default_scenario(context: Context) -> str:
-    """The shipped scenario that sails on this topology."""
-    from simulators.scenario_file import load, shipped
+    """The shipped scenario that sails on this topology: its first story where it has several."""
+    from simulators.scenario_file import FIRST, load, shipped
 
     fitting = [name for name in shipped() if load(name).topology == context.topology.name]
     if not fitting:
@@ -159,7 +226,7 @@ def _default_scenario(context: Context) -> str:
             f"no shipped scenario sails on topology {context.topology.name!r}",
             hint=f"name one with --scenario; shipped: {', '.join(shipped())}",
         )
-    return fitting[0]
+    return min(fitting, key=lambda name: (name not in FIRST, name))
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from edge.classifier import Classifier
 from edge.messages import Rejected
 from fairlead.errors import ConfigurationError
 from simulators import routes, scenario_file
-from simulators.plan import make_plan
+from simulators.fitting import check
+from simulators.mishaps import make_plan
 from simulators.routes import Passage
-from simulators.scenario import Scenario, check
+from simulators.scenario import Scenario
 from simulators.scenario_file import ScenarioError
 from simulators.steps import BarrierKind, Kind
 from simulators.timetable import MOORED, UNDER_WAY, timetable

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError
 from simulators import scenario_file
-from simulators.plan import make_plan
+from simulators.mishaps import make_plan
 from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
 
 HOUR = dt.timedelta(hours=1)

@@ -93,3 +93,17 @@ def test_summer_is_warmer_than_winter_and_noon_than_night() -> None:
     assert warm > climate.air_temperature(tokyo, night, ashore=True) + 3
     assert warm > climate.air_temperature(tokyo, winter, ashore=True) + 10
     assert climate.solar_gain(tokyo, night) == 0 < climate.solar_gain(tokyo, noon)
+
+
+def test_a_storm_with_a_centre_is_half_as_strong_at_its_radius() -> None:
+    tokyo = Point(35.6, 139.8)
+    storm = climate.Storm(START, 30.0, 12.0, tokyo, radius=200.0)
+    assert storm.at(tokyo, START) == 30
+    assert storm.at(routes.destination(tokyo, 180, 200), START) == pytest.approx(15, rel=0.01)
+    assert storm.at(routes.destination(tokyo, 180, 1500), START) < 0.1
+    assert climate.Storm(START, 30.0, 12.0).at(routes.destination(tokyo, 180, 1500), START) == 30
+
+
+@given(points, times)
+def test_it_is_warmer_below_deck(place: Point, time: dt.datetime) -> None:
+    assert climate.hold_temperature(place, time) > climate.air_temperature(place, time, ashore=False)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from simulators import scenario_file
-from simulators.scenario import Overboard, check
+from simulators.faults import Overboard
+from simulators.fitting import check
 from simulators.scenario_file import ScenarioError
 from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
 

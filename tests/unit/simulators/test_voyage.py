@@ -24,7 +24,7 @@ from simulators.scenario_file import parse
 from simulators.steps import Barrier, BarrierKind, Kind, LinkChange, Publish, Step
 from simulators.voyage import Voyage
 from tests.unit.simulators import worlds
-from tests.unit.simulators.worlds import barriers, big_blue, published, small_steps, voyage
+from tests.unit.simulators.worlds import barriers, big_blue, published, small_plan, small_steps, voyage
 
 reading, event, booking = decoder(Reading), decoder(Event), decoder(Booking)
 position, environment = decoder(Position), decoder(Environment)
@@ -266,6 +266,27 @@ def test_ships_report_where_they_are() -> None:
     duck_star = [w for w in weather if w.vessel_imo_number == "9074729"]
     assert max(w.wind_speed or 0 for w in duck_star) > 20, "the gale in which the boxes are lost"
     assert max(w.reefer_power or 0 for w in duck_star) > 10
+
+
+def test_positions_are_as_rough_as_ais_and_no_rougher() -> None:
+    from simulators import routes
+
+    tables = small_plan().timetables
+    off: dict[int, list[float]] = defaultdict(list)
+    for step in published(small_steps()):
+        if step.kind is Kind.POSITION:
+            said = position.decode(step.payload)
+            fix, status = tables[step.site].at(step.sim_time)
+            assert said.geo_location is not None
+            place = routes.Point(said.geo_location.latitude, said.geo_location.longitude)
+            off[status].append(1852 * routes.distance(place, fix.point))
+            assert abs((said.speed_over_ground or 0) - fix.speed) < 0.7
+            if said.course_over_ground is not None and said.heading is not None:
+                assert abs((said.course_over_ground - fix.course + 180) % 360 - 180) < 6
+                assert abs((said.heading - fix.course + 180) % 360 - 180) < 12
+    assert 1 < sum(off[0]) / len(off[0]) < 20
+    assert 20 < sum(off[1]) / len(off[1]) < 200, "a ship at anchor swings"
+    assert max(map(max, off.values())) < 400, "never so far off that a box on deck would seem to be elsewhere"
 
 
 def test_the_bridges_own_rules_take_every_message_but_the_bad_ones() -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterable
 from functools import cache
 
+from simulators.plan import Plan
 from simulators.scenario import Scenario
 from simulators.scenario_file import load, parse
 from simulators.steps import Barrier, Publish, Step
@@ -28,6 +29,11 @@ def voyage(seed: int = 7, containers: int = 30, *, hours: int = 12, with_bad: bo
     intervals = {"ship_interval": dt.timedelta(hours=6), "reading_interval": dt.timedelta(hours=hours)}
     scenario = ducks().model_copy(update=intervals)
     return Voyage(scenario, big_blue(), seed=seed, containers=containers, with_bad=with_bad)
+
+
+@cache
+def small_plan() -> Plan:
+    return voyage().plan
 
 
 @cache

@@ -1,0 +1,127 @@
+"""How long a simulated day of a large ship takes: every reading with its physics, place and bytes. No broker.
+
+    python -m benchmarks.simulator [--containers 20000] [--hours 24]
+
+One ship at sea with reefers of every kind aboard, each read every five minutes. Measured is what a voyage does for it,
+from the thermal model to the payload as published, from the moment the ship sails; loading it is not. Prints a table
+and writes ``build/bench/simulator.json``: ``readings``, ``cpu_seconds`` and ``seconds`` of one process with one
+thread, ``cpu_us_per_reading``, ``planning_seconds``, ``rss_mb``, ``sha256`` of every tenth payload of another, short
+run (twice the same, or it fails), ``target``, ``machine``. The target is held against CPU seconds: what one core
+needs, whatever else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import hashlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+
+from benchmarks._results import machine, write
+from simulators.commodities import COMMODITIES
+from simulators.scenario_file import parse
+from simulators.steps import Kind, Publish
+from simulators.voyage import Voyage
+from topologies.load import load
+
+TARGET_SECONDS = 60.0  # for 20,000 containers and 24 hours
+INTERVAL = dt.timedelta(minutes=5)
+SCENARIO = """
+name: day-at-sea
+topology: minimal
+booking_office: tokyo
+start: 2026-07-01T00:00:00Z
+reading_interval: 5m
+ships:
+  duck-star:
+    first_arrival: 2h
+    calls: [{ port: tokyo, stay: 4h, at_sea: 30h }, { port: tokyo, stay: 1h }]
+cargo:
+"""
+LOT = "  {0}: {{ owner: BIGU, commodity: {0}, containers: 1, route: [tokyo, duck-star, tokyo], gate_in: 1h }}\n"
+
+
+def voyage(containers: int) -> Voyage:
+    text = SCENARIO + "".join(LOT.format(name) for name in sorted(COMMODITIES))
+    return Voyage(parse(text, "day-at-sea"), load("minimal", env={}), seed=7, containers=containers)
+
+
+def sailing(made: Voyage, hours: float) -> tuple[Iterator[Publish], dt.datetime]:
+    """The messages from the ship's departure on, and when so many hours are over."""
+    sails = made.plan.timetables["duck-star"].calls[0].departs
+    steps = (step for step in made.steps() if isinstance(step, Publish))
+    for step in steps:
+        if step.sim_time >= sails:
+            break
+    return steps, sails + dt.timedelta(hours=hours)
+
+
+def measure(containers: int, hours: float) -> dict[str, Any]:
+    began = time.process_time()
+    made = voyage(containers)
+    planned = time.process_time() - began
+    steps, until = sailing(made, hours)
+    readings = 0
+    cpu, wall = time.process_time(), time.perf_counter()
+    for step in steps:
+        if step.sim_time >= until:
+            break
+        readings += step.kind is Kind.READING
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    return {
+        "containers": containers,
+        "hours": hours,
+        "readings": readings,
+        "cpu_seconds": round(cpu, 1),
+        "seconds": round(wall, 1),
+        "cpu_us_per_reading": round(cpu / readings * 1e6, 2),
+        "readings_per_cpu_second": round(readings / cpu),
+        "planning_seconds": round(planned, 1),
+        "rss_mb": round(psutil.Process().memory_info().rss / 1e6),
+    }
+
+
+def digest(containers: int, hours: float) -> str:
+    steps, until = sailing(voyage(containers), hours)
+    total = hashlib.sha256()
+    for nth, step in enumerate(steps):
+        if step.sim_time >= until:
+            break
+        if nth % 10 == 0:
+            total.update(step.payload)
+    return total.hexdigest()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--containers", type=int, default=20_000)
+    parser.add_argument("--hours", type=float, default=24.0)
+    options = parser.parse_args()
+    here = machine()
+    found = measure(options.containers, options.hours)
+    digests = {digest(500, 1.0) for _ in range(2)}
+    if len(digests) != 1:
+        raise SystemExit("two runs with one seed gave different bytes")
+    found["sha256"] = digests.pop()
+    found["target"] = {"cpu_seconds": TARGET_SECONDS}
+    found["machine"] = here
+    write("simulator", found)
+    print(f"{found['readings']:,} readings of {found['containers']:,} containers in {found['hours']:g} simulated hours")
+    for name, unit in (
+        ("cpu_seconds", "s of CPU, one core"),
+        ("seconds", "s, wall"),
+        ("cpu_us_per_reading", "us of CPU a reading"),
+        ("readings_per_cpu_second", "readings a second of CPU"),
+        ("planning_seconds", "s of CPU to plan, before"),
+        ("rss_mb", "MB RSS"),
+    ):
+        print(f"{unit:<28}{found[name]:>12,}")
+    print(f"target: {TARGET_SECONDS:.0f} s for 20,000 containers and 24 h; load before {here['load_average']:.1f}")
+
+
+if __name__ == "__main__":
+    main()

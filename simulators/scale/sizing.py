@@ -1,0 +1,278 @@
+"""Counts a whole voyage without brokers: records, bytes over each link, storage at each site, day by day. Pure.
+
+A fleet larger than ``MODELLED`` boxes is modelled with so many of the same mix, and what boxes cause is multiplied;
+the result says so. Not counted: fetch requests without an answer, strays, dead letters, alerts, the customers' feeds
+and tables, and records that travel again after a failure.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fairlead.records import decoder
+from fairlead.records.event import Event
+from simulators.linkweather import carrier_of
+from simulators.plan import Plan
+from simulators.scale.costs import BENCHMARKED, BRIDGE_CPU, DATA_SHARE, REPLICATOR_CPU, Cost, custody_bytes, overhead
+from simulators.scale.model import LinkSize, SiteSize, Size
+from simulators.scale.ways import Way, ways
+from simulators.steps import Kind, Publish
+from simulators.voyage import Voyage
+from topologies.model import Link
+
+MODELLED = 5_000  # boxes: some ten seconds of model for a voyage of weeks
+SHIP_TAKES = 20_000  # boxes, of the largest ships
+_DAY = dt.timedelta(days=1)
+_event = decoder(Event)
+
+
+@dataclass(slots=True)
+class _Days:
+    """Records, and bytes by day and stream."""
+
+    records: float = 0.0
+    bytes: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, day: int, stream: str, records: float, size: float) -> None:
+        self.records += records
+        self.bytes[day, stream] += size
+
+    @property
+    def total(self) -> float:
+        return sum(self.bytes.values())
+
+    @property
+    def peak(self) -> float:
+        by_day: dict[int, float] = defaultdict(float)
+        for (day, _), size in self.bytes.items():
+            by_day[day] += size
+        return max(by_day.values(), default=0.0)
+
+
+class Sizer:
+    """Counts the messages of one plan; ``result`` when all are counted.
+
+    Args:
+        containers: How many boxes the fleet has; the plan may have fewer.
+    """
+
+    def __init__(self, plan: Plan, containers: int) -> None:
+        self._plan, self._topology = plan, plan.topology
+        self._containers = containers
+        self._factor = containers / len(plan.boxes)
+        self._links: dict[str, _Days] = defaultdict(_Days)
+        self._sites: dict[str, _Days] = {name: _Days() for name in plan.topology.sites}
+        self._logs: dict[str, set[str]] = defaultdict(set)
+        self._box_logs: dict[str, set[str]] = defaultdict(set)
+        self._published: dict[str, float] = defaultdict(float)
+        self._fetched: dict[str, float] = defaultdict(float)
+        self._kinds: dict[str, float] = defaultdict(float)
+        self._payloads: dict[Kind, tuple[int, int]] = {}  # messages and bytes
+        self._overhead: dict[Kind, int] = {}
+        self._custody: tuple[int, int] | None = None
+        self._boxes: dict[str, tuple[int, int]] = {}  # records and bytes of each container's log so far
+        self._ways: dict[tuple[str, str, str | None], tuple[Way, ...]] = {}
+        tables = plan.timetables.items()
+        self._departures = {name: [call.departs for call in table.calls] for name, table in tables}
+
+    def count(self, message: Publish) -> None:
+        """Take in one message of the voyage."""
+        log, kind = message.log, message.kind
+        if log is None or kind is Kind.REPEAT:
+            return
+        extra = self._overhead.get(kind)
+        if extra is None:
+            extra = self._overhead[kind] = overhead(message)
+        size = len(message.payload) + extra
+        weight = self._factor if kind in (Kind.READING, Kind.BOOKING) or message.moves_log else 1.0
+        count, so_far = self._payloads.get(kind, (0, 0))
+        self._payloads[kind] = (count + 1, so_far + len(message.payload))
+        self._published[message.site] += weight
+        self._kinds[kind] += weight
+        self._record(log, message.site, message.sim_time, size, weight, of_box=kind is Kind.READING)
+        if message.moves_log:
+            self._move(message, message.moves_log)
+
+    def _move(self, message: Publish, log: str) -> None:
+        site, time = message.site, message.sim_time
+        if self._custody is None:
+            self._custody = custody_bytes(log, site, message.key, time)
+        marker, entry = self._custody
+        self._kinds["marker"] += self._factor
+        self._kinds["custody entry"] += self._factor
+        self._record(log, site, time, marker, self._factor, of_box=True)
+        self._record(f"custody.{site}", site, time, entry, self._factor, of_box=False)
+        if message.detail == "LOAD":
+            self._take_aboard(message, log)
+
+    def _take_aboard(self, message: Publish, log: str) -> None:
+        """The ship that loads a box takes its log so far."""
+        ship = self._topology.ship_with(str(_event.decode(message.payload).payload.vessel_imo_number))
+        stream = log.partition(".")[0]
+        wanted = (link for link in self._topology.links_from(message.site) if link.to == ship)
+        link = next((link for link in wanted if link.streams.get(stream) == "aboard"), None)
+        if link is None or ship is None:
+            return
+        records, size = (self._factor * value for value in self._boxes[log])
+        day = self._day(message.sim_time)
+        self._links[link.name].add(day, stream, records, size)
+        self._store(ship, log, day, records, size, of_box=True)
+        self._fetched[ship] += records
+
+    def _record(self, log: str, site: str, time: dt.datetime, size: int, weight: float, *, of_box: bool) -> None:
+        if of_box:
+            records, so_far = self._boxes.get(log, (0, 0))
+            self._boxes[log] = (records + 1, so_far + size)
+        day, stream = self._day(time), log.partition(".")[0]
+        berth, there = self._berth(site, time)
+        key = (stream, site, berth)
+        found = self._ways.get(key)
+        if found is None:
+            found = self._ways[key] = ways(self._topology, log, site, berth)
+        self._store(site, log, day, weight, size * weight, of_box=of_box)
+        for way in found:
+            when = max(day, there) if way.late else day
+            self._links[way.link.name].add(when, stream, weight, size * weight)
+            self._store(way.link.to, log, when, weight, size * weight, of_box=of_box)
+            self._fetched[way.link.to] += weight
+
+    def _store(self, site: str, log: str, day: int, records: float, size: float, *, of_box: bool) -> None:
+        self._sites[site].add(day, log.partition(".")[0], records, size)
+        (self._box_logs if of_box else self._logs)[site].add(log)
+
+    def _day(self, time: dt.datetime) -> int:
+        return (time - self._plan.starts) // _DAY
+
+    def _berth(self, site: str, time: dt.datetime) -> tuple[str | None, int]:
+        """The port at which a ship lies or calls next, and the day from which it is there."""
+        departures = self._departures.get(site)
+        if departures is None:
+            return None, 0
+        calls = self._plan.timetables[site].calls
+        call = calls[min(bisect.bisect_right(departures, time), len(calls) - 1)]
+        return call.port, self._day(call.arrives)
+
+    def result(self) -> Size:
+        plan = self._plan
+        days = (plan.ends - plan.starts) / _DAY
+        seconds = days * 86_400
+        costs = [*BENCHMARKED]
+        for kind, (count, size) in sorted(self._payloads.items()):
+            costs.append(Cost(f"payload, {kind}", round(size / count, 1), "B", "measured here", f"{count} of them"))
+            where = "fairlead.wire encodes the bridge's record, alone in its batch"
+            costs.append(Cost(f"in a log beyond it, {kind}", self._overhead[kind], "B", "measured here", where))
+        if self._custody:
+            for name, value in zip(("marker of a move", "custody entry of a move"), self._custody, strict=True):
+                costs.append(Cost(name, value, "B", "measured here", "fairlead.wire encodes an example"))
+        return Size(
+            scenario=plan.scenario.name,
+            topology=plan.topology.name,
+            seed=plan.seed,
+            containers=self._containers,
+            modelled=len(plan.boxes),
+            factor=round(self._factor, 4),
+            days=round(days, 2),
+            reading_interval_minutes=plan.scenario.reading_interval / dt.timedelta(minutes=1),
+            records={str(kind): round(count) for kind, count in sorted(self._kinds.items())},
+            most_aboard={name: round(count) for name, count in self._most_aboard().items()},
+            links=tuple(self._link(link, days) for link in self._topology.directed_links()),
+            sites=tuple(self._site(name, days, seconds) for name in self._topology.sites),
+            costs=tuple(costs),
+            notes=tuple(self._notes()),
+        )
+
+    def _link(self, link: Link, days: float) -> LinkSize:
+        found = self._links[link.name]
+        peak = found.peak / DATA_SHARE.value
+        return LinkSize(
+            name=link.name,
+            carrier=carrier_of(link, self._topology),
+            records_per_day=round(found.records / days, 1),
+            bytes_per_day=round(found.total / DATA_SHARE.value / days),
+            bytes_peak_day=round(peak),
+            rate=link.rate,
+            share_of_rate=round(peak / (link.rate * 86_400), 4) if link.rate else None,
+        )
+
+    def _site(self, name: str, days: float, seconds: float) -> SiteSize:
+        found, site = self._sites[name], self._topology.sites[name]
+        kept = sum(
+            size
+            for (day, stream), size in found.bytes.items()
+            if (days - day) * _DAY <= max(site.retention_of(stream), _DAY)
+        )
+        return SiteSize(
+            name=name,
+            published_per_day=round(self._published[name] / days, 1),
+            stored_records_per_day=round(found.records / days, 1),
+            stored_bytes_per_day=round(found.total / days),
+            stored_bytes_peak_day=round(found.peak),
+            kept_bytes=round(kept),
+            logs=round(len(self._logs[name]) + len(self._box_logs[name]) * self._factor),
+            bridge_cores=round(self._published[name] / seconds * BRIDGE_CPU.value / 1e6, 6),
+            replicator_cores=round(self._fetched[name] / seconds * REPLICATOR_CPU.value / 1e6, 6),
+        )
+
+    def _most_aboard(self) -> dict[str, float]:
+        """The most boxes that each ship carries at any time."""
+        changes: dict[str, list[tuple[dt.datetime, int]]] = {name: [] for name in self._plan.timetables}
+        for box in self._plan.boxes:
+            for move in box.moves:
+                if move.code == "LOAD" and move.to in changes:
+                    changes[move.to].append((move.time, 1))
+                elif move.code == "DISC":
+                    changes[move.site].append((move.time, -1))
+        most = {}
+        for name, steps in changes.items():
+            aboard = top = 0
+            for _, step in sorted(steps):
+                aboard += step
+                top = max(top, aboard)
+            most[name] = top * self._factor
+        return most
+
+    def _notes(self) -> list[str]:
+        notes = []
+        if self._factor > 1:
+            notes.append(
+                f"extrapolated: {len(self._plan.boxes):,} of {self._containers:,} boxes were modelled; what boxes "
+                f"cause (readings, bookings, moves, custody) is multiplied by {self._factor:g}. Ships' positions and "
+                "weather, arrivals and departures are not."
+            )
+        notes.append(
+            "extrapolated: bytes on the wire are record batches divided by the share measured on one thin line; "
+            "CPU is the cost of one measured bridge and replicator at a size of their own, on one machine."
+        )
+        for name, count in self._most_aboard().items():
+            if count > SHIP_TAKES:
+                notes.append(
+                    f"{name} would carry {count:,.0f} boxes, the largest ships take some {SHIP_TAKES:,}: read its "
+                    f"lines as those of {-(-count // SHIP_TAKES):.0f} ships"
+                )
+        return notes
+
+
+def modelled(containers: int, lots: int) -> int:
+    """How many boxes to model for a fleet of so many."""
+    return max(lots, min(containers, MODELLED))
+
+
+def size(voyage: Voyage, containers: int, on_progress: Callable[[int], None] = lambda _: None) -> Size:
+    """Run the model of a voyage to its end and count.
+
+    Args:
+        on_progress: Told now and then how many messages are counted.
+    """
+    sizer = Sizer(voyage.plan, containers)
+    done = 0
+    for step in voyage.steps():
+        if isinstance(step, Publish):
+            sizer.count(step)
+            done += 1
+            if done % 5_000 == 0:
+                on_progress(done)
+    return sizer.result()

@@ -1,0 +1,60 @@
+"""``docs/simulators.md`` says what there is, and its example runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fairlead import cli
+from fairlead.errors import ExitCode
+from simulators.commodities import COMMODITIES
+from simulators.expectations import unmet
+from simulators.faults import FAULTS
+from simulators.linkweather import LinkTrouble
+from simulators.mishaps import make_plan
+from simulators.scale.sizing import MODELLED
+from simulators.scenario import Lot, Scenario
+from simulators.scenario_file import load, shipped
+from tests.unit.simulators.worlds import big_blue
+
+TEXT = (Path(__file__).parents[3] / "docs" / "simulators.md").read_text(encoding="utf-8")
+(EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "wine-home.yaml"
+    path.write_text(EXAMPLE, encoding="utf-8")
+    return path
+
+
+def test_the_example_is_short_and_plans_what_it_expects(file: Path) -> None:
+    assert len(EXAMPLE.splitlines()) < 40
+    scenario = load(file)
+    plan = make_plan(scenario, big_blue(), 7)
+    assert scenario.expects
+    assert unmet(plan) == []
+    assert sum(bool(box.outages) for box in plan.boxes) > 5, "the yard is dark while boxes stand there"
+    assert sum(bool(box.doors) for box in plan.boxes) == 6
+
+
+def test_its_command_runs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "fairlead voyage --scenario wine-home.yaml --scale 16" in TEXT
+    arguments = ["voyage", "--scenario", str(file), "--scale", "16", "--interval", "12h", "--json"]
+    assert cli.run(arguments) == ExitCode.OK
+    body = json.loads(capsys.readouterr().out)
+    assert (body["scenario"], body["modelled"]) == ("wine-home", 16)
+
+
+def test_everything_that_a_scenario_may_say_is_there() -> None:
+    for name in (*shipped(), *FAULTS, *COMMODITIES):
+        assert name in TEXT, name
+    described = {*Scenario.model_fields} - {"name", "title", "description", "topology", "start", "booking_office"}
+    for key in described - {"reading_interval", "ship_interval"}:
+        assert f"| `{key}` |" in TEXT, key
+    for key in (*Lot.model_fields, *LinkTrouble.model_fields):
+        assert key in TEXT, key
+    assert f"{MODELLED:,}" in TEXT

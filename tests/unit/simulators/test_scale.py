@@ -1,0 +1,201 @@
+"""The size of a fleet against an independent count of the same messages, and what the command shows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from collections import Counter
+from functools import cache
+
+import pytest
+from rich.console import Console
+
+from fairlead import cli
+from fairlead.errors import ExitCode
+from simulators.scale.costs import BENCHMARKED, custody_bytes, overhead
+from simulators.scale.model import Size
+from simulators.scale.sizing import MODELLED, modelled, size
+from simulators.scale.table import as_tables, human
+from simulators.scale.ways import ways
+from simulators.steps import Kind
+from simulators.voyage import Voyage
+from tests.unit.simulators.worlds import big_blue, published, voyage
+
+READINGS = "containers.BIGU1000004"
+
+
+@cache
+def small() -> Voyage:
+    return voyage(7, 20, hours=24, with_bad=True)
+
+
+@cache
+def sized(containers: int) -> Size:
+    return size(small(), containers)
+
+
+def names(log: str, origin: str, berth: str | None = None) -> list[tuple[str, bool]]:
+    return [(way.link.name, way.late) for way in ways(big_blue(), log, origin, berth)]
+
+
+def test_a_ports_records_go_everywhere_ashore_by_cable_and_to_no_ship() -> None:
+    assert sorted(names(READINGS, "tokyo")) == [
+        ("tokyo->los-angeles", False),
+        ("tokyo->singapore", False),
+        ("tokyo->sydney", False),
+    ]
+
+
+def test_a_ships_readings_wait_for_the_berth() -> None:
+    found = names(READINGS, "duck-star", "singapore")
+    assert found[0] == ("duck-star->singapore:berthed", True)
+    assert {name for name, _ in found[1:]} == {f"singapore->{other}" for other in ("tokyo", "sydney", "los-angeles")}
+    assert all(late for _, late in found)
+
+
+def test_a_ships_position_goes_by_satellite_and_to_the_other_ship() -> None:
+    found = dict(names("ships.9074729.location", "duck-star", "singapore"))
+    assert found["duck-star->los-angeles"] is False
+    assert "los-angeles->blue-marlin" in found
+    assert not any("berthed" in name for name in found)
+    assert len(found) == 5
+
+
+def test_each_site_gets_a_record_once() -> None:
+    for log, origin in ((READINGS, "duck-star"), ("events.tokyo", "tokyo"), ("custody.blue-marlin", "blue-marlin")):
+        targets = [way.link.to for way in ways(big_blue(), log, origin, "sydney")]
+        assert len(targets) == len(set(targets))
+        assert origin not in targets
+
+
+def test_records_are_counted_as_they_are_published() -> None:
+    counted = Counter(str(step.kind) for step in published(small().steps()))
+    moves = sum(step.moves_log is not None for step in published(small().steps()))
+    assert sized(20).factor == 1
+    assert sized(20).records == {
+        **{kind: counted[kind] for kind in ("booking", "environment", "event", "position", "reading")},
+        "custody entry": moves,
+        "marker": moves,
+    }
+
+
+def test_bytes_of_one_link_are_those_of_the_messages() -> None:
+    """The manufacturer's harbour: what duck-star hands to Sydney is what was read aboard after Singapore."""
+    table = small().plan.timetables["duck-star"]
+    left, berthed = table.calls[1].departs, table.calls[2].arrives
+    steps = published(small().steps())
+    own = [s for s in steps if s.site == "duck-star" and s.kind is Kind.READING and s.sim_time >= left]
+    moved = [s for s in steps if s.site == "duck-star" and s.moves_log and s.sim_time >= left]
+    marker, _ = custody_bytes(str(moved[0].moves_log), "duck-star", moved[0].key, moved[0].sim_time)
+    stored = sum(len(s.payload) + overhead(own[0]) for s in own) + marker * len(moved)
+    (link,) = [each for each in sized(20).links if each.name == "duck-star->sydney:berthed"]
+    days = sized(20).days
+    assert link.records_per_day == pytest.approx((len(own) + len(moved)) / days, rel=0.01)
+    assert link.bytes_per_day == pytest.approx(stored / BENCHMARKED[0].value / days, rel=0.01)
+    assert berthed > left
+    assert link.bytes_peak_day > link.bytes_per_day
+
+
+def test_every_site_ashore_stores_everything_and_the_manufacturer_nothing() -> None:
+    stored = {site.name: site.stored_records_per_day for site in sized(20).sites}
+    total = sum(sized(20).records.values()) - sized(20).records["booking"]
+    for port in ("tokyo", "singapore", "sydney", "los-angeles"):
+        assert stored[port] == pytest.approx((total + sized(20).records["booking"]) / sized(20).days, rel=0.01)
+    assert stored["ducks-hq"] == 0
+    assert 0 < stored["duck-star"] < stored["tokyo"]
+
+
+def test_boxes_are_multiplied_and_ships_are_not() -> None:
+    one, many = sized(20), sized(2_000)
+    assert many.factor == 100
+    assert many.records["reading"] == 100 * one.records["reading"]
+    assert many.records["position"] == one.records["position"]
+    assert (many.containers, many.modelled) == (2_000, 20)
+    assert any(note.startswith("extrapolated: 20 of 2,000 boxes") for note in many.notes)
+    assert not any("boxes were modelled" in note for note in one.notes)
+
+
+def test_a_ship_that_is_too_full_is_said() -> None:
+    assert any("duck-star would carry" in note for note in sized(100_000).notes)
+    assert not any("would carry" in note for note in sized(2_000).notes)
+
+
+def test_no_fleet_is_modelled_larger_than_it_takes() -> None:
+    assert [modelled(n, 10) for n in (5, 200, MODELLED, 100_000)] == [10, 200, MODELLED, MODELLED]
+
+
+def test_every_cost_says_where_it_comes_from() -> None:
+    costs = sized(20).costs
+    assert all(cost.where and cost.value > 0 for cost in costs)
+    assert {cost.origin for cost in costs} == {"measured", "measured here"}
+    assert any(cost.where.startswith("benchmarks/") for cost in costs)
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (123_456, "123 kB"), (7.2e12, "7.2 TB")]
+)
+def test_bytes_are_shown_as_people_read_them(count: float, shown: str) -> None:
+    assert human(count) == shown
+
+
+def test_the_table_marks_what_is_extrapolated() -> None:
+    def shown(containers: int) -> str:
+        console = Console(file=io.StringIO(), width=200)
+        console.print(as_tables(sized(containers)))
+        return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+    assert "~" in shown(2_000).partition("What it is worked out from")[0]
+    assert "~" not in shown(20)
+    assert "measured here" in shown(20)
+
+
+# -- the command
+
+
+def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    code = cli.run(["voyage", *arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+def test_scale_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("minimal", "--scale", "12", "--interval", "6h", "--json", capsys=capsys)
+    assert code == ExitCode.OK
+    body = json.loads(out)
+    assert body["containers"] == 12
+    assert body["scenario"] == "harbour"
+    assert {site["name"] for site in body["sites"]} == {"tokyo", "duck-star"}
+    assert body["costs"][0]["where"]
+
+
+def test_the_topology_follows_from_the_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("--scenario", "harbour", "--scale", "10", "--interval", "12h", "--json", capsys=capsys)
+    assert code == ExitCode.OK
+    assert json.loads(out)["topology"] == "minimal"
+
+
+def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run("--list-scenarios", "--json", capsys=capsys)
+    assert code == ExitCode.OK
+    assert "port-strike" in [entry["name"] for entry in json.loads(out)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--scenario", "dark-ship"), "cuts the link between duck-star and los-angeles"),
+        (("minimal", "--scale", "10", "--containers", "10"), "--scale and --containers"),
+        (("minimal", "--scenario", "duck-voyage", "--scale", "20"), "does not fit topology minimal"),
+    ],
+)
+def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(*arguments, capsys=capsys)
+    assert code == ExitCode.CONFIG
+    assert said in " ".join(err.split())
+
+
+def test_a_size_is_the_same_every_time() -> None:
+    again = size(voyage(7, 20, hours=24, with_bad=True), 20)
+    assert again == sized(20)
+    assert isinstance(again.days, float) and again.days > dt.timedelta(days=20) / dt.timedelta(days=1)
