@@ -163,7 +163,9 @@ class Planner:
         routes = self._routes(followed, writer)
         for pull in self._pulls:
             pull.follow(routes[pull.name], only=True)
-        writer.drop_all_but(followed.keys() | self._placer.under_way)
+        # What a source had before a seizure cut it off is the log: it is written, though nothing more is taken there.
+        cut_off = {tp for pull in self._pulls for tp in pull.overtaken}
+        writer.drop_all_but(followed.keys() | self._placer.under_way | cut_off)
         self._followed = followed
         parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
         turns = iter(parts)

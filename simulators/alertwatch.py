@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence, Set
 
+from fairlead.clusters import Clusters
 from fairlead.errors import FairleadError
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
@@ -14,7 +15,6 @@ from fairlead.wire.convention import is_data
 from fairlead.wire.fetch_session import FetchSession
 from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TopicPartition
-from simulators.clusters import Clusters
 
 DISCOVERY = 1.0  # seconds between two looks for alert logs that are new at a site
 

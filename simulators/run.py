@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlead.clusters import Clusters
 from fairlead.errors import ConfigurationError
 from simulators.alertwatch import AlertWatch
-from simulators.clusters import Clusters
 from simulators.plan import Plan
 from simulators.player import Played, Player, Progress
 from simulators.report.collect import container_logs
@@ -66,7 +66,7 @@ async def sail(
         BarrierTimeout: the system did not get where the voyage waited for it.
     """
     truth = Truth(voyage.plan)
-    async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
+    async with Clusters(lambda site: directory.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         await _refuse_second_voyage(topology, clusters)
         watch = AlertWatch(clusters, alert_sites(topology), ships(topology))
         stop = asyncio.Event()

@@ -7,11 +7,11 @@ import json
 import time
 from pathlib import Path
 
+from fairlead.clusters import Clusters
 from fairlead.errors import UnavailableError
 from fairlead.names import parse_log
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
-from simulators.clusters import Clusters
 from topologies.directory import Directory
 from topologies.model import Link, Topology
 from topologies.users import ADMIN
@@ -33,7 +33,7 @@ async def settle(topology: Topology, directory: Directory, folder: Path, *, pati
     Raises:
         NotSettled: names a log that is still behind.
     """
-    async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
+    async with Clusters(lambda site: directory.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         before: dict[str, int] = {}
         since = time.monotonic()
         while behind := await behind_of(topology, clusters, folder):

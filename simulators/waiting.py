@@ -10,12 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 
+from fairlead.clusters import Clusters
 from fairlead.custody import CustodyView
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
-from simulators.clusters import Clusters
 from simulators.report.collect import records_of
 from simulators.steps import Barrier, BarrierKind
 from topologies.model import Topology

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.clusters import Clusters
 from fairlead.jars import jar_set
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.wire.cluster import Cluster
 from replication.audit import compare
 from shore.read import tables
-from simulators.clusters import Clusters
 from simulators.report.collect import container_logs, count, ids_of, records_of
 from simulators.report.customers import ask
 from simulators.report.model import CustomerFigures, LinkFigures, Report
@@ -43,7 +43,7 @@ async def assemble(
     began = time.monotonic()
     shore = topology.shore.at if topology.shore else next(iter(topology.sites))
     tell(f"counting the logs at {shore}")
-    async with Clusters(lambda site: directory.kafka(site, ADMIN)) as clusters:
+    async with Clusters(lambda site: directory.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         cluster = await clusters.at(shore)
         stored: Counter[ReadingId] = Counter()
         records = 0

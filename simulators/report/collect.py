@@ -15,11 +15,11 @@ import msgspec
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.reading import Reading
-from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
-from fairlead.wire.record import Record, decode_batch
-from fairlead.wire.types import TopicPartition
+from fairlead.wire.record import Record
+from fairlead.wire.sweep import extents, sweep
+from fairlead.wire.types import TP
 from simulators.steps import ReadingId
 from topologies.model import InsertPoint, Topology
 
@@ -54,31 +54,11 @@ def count(published: Collection[ReadingId], stored: Counter[ReadingId]) -> LogCo
 
 
 async def records_of(cluster: Cluster, logs: Iterable[str]) -> dict[str, list[Record]]:
-    """Every data record (no markers, no fillers) of these logs, in offset order, up to their ends now."""
-    wanted = [TopicPartition(log) for log in logs]
-    ends = await cluster.end_offsets(wanted)
-    starts = await cluster.start_offsets(wanted)
-    out: dict[str, list[Record]] = {tp.topic: [] for tp in wanted}
-    position: dict[TopicPartition, int] = {}
-    stop: dict[TopicPartition, int] = {}
-    for tp in wanted:
-        start, end = starts[tp], ends[tp]
-        if isinstance(start, int) and isinstance(end, int):
-            if start < end:
-                position[tp], stop[tp] = start, end
-        else:
-            raise start if not isinstance(start, int) else end  # type: ignore[misc]
-    while position:
-        for tp, part in (await cluster.fetch(position, max_wait_ms=100)).items():
-            for view in split(part.records):
-                for record in decode_batch(part.records[view.start : view.stop]):
-                    if record.offset < position[tp] or record.offset >= stop[tp]:
-                        continue
-                    position[tp] = record.offset + 1
-                    if is_data(record):
-                        out[tp.topic].append(record)
-            if position[tp] >= stop[tp]:
-                del position[tp]
+    """Every data record (no markers, no fillers) of these logs, in offset order, up to their ends now; raises as
+    ``fairlead.wire.sweep``."""
+    out: dict[str, list[Record]] = {log: [] for log in logs}
+    async for tp, records in sweep(cluster, await extents(cluster, [TP(log) for log in out])):
+        out[tp.topic] += filter(is_data, records)
     return out
 
 

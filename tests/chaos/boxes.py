@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edge.repeats import MAX_BOOTS
+from fairlead.clusters import Clusters
 from fairlead.errors import FairleadError
 from fairlead.names import container_check_digit
-from simulators.clusters import Clusters
 from simulators.sender import Sender
 from simulators.waiting import Waiter
 from tests.chaos.invariants import Name

@@ -10,12 +10,12 @@ import itertools
 from collections import Counter, defaultdict
 from typing import Final, Literal
 
+from fairlead.clusters import Clusters
 from fairlead.ledgers import read_ledgers
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, LedgerEntry, RefusalEntry
 from fairlead.wire.record import NewRecord, encode_batch
 from fairlead.wire.types import TP
-from simulators.clusters import Clusters
 
 _orders: Final = itertools.count()
 

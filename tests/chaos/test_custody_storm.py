@@ -18,13 +18,13 @@ import pytest
 import yaml
 
 from fairlead.admin import create_logs
+from fairlead.clusters import Clusters
 from fairlead.custody import CustodyView
 from fairlead.ledgers import read_ledgers
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, LedgerEntry, ReturnEntry, ledger_entries
 from fairlead.wire.types import TP
 from replication.audit import Audit, compare, compare_records
-from simulators.clusters import Clusters
 from simulators.sender import Sender
 from simulators.settle import settle
 from tests.chaos.boxes import Box, Harbour
@@ -212,7 +212,9 @@ class Aftermath:
 async def test_storm_of_boxes(home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
     chance = random.Random(f"boxes {seed}")  # noqa: S311 - moments, not secrets
     async with World(waters(home, chance)) as world, contextlib.AsyncExitStack() as stack:
-        clusters = await stack.enter_async_context(Clusters(lambda site: world.directory.kafka(site, "admin")))
+        clusters = await stack.enter_async_context(
+            Clusters(lambda site: world.directory.kafka(site, "admin"), client_id="fairlead-chaos")
+        )
         senders: dict[str, Sender] = {}
         for site in world.sites:
             await asyncio.to_thread(create_logs, world.directory.kafka(site, "admin"), {CUSTODY_ORDERS: {}})

@@ -143,7 +143,7 @@ async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
     async with convoy.linked(ship):
         await until(lambda: "cut off by the seizure" in convoy.trouble(ship, log).get("cause", ""), what="the cause")
         assert convoy.trouble(ship, log)["state"] == "unavailable"
-    assert fleet.sequences(ship, box) == list(range(10))
+        await until(lambda: fleet.sequences(ship, box) == list(range(10)), what="all from before the seizure")
     convoy.link(*({"from": each, "to": ship, "streams": {convoy.boxes: "all"}} for each in (yard, port)))
     async with convoy.linked(ship):
         await convoy.ends_alike(log, port, ship)

@@ -1,4 +1,4 @@
-"""Clusters that exist only in memory, for code that looks at logs through ``simulators.clusters``."""
+"""Clusters that exist only in memory, for code that looks at logs through ``fairlead.clusters``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import uuid
 from collections.abc import Collection, Mapping
 from typing import cast
 
+from fairlead.clusters import Clusters
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import marker_record, term_batch
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP, FetchedPartition, TopicInfo
-from simulators.clusters import Clusters
 
 FIRST_MS = 1_788_220_800_000
 
@@ -54,7 +54,9 @@ class FakeCluster:
     async def start_offsets(self, logs: Collection[TP]) -> dict[TP, int]:
         return dict.fromkeys(logs, 0)
 
-    async def fetch(self, positions: Mapping[TP, int], *, max_wait_ms: int = 500) -> dict[TP, FetchedPartition]:
+    async def fetch(
+        self, positions: Mapping[TP, int], *, max_wait_ms: int = 500, partition_max_bytes: int = 1 << 20
+    ) -> dict[TP, FetchedPartition]:
         """The whole log as one batch, as a broker gives the batch that contains the offset asked for."""
         out = {}
         for log in positions:
