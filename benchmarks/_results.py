@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,23 @@ def machine() -> dict[str, Any]:
         "platform": platform.platform(),
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],
+        "fsync_ms": round(fsync_ms(), 3),
     }
+
+
+def fsync_ms() -> float:
+    """Milliseconds until a small new file is on the disk that has the brokers' data (``TMPDIR``): the median of nine.
+    A broker does that twice for each new log."""
+    taken = []
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        for number in range(9):
+            began = time.perf_counter()
+            with (Path(folder) / str(number)).open("wb") as file:
+                file.write(b"x" * 100)
+                file.flush()
+                os.fsync(file.fileno())
+            taken.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(taken)
 
 
 def write(name: str, figures: dict[str, Any]) -> None:

@@ -164,7 +164,7 @@ class Cluster(Router):
         if late:
             raise RequestTimeout(
                 f"{len(late)} of {len(logs)} new topics are not served after {timeout:g} s, first {late[0]}",
-                hint="look at the broker's log; one with very many topics needs longer, and an open file for each: ulimit -n",
+                hint="look at the broker's log; one with very many topics needs longer, and may open no more files",
                 logs=late,
             )
 
