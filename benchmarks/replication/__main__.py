@@ -1,8 +1,8 @@
 """Measure, print, and write ``build/bench/replication.json``.
 
-    python -m benchmarks.replication [--only many_topics,bulk,idle,latency,growth] [--topics N]
+    python -m benchmarks.replication [--only many_topics,bulk,...,idle,latency,growth] [--topics N]
 
-With ``--only`` the other parts keep what the file has of them. Everything together takes about a quarter of an hour and
+With ``--only`` the other parts keep what the file has of them. Everything together takes about half an hour and
 wants a machine that does nothing else; ``--topics`` makes it smaller, for trying out.
 """
 
@@ -18,13 +18,15 @@ from typing import Any, Final
 
 from benchmarks._results import FOLDER, machine, write
 from benchmarks.replication import bulk, growth, idle, latency, many_topics
-from benchmarks.replication.mirrormaker_side import TUNED, described
+from benchmarks.replication.mirrormaker_side import LEAN, TUNED, described
 
 Part = Callable[[int | None], Coroutine[Any, Any, dict[str, Any]]]
 
 PARTS: Final[dict[str, Part]] = {
     "many_topics": lambda topics: many_topics.measure(topics or many_topics.TOPICS),
     "bulk": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100),
+    "many_topics_lean": lambda topics: many_topics.measure(topics or many_topics.TOPICS, settings=LEAN),
+    "bulk_lean": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100, settings=LEAN),
     "many_topics_tuned": lambda topics: many_topics.measure(topics or many_topics.TOPICS, settings=TUNED),
     "bulk_tuned": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100, settings=TUNED),
     "idle": lambda topics: idle.measure(topics or idle.LOGS),

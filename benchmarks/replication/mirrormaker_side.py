@@ -45,43 +45,41 @@ class Setting(NamedTuple):
     why: str
 
 
-_COMMON: Final = (
+DELIVERED: Final = (
     Setting("tasks.max", "2", "one for each core of the machine"),
     Setting(
         "replication.policy.class",
         "org.apache.kafka.connect.mirror.IdentityReplicationPolicy",
         "same topic names at the target, as Fairlead has them",
     ),
-    Setting("emit.heartbeats.enabled", "false", "not part of the comparison: work that only MirrorMaker would do"),
+    Setting("replication.factor", "1", "one broker at each site"),
+    Setting("checkpoints.topic.replication.factor", "1", "one broker at each site"),
+    Setting("heartbeats.topic.replication.factor", "1", "one broker at each site"),
+    Setting("offset-syncs.topic.replication.factor", "1", "one broker at each site"),
+    Setting("config.storage.replication.factor", "1", "one broker at each site"),
+    Setting("offset.storage.replication.factor", "1", "one broker at each site"),
+    Setting("status.storage.replication.factor", "1", "one broker at each site"),
+    Setting(f"{TARGET}.producer.compression.type", "lz4", "as the source's batches"),
+)
+"""As a user has it who names the clusters, two tasks and the policy."""
+
+LEAN: Final = (
+    *DELIVERED,
+    Setting("emit.heartbeats.enabled", "false", "work that only MirrorMaker does"),
     Setting("emit.checkpoints.enabled", "false", "no consumer groups are there to be translated"),
     Setting("sync.topic.configs.enabled", "false", "the topics are the same already"),
     Setting("sync.topic.acls.enabled", "false", "there are none"),
     Setting("sync.group.offsets.enabled", "false", "no groups"),
     Setting("refresh.groups.enabled", "false", "no groups"),
-    Setting("refresh.topics.interval.seconds", "600", "the default; the start finds all topics"),
-    Setting("replication.factor", "1", "one broker at each site"),
-    Setting("checkpoints.topic.replication.factor", "1", "one broker at each site"),
-    Setting("heartbeats.topic.replication.factor", "1", "one broker at each site"),
-    Setting("config.storage.replication.factor", "1", "one broker at each site"),
-    Setting("offset.storage.replication.factor", "1", "one broker at each site"),
-    Setting("status.storage.replication.factor", "1", "one broker at each site"),
     Setting("offset.storage.partitions", "1", "25 by default: fewer logs to open"),
     Setting("status.storage.partitions", "1", "5 by default: fewer logs to open"),
-    Setting(f"{TARGET}.producer.compression.type", "lz4", "as the source's batches"),
 )
-
-DELIVERED: Final = (
-    *_COMMON,
-    Setting("offset-syncs.topic.replication.factor", "1", "one broker at each site"),
-)
-"""As a user has it who names the clusters, two tasks and the policy, and leaves out what only MirrorMaker would do."""
+"""Without what only MirrorMaker does, or what has nothing to do here."""
 
 TUNED: Final = (
-    *_COMMON,
+    *LEAN,
     Setting("emit.offset-syncs.enabled", "false", "a second producer less; but no position can be translated"),
     Setting(f"{SOURCE}.consumer.max.poll.records", "5000", "500 by default: fewer rounds for the same records"),
-    Setting(f"{SOURCE}.consumer.fetch.max.bytes", "52428800", "the default"),
-    Setting(f"{SOURCE}.consumer.max.partition.fetch.bytes", "1048576", "the default"),
     Setting(f"{SOURCE}.consumer.receive.buffer.bytes", "1048576", "64 kB by default: fewer system calls"),
     Setting(f"{TARGET}.producer.linger.ms", "20", "Connect's default is 0: batches would hold few records"),
     Setting(f"{TARGET}.producer.batch.size", "262144", "16 kB by default: larger batches for the bulk of one topic"),
@@ -109,7 +107,8 @@ def described() -> dict[str, Any]:
         "version": jar_set("mirrormaker").revision_of("connect-mirror"),
         "jvm": list(JVM),
         "settings": [setting._asdict() for setting in DELIVERED],
-        "tuning": [setting._asdict() for setting in TUNED if setting not in DELIVERED],
+        "lean": [setting._asdict() for setting in LEAN if setting not in DELIVERED],
+        "tuning": [setting._asdict() for setting in TUNED if setting not in LEAN],
     }
 
 

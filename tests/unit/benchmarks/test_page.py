@@ -79,7 +79,7 @@ def test_a_missed_target_is_said_to_be_missed(figures: dict[str, Any]) -> None:
 
 def test_every_setting_of_the_peer_is_on_the_page(figures: dict[str, Any]) -> None:
     page = render(figures)
-    for setting in figures["peer"]["settings"] + figures["peer"]["tuning"]:
+    for setting in [each for kind in ("settings", "lean", "tuning") for each in figures["peer"][kind]]:
         assert f"| `{setting['key']}` | `{setting['value']}` | {setting['why']} |" in page
 
 

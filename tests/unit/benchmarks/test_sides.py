@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from benchmarks.replication.fairlead_side import topology
 from benchmarks.replication.gauge import bytes_between, cpu_seconds, parse_sockets, peak_rss_mb
-from benchmarks.replication.mirrormaker_side import DELIVERED, TUNED, Setting, described, properties
+from benchmarks.replication.mirrormaker_side import DELIVERED, LEAN, TUNED, Setting, described, properties
 from fairlead.endpoint import KafkaEndpoint
 
 SS = """\
@@ -42,7 +42,7 @@ def test_a_process_has_used_cpu_and_memory() -> None:
     assert peak_rss_mb(own) >= own.memory_info().rss / 1e6 * 0.5
 
 
-@pytest.mark.parametrize("settings", [DELIVERED, TUNED])
+@pytest.mark.parametrize("settings", [DELIVERED, LEAN, TUNED])
 def test_the_peers_properties_name_both_clusters_and_every_setting(settings: tuple[Setting, ...]) -> None:
     source = KafkaEndpoint("alpha", (("127.0.0.1", 1111),), "admin", SecretStr("one"))
     target = KafkaEndpoint("beta", (("127.0.0.1", 2222),), "admin", SecretStr("two"))
@@ -58,7 +58,7 @@ def test_the_peers_properties_name_both_clusters_and_every_setting(settings: tup
 def test_the_report_names_the_peers_version_and_no_secret() -> None:
     found = described()
     assert found["version"] == "4.3.1"
-    assert not any("jaas" in setting["key"] for setting in found["settings"] + found["tuning"])
+    assert not any("jaas" in setting["key"] for setting in found["settings"] + found["lean"] + found["tuning"])
 
 
 def test_the_measured_link_carries_the_whole_stream() -> None:
