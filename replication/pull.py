@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -78,7 +77,7 @@ class Pull:
         self._expected: set[str] = set()
         self._look = asyncio.Event()
         self._budget = LinkBudget(link.rate, now=time.monotonic())
-        self._ids: dict[str, uuid.UUID] = {}  # of every topic seen at the source
+        self._ids: dict[str, bytes] = {}  # of every topic seen at the source
         self._lanes = Lanes(self._open_lane, thin=link.rate is not None)
         self._group: asyncio.TaskGroup | None = None
         self._permission = Permission()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Collection, Iterable
 from typing import Final
 
@@ -33,7 +32,6 @@ class MetadataCache:
         self.brokers: dict[int, tuple[str, int]] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._errors: dict[str, int] = {}
-        self._ids: dict[str, bytes] = {}
 
     def apply(self, answer: Answer, asked: Collection[str] | None) -> None:
         """Take over an answer; ``asked`` None says that it lists every visible topic."""
@@ -54,19 +52,12 @@ class MetadataCache:
             self._forget(name)
 
     def _remember(self, topic: Topic) -> None:
-        known = self._topics.get(topic.name)
-        if known is not None and self._ids[topic.name] == topic.topic_id:
-            if known.partitions != topic.leaders or known.replicas != topic.replicas:
-                self._topics[topic.name] = TopicInfo(topic.name, known.topic_id, topic.leaders, topic.replicas)
-            return
-        self._forget(topic.name)
-        topic_id = uuid.UUID(bytes=topic.topic_id)
-        self._topics[topic.name] = TopicInfo(topic.name, topic_id, topic.leaders, topic.replicas)
-        self._ids[topic.name] = topic.topic_id
+        known, now = self._topics.get(topic.name), (topic.topic_id, topic.leaders, topic.replicas)
+        if known is None or (known.topic_id, known.partitions, known.replicas) != now:
+            self._topics[topic.name] = TopicInfo(topic.name, *now)
 
     def _forget(self, name: str) -> None:
         self._topics.pop(name, None)
-        self._ids.pop(name, None)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         """The known ones among ``names``, or all known ones."""
@@ -95,7 +86,8 @@ class MetadataCache:
 
     def topic_id(self, name: str) -> bytes | None:
         """The id of a known topic as 16 bytes."""
-        return self._ids.get(name)
+        info = self._topics.get(name)
+        return None if info is None else info.topic_id
 
     def replicas(self, log: TP) -> int:
         """How many brokers keep a copy; 1 when unknown."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -30,13 +29,13 @@ class TopicInfo:
     """What a cluster's metadata says about one topic.
 
     Args:
-        topic_id: Changes when a topic is deleted and created anew under the same name.
+        topic_id: 16 bytes; changes when a topic is deleted and created anew under the same name.
         partitions: Partition number to the node id of its leader; -1 while it has none.
         replicas: How many brokers keep a copy of partition 0.
     """
 
     name: str
-    topic_id: uuid.UUID
+    topic_id: bytes
     partitions: Mapping[int, int]
     replicas: int = 1
 

@@ -41,7 +41,7 @@ class FakeCluster:
 
     async def topics(self, names: Collection[str] | None = None, *, refresh: bool = False) -> dict[str, TopicInfo]:
         return {
-            name: TopicInfo(name, uuid.uuid5(uuid.NAMESPACE_OID, name), {0: 1})
+            name: TopicInfo(name, uuid.uuid5(uuid.NAMESPACE_OID, name).bytes, {0: 1})
             for name in self.logs
             if names is None or name in names
         }
