@@ -248,7 +248,7 @@ def _sent(device: Device, received_ms: int) -> tuple[Identity, int] | Rejected:
     if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):
         return Rejected(Reason.INVALID_FIELDS, "bootId and sequence count from 0")
     at = _clock(device.device_date_time, received_ms)
-    return at if isinstance(at, Rejected) else (Identity(device.device_id, device.boot_id, device.sequence), at)
+    return at if isinstance(at, Rejected) else (Identity.of(device), at)
 
 
 def _clock(moment: dt.datetime, received_ms: int) -> int | Rejected:

@@ -1,4 +1,4 @@
-"""Names and settings of a site's own logs: those that it opens itself when its bridge starts. Pure."""
+"""Names of a site's own logs, which it opens itself when its bridge starts, and of others that it follows. Pure."""
 
 from __future__ import annotations
 
@@ -69,6 +69,14 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
 def custody_logs(topology: Topology) -> tuple[str, ...]:
     """The ledgers of all sites of a topology."""
     return tuple(f"custody.{site}" for site in _with_way_in(topology))
+
+
+def booking_logs(topology: Topology, site: str) -> tuple[str, ...]:
+    """The logs of bookings that some link brings to a site."""
+    links = topology.links_to(site)
+    ashore = (name for name in _with_way_in(topology) if topology.sites[name].kind is not SiteKind.SHIP)
+    logs = (LogName("bookings", office) for office in ashore)
+    return tuple(str(each) for each in logs if any(link.takes(each) for link in links))
 
 
 def _with_way_in(topology: Topology) -> list[str]:

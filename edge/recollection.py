@@ -138,8 +138,8 @@ def _message(topic: str, payload: bytes) -> ReadingMessage | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     device = reading.device
-    identity = Identity(device.device_id, device.boot_id, device.sequence)
-    return ReadingMessage(topic, topic.partition(".")[2], reading, identity, milliseconds(device.device_date_time))
+    sent_ms = milliseconds(device.device_date_time)
+    return ReadingMessage(topic, topic.partition(".")[2], reading, Identity.of(device), sent_ms)
 
 
 def _put(lanes: SiteLanes, alerts: Iterable[Alert]) -> None:

@@ -1,7 +1,6 @@
 """What AIS sends in place of a value that it does not have, and nulls instead. Pure.
 
-ITU-R M.1371: latitude 91, longitude 181, course 360.0, heading 511, speed 102.3 knots. (0, 0) is what many receivers
-send without a fix; it is taken for missing too.
+ITU-R M.1371: latitude 91, longitude 181 (``edge.detection.geo.known``), course 360.0, heading 511, speed 102.3 knots.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from edge.detection.geo import known
 from fairlead.records.reading import GeoLocation
 from fairlead.records.ship import Position
 
@@ -20,11 +20,9 @@ NO_HEADING: Final = 511
 
 def place(latitude: float | None, longitude: float | None) -> GeoLocation | None:
     """The place, or None when it is none."""
-    if latitude is None or longitude is None or (latitude == 0 and longitude == 0):
+    if latitude is None or longitude is None:
         return None
-    if abs(latitude) > 90 or abs(longitude) > 180:
-        return None
-    return GeoLocation(latitude=latitude, longitude=longitude)
+    return known(GeoLocation(latitude=latitude, longitude=longitude))
 
 
 def speed(knots: float | None) -> float | None:
@@ -42,7 +40,7 @@ def heading(degrees: int | None) -> int | None:
 def without_sentinels(position: Position) -> Position:
     """The position with null for all that is not available; the same object when nothing had to change."""
     location = position.geo_location
-    here = place(location.latitude, location.longitude) if location is not None else None
+    here = known(location)
     speed_now, course_now = speed(position.speed_over_ground), course(position.course_over_ground)
     heading_now = heading(position.heading)
     before = (location, position.speed_over_ground, position.course_over_ground, position.heading)

@@ -17,10 +17,10 @@ from edge.detection.watch import Watch
 from edge.follower import Follower
 from edge.holdings import Holdings
 from edge.lanes import SiteLanes
+from edge.logs import booking_logs
 from edge.patience import patiently
 from edge.recollection import recall_readings
 from edge.tails import Tails
-from fairlead.names import LogName
 from fairlead.records import decoder
 from fairlead.records.booking import Booking
 from fairlead.wire.cluster import Cluster
@@ -60,11 +60,3 @@ class WatchSide:
             return
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # another version's; shore shows it
             self.watch.booked(self._booking.decode(record.value))
-
-
-def booking_logs(topology: Topology, site: str) -> tuple[str, ...]:
-    """The logs of bookings that some link brings to a site."""
-    links = topology.links_to(site)
-    offices = (name for name, spec in topology.sites.items() if spec.kind not in (SiteKind.SHIP, SiteKind.CUSTOMER))
-    logs = (LogName("bookings", office) for office in offices)
-    return tuple(str(each) for each in logs if any(link.takes(each) for link in links))

@@ -13,22 +13,31 @@ import asyncio
 import datetime as dt
 import json
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from benchmarks._results import FOLDER, machine, write
 from benchmarks.replication import bulk, growth, idle, latency, many_topics
-from benchmarks.replication.mirrormaker_side import LEAN, TUNED, described
+from benchmarks.replication.mirrormaker_side import DELIVERED, LEAN, TUNED, Setting, described
 
 Part = Callable[[int | None], Coroutine[Any, Any, dict[str, Any]]]
 
+
+def _many_topics(settings: Sequence[Setting]) -> Part:
+    return lambda topics: many_topics.measure(topics or many_topics.TOPICS, settings=settings)
+
+
+def _bulk(settings: Sequence[Setting]) -> Part:
+    return lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100, settings=settings)
+
+
 PARTS: Final[dict[str, Part]] = {
-    "many_topics": lambda topics: many_topics.measure(topics or many_topics.TOPICS),
-    "bulk": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100),
-    "many_topics_lean": lambda topics: many_topics.measure(topics or many_topics.TOPICS, settings=LEAN),
-    "bulk_lean": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100, settings=LEAN),
-    "many_topics_tuned": lambda topics: many_topics.measure(topics or many_topics.TOPICS, settings=TUNED),
-    "bulk_tuned": lambda topics: bulk.measure(bulk.RECORDS if topics is None else topics * 100, settings=TUNED),
+    "many_topics": _many_topics(DELIVERED),
+    "bulk": _bulk(DELIVERED),
+    "many_topics_lean": _many_topics(LEAN),
+    "bulk_lean": _bulk(LEAN),
+    "many_topics_tuned": _many_topics(TUNED),
+    "bulk_tuned": _bulk(TUNED),
     "idle": lambda topics: idle.measure(topics or idle.LOGS),
     "latency": lambda topics: latency.measure(topics or latency.LOGS),
     "growth": lambda topics: growth.measure(growth.LOGS if topics is None else (topics // 10, topics // 3, topics)),

@@ -20,6 +20,7 @@ from fairlead.errors import ConfigurationError
 from topologies.values import parse_duration
 
 DEFAULTS = Path(__file__).parent / "defaults.yaml"
+_PARTS = ("default", "commodities")
 WEIGHTS = ("free-fall", "impact", "tilt", "immersion", "away", "neighbours", "silence")
 
 
@@ -205,28 +206,27 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path} cannot be read as YAML: {error}", hint="docs/edge.md shows the form of a file of thresholds"
         ) from error
     body = {} if body is None else body
-    wrong = [] if isinstance(body, dict) else ["the file is no mapping"]
-    if not wrong:
-        wrong += [
-            f"{key}: unknown; valid: default, commodities" for key in body if key not in ("default", "commodities")
-        ]
-        parts = {"default": body.get("default"), "commodities": body.get("commodities")}
-        wrong += [f"{key}: expected a mapping" for key, part in parts.items() if not isinstance(part, dict | None)]
-        wrong += (
-            [
-                f"commodities.{name}: expected a mapping of groups"
-                for name, groups in (parts["commodities"] or {}).items()
-                if not isinstance(groups, dict)
-            ]
-            if not wrong
-            else []
-        )
-    if wrong:
+    if wrong := _misshapen(body):
         raise _mistaken(str(path), wrong)
     return {
         "default": body.get("default") or {},
         "commodities": {_plain(str(name)): groups for name, groups in (body.get("commodities") or {}).items()},
     }
+
+
+def _misshapen(body: Any) -> list[str]:
+    """What is wrong with a file's outer form; within a group the models see to it."""
+    if not isinstance(body, dict):
+        return ["the file is no mapping"]
+    wrong = [f"{key}: unknown; valid: {', '.join(_PARTS)}" for key in body if key not in _PARTS]
+    wrong += [f"{key}: expected a mapping" for key in _PARTS if not isinstance(body.get(key), dict | None)]
+    if wrong:
+        return wrong
+    return [
+        f"commodities.{name}: expected a mapping of groups"
+        for name, groups in (body.get("commodities") or {}).items()
+        if not isinstance(groups, dict)
+    ]
 
 
 def _named(body: dict[str, Any], file: str) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from unittest.mock import MagicMock
 from edge import records
 from edge.detection.watch import Watch
 from edge.holdings import Holdings
+from edge.logs import booking_logs
 from edge.messages import Identity
 from edge.recollection import DEEPEST, DEPTH, deep_enough, readings_of, recall_readings, sure_from_ms
 from edge.strays import StrayIndex
 from edge.tails import LogTail
-from edge.watchside import booking_logs
 from fairlead.custody import CustodyView
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
