@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 import tempfile
 import time
@@ -19,7 +20,7 @@ from fairlead.wire.convention import term_batch
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TopicPartition
 from replication.replicator import Replicator
-from tests.support.chaos import Line, detoured
+from simulators.links.line import Line
 from topologies.model import Topology
 
 SOURCE, TARGET = "alpha", "beta"
@@ -79,10 +80,10 @@ class Lines:
             }
         )
         source = self.source.endpoint
-        client = f"fairlead-replicator.{TARGET}"
-        async with detoured(source, client=client, rtt=rtt, rate=line) as way:
+        async with Line(source.bootstrap, rtt=rtt, rate=line) as way:
             stop = asyncio.Event()
-            replicator = Replicator(topology, TARGET, self.target.endpoint, lambda _: source)
+            over = dataclasses.replace(source, detours=way.detours)
+            replicator = Replicator(topology, TARGET, self.target.endpoint, lambda _: over)
             running = asyncio.ensure_future(replicator.run(stop))
             try:
                 yield way, replicator

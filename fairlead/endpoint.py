@@ -11,6 +11,8 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+Address = tuple[str, int]
+
 
 @dataclass(frozen=True, slots=True)
 class KafkaEndpoint:
@@ -22,15 +24,22 @@ class KafkaEndpoint:
         user: SCRAM-SHA-512 user, or None for a listener without authentication.
         tls_ca: PEM file of the authority that signed the brokers; None means no TLS.
         tls_verify_hostname: Host names are verified unless this is False (never for real use).
+        detours: ``(address, other address)``: where a broker's advertised address is reached in truth, through a
+            tunnel or a proxy. TLS still checks the advertised name. Only ``fairlead.wire`` takes them.
     """
 
     site: str
-    bootstrap: tuple[tuple[str, int], ...]
+    bootstrap: tuple[Address, ...]
     user: str | None = None
     password: SecretStr | None = None
     tls: bool = False
     tls_ca: Path | None = None
     tls_verify_hostname: bool = True
+    detours: tuple[tuple[Address, Address], ...] = ()
+
+    def reached_at(self, host: str, port: int) -> Address:
+        """Where to connect to for a broker that is advertised there."""
+        return dict(self.detours).get((host, port), (host, port))
 
     @property
     def security_protocol(self) -> str:

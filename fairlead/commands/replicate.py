@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,10 +20,12 @@ from rich.table import Table
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
+from fairlead.endpoint import Address
 from fairlead.errors import ConfigurationError, UnknownNameError
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
 from replication.verbs.status import status_file
+from topologies.detours import read_detours
 from topologies.users import upstream_user
 
 if TYPE_CHECKING:
@@ -45,6 +50,10 @@ def replicate(
         int | None,
         typer.Option(help="Serve Prometheus metrics at this port of 127.0.0.1; 0: any free one.", min=0, max=65535),
     ] = None,
+    detours: Annotated[
+        Path | None,
+        typer.Option(help="Where sources' brokers are reached instead of where they are advertised.", metavar="FILE"),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Keep a site's copies of other sites' logs up to date, until Ctrl-C.
@@ -57,7 +66,8 @@ def replicate(
     context = open_topology(topology)
     sites = _sites(context, at or [], everywhere)
     size = parse_memory(memory)
-    replicators = [replicator_for(context, site, memory=size) for site in sites]
+    around = read_detours(detours) if detours else {}
+    replicators = [replicator_for(context, site, memory=size, detours=around.get(site, {})) for site in sites]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(replicators, metrics_port))
 
@@ -81,11 +91,18 @@ def parse_memory(text: str) -> int:
     return size
 
 
-def replicator_for(context: Context, site: str, *, memory: int = MEMORY) -> Replicator:
+def replicator_for(
+    context: Context,
+    site: str,
+    *,
+    memory: int = MEMORY,
+    detours: Mapping[str, tuple[tuple[Address, Address], ...]] = MappingProxyType({}),
+) -> Replicator:
     """The replicator of one site of a topology, with its usual users and status file.
 
     Args:
         memory: Bytes of fetched batches that may wait for the site.
+        detours: By source, see ``KafkaEndpoint.detours``.
 
     Raises:
         FairleadError: the site was never started, or its password is not known.
@@ -96,7 +113,7 @@ def replicator_for(context: Context, site: str, *, memory: int = MEMORY) -> Repl
         context.topology,
         site,
         lambda: context.directory.kafka(site, "replicator"),
-        lambda source: context.directory.kafka(source, user),
+        lambda source: replace(context.directory.kafka(source, user), detours=detours.get(source, ())),
         status_file=status_file(context.folder, site),
         memory=memory,
     )

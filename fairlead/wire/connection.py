@@ -291,8 +291,7 @@ async def connect(
         async with asyncio.timeout(request_timeout):
             _, connection = await loop.create_connection(
                 lambda: Connection(address, endpoint, client_id, request_timeout),
-                host,
-                port,
+                *endpoint.reached_at(host, port),
                 ssl=context,
                 server_hostname=host if context is not None else None,
             )

@@ -25,9 +25,9 @@ from acl.apply import apply_topology
 from fairlead.commands.context import open_topology
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.workers import Workers
+from simulators.links.line import Line
 from simulators.supervisor import Supervisor
 from tests.chaos import worker
-from tests.support.chaos import Line
 from topologies.model import SiteKind
 from topologies.users import service_users
 

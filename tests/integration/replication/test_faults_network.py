@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from replication.replicator import Replicator
+from simulators.links.line import Line
+from simulators.links.way import Way
 from tests.integration.replication.conftest import Lab, links, states, until
-from tests.support.chaos import Line, Way, detoured, impatient
+from tests.support.chaos import detoured, impatient
 from tests.support.proof import ends, proven
 from tests.support.traffic import Traffic
 

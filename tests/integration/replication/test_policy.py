@@ -1,6 +1,6 @@
 """What a link may carry, from where on, how fast and in which order: its policy, on real brokers.
 
-The lines are proxies (``tests.support.chaos``) with a round trip and a rate of their own, so what is measured is what
+The lines are proxies (``simulators.links``) with a round trip and a rate of their own, so what is measured is what
 crosses the link. When a link may be used at all (berths) is in ``test_links``, what operators order in ``test_verbs``.
 """
 
@@ -23,8 +23,9 @@ from fairlead.wire.record import NewRecord, Record
 from fairlead.wire.types import TopicPartition
 from replication import pull
 from replication.orders import ORDERS_TOPIC, Order, OrderKind, encode
+from simulators.links.line import Line
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.support.chaos import Line, detoured
+from tests.support.chaos import detoured
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration

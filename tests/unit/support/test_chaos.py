@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Address, KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import ConnectionLost
-from tests.support.chaos import HOST, Address, Line, detoured
+from simulators.links.line import HOST, Line
+from tests.support.chaos import detoured
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Reach = Callable[[Line], Awaitable[Streams]]
@@ -135,3 +136,12 @@ async def test_only_the_named_client_makes_the_detour(echo: Address) -> None:
             with pytest.raises(ConnectionLost):
                 await Cluster.open(endpoint, client_id=client, request_timeout=0.5)
             assert line.connections == connections
+
+
+async def test_jitter_keeps_the_order(echo: Address, reach: Reach) -> None:
+    data = bytes(range(256)) * 200
+    async with Line([echo]) as line:
+        streams = await reach(line)
+        line.shape(rtt=0.002, rate=40e6, jitter=0.01)
+        assert await ask(streams, data) == data
+        assert line.up.lost == line.down.lost == 0

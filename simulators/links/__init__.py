@@ -1,0 +1,6 @@
+"""Links with weather: TCP proxies between a replicator and its sources that delay, thin, lose, cut and swallow.
+
+In: which sites are linked, where their brokers are, and what each link is like at a simulated time
+(``simulators.linkweather``). Out: detours for ``fairlead replicate --detours``, and what was cut when. ``way`` and
+``line`` are the proxy, which knows nothing of Fairlead; ``network`` has one line per link and applies the weather.
+"""
