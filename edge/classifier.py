@@ -39,6 +39,8 @@ MAX_PAYLOAD_BYTES = 256 * 1024
 EARLIEST = dt.datetime(2015, 1, 1, tzinfo=dt.UTC)
 MAX_AHEAD = dt.timedelta(hours=24)
 MAX_COUNTER = (1 << 63) - 1
+# Names go into alerts and ledger entries, several into one: without a bound these grow beyond what a log takes.
+MAX_NAME = 128
 _MAX_AHEAD_MS = MAX_AHEAD // dt.timedelta(milliseconds=1)
 _CACHED_TOPICS = 65536
 _NUMBER = re.compile(r"[A-Z]{3}[A-Z][0-9]{7}")
@@ -179,8 +181,8 @@ class Classifier:
         device_ms = _clock(body.event_date_time, received_ms)
         if isinstance(device_ms, Rejected):
             return device_ms
-        if not event.metadata.event_id:
-            return Rejected(Reason.INVALID_FIELDS, "the event has an empty eventID")
+        if (wrong := _misnamed("eventID", event.metadata.event_id)) is not None:
+            return wrong
         if event.metadata.event_type == "TRANSPORT":
             return self._transport(event, device_ms)
         if body.equipment_event_type_code is None or body.equipment_reference is None:
@@ -231,6 +233,8 @@ class Classifier:
         number = booking.equipment_reference
         if not is_container_number(number):
             return Rejected(Reason.WRONG_CHECK_DIGIT, f"container number {number!r} of the booking is wrong")
+        if (wrong := _misnamed("bookingReference", booking.booking_reference)) is not None:
+            return wrong
         if booking.customer not in self._topology.customers:
             return Rejected(Reason.UNKNOWN_CUSTOMER, f"no customer of this topology is named {booking.customer!r}")
         if booking.valid_from.tzinfo is None or (booking.valid_to is not None and booking.valid_to.tzinfo is None):
@@ -243,8 +247,17 @@ def _mismatch(topic: str, payload: str) -> Rejected:
     return Rejected(Reason.NUMBER_MISMATCH, f"the topic says {topic}, the payload says {payload}")
 
 
+def _misnamed(what: str, name: str) -> Rejected | None:
+    """What is wrong with a name that others will be told."""
+    if 0 < len(name) <= MAX_NAME and name.isprintable():
+        return None
+    return Rejected(Reason.INVALID_FIELDS, f"{what} must have 1 to {MAX_NAME} printable characters; it has {len(name)}")
+
+
 def _sent(device: Device, received_ms: int) -> tuple[Identity, int] | Rejected:
     """By whom and when (milliseconds, the device's clock) a report was sent."""
+    if (wrong := _misnamed("deviceId", device.device_id)) is not None:
+        return wrong
     if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):
         return Rejected(Reason.INVALID_FIELDS, "bootId and sequence count from 0")
     at = _clock(device.device_date_time, received_ms)

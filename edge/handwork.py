@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-import msgspec
-
 from edge import records
 from edge.boxes import BoxLane
 from edge.custodian import Custodian
@@ -24,7 +22,7 @@ from edge.seizing import Seizer
 from edge.transfer import Transfer, of_order
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
 from fairlead.names import parse_log
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import CustodyEntry, CustodyOrder, LedgerEntry, RefusalEntry
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import Record
@@ -77,7 +75,7 @@ class Handwork:
             return
         try:
             order = _order.decode(record.value)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
             return
         if order.at_site != self._site or order.order_id in self._answered:

@@ -11,7 +11,7 @@ knowledge: whether its copy is complete, and whether it can append. Readings of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Callable, Set
 from enum import StrEnum
 
 from fairlead.custody import CustodyView, Grant
@@ -33,6 +33,11 @@ class Holdings:
         self._states: dict[str, Custody] = {}
         self._terms: dict[str, int] = {}
         self._incoming: set[str] = set()
+        self._on_gave: Callable[[str], None] | None = None
+
+    def when_given(self, tell: Callable[[str], None]) -> None:
+        """Have each log told that this site gives away, whatever made it do so."""
+        self._on_gave = tell
 
     def state(self, log: str) -> Custody:
         return self._states.get(log, Custody.ELSEWHERE)
@@ -64,6 +69,8 @@ class Holdings:
     def gave(self, log: str) -> None:
         """This site has granted the log to another, or the box has left the system."""
         self._set(log, Custody.ELSEWHERE)
+        if self._on_gave is not None:
+            self._on_gave(log)
 
     def broke(self, log: str) -> None:
         """Appending is refused for good, though the ledger says that this site holds the log."""

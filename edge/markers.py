@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from edge.batching import Batcher
 from edge.patience import patiently
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import Marker
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
@@ -78,6 +76,6 @@ def decode_marker(batch: bytes) -> Marker | None:
         if is_marker(record) and record.value is not None:
             try:
                 return _marker.decode(record.value)
-            except msgspec.DecodeError:
+            except UNREADABLE:
                 return None
     return None

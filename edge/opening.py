@@ -11,8 +11,6 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
-import msgspec
-
 from edge import records
 from edge.detection.watch import Watch
 from edge.lanes import REMEMBERED, SiteLanes, digest
@@ -25,7 +23,7 @@ from edge.tails import DEEP, Tails
 from fairlead.admin import LOG_DEFAULTS, admin_client, create_logs
 from fairlead.custody import CustodyView
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.custody import Marker
 from fairlead.records.edge import DeadLetter
@@ -118,7 +116,7 @@ async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, age: St
                 lanes.booking_keys.add(digest(record.key.decode(), hashlib.sha256(record.value).hexdigest()))
     if logs.location is not None and watch is not None:
         async for position in _values(tails, logs.location, Position, 1):
-            watch.ship_reported(position, milliseconds(position.device.device_date_time))
+            watch.recall_ship(position, milliseconds(position.device.device_date_time), time.time_ns() // 1_000_000)
 
 
 async def recall_strays(cluster: Cluster, lanes: SiteLanes, view: CustodyView) -> None:
@@ -144,5 +142,5 @@ async def _values(tails: Tails, topic: str, kind: type[T], depth: int) -> AsyncI
     decode = decoder(kind).decode
     for record in (await tails.read(topic, depth)).records:
         if record.value is not None and is_data(record):
-            with contextlib.suppress(msgspec.DecodeError):
+            with contextlib.suppress(*UNREADABLE):
                 yield decode(record.value)

@@ -11,8 +11,6 @@ import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-import msgspec
-
 from edge.detection.watch import Watch
 from edge.holdings import Custody, Holdings
 from edge.lane import Entry
@@ -21,7 +19,7 @@ from edge.messages import Identity, ReadingMessage, milliseconds
 from edge.records import alert, alert_key
 from edge.strays import readable
 from edge.tails import LogTail, Tails
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.reading import Reading
 from fairlead.wire.convention import is_data
@@ -49,13 +47,13 @@ async def recall_readings(watch: Watch, lanes: SiteLanes, holdings: Holdings, ta
             sure_from = sure_from_ms(tail, watch.reach_ms)
             for message in readings_of(topic, tail.records):
                 seen += 1
-                _put(lanes, watch.recall(message, topic, _now(), sure=message.device_ms >= sure_from))
+                put_alerts(lanes, watch.recall(message, topic, _now(), sure=message.device_ms >= sure_from))
         await asyncio.sleep(0)
     for message in await _strays(lanes, tails):
         seen += 1
         aboard.add(message.number)
-        _put(lanes, watch.recall(message, lanes.strays.log, _now()))
-    _put(lanes, watch.settle(aboard, _now()))
+        put_alerts(lanes, watch.recall(message, lanes.strays.log, _now()))
+    put_alerts(lanes, watch.settle(aboard, _now()))
     log.info(
         "%s: the watch knows %d containers again, by %d readings, in %.1f s",
         holdings.site,
@@ -135,14 +133,15 @@ async def _strays(lanes: SiteLanes, tails: Tails) -> list[ReadingMessage]:
 def _message(topic: str, payload: bytes) -> ReadingMessage | None:
     try:
         reading = _reading.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
     device = reading.device
     sent_ms = milliseconds(device.device_date_time)
     return ReadingMessage(topic, topic.partition(".")[2], reading, Identity.of(device), sent_ms)
 
 
-def _put(lanes: SiteLanes, alerts: Iterable[Alert]) -> None:
+def put_alerts(lanes: SiteLanes, alerts: Iterable[Alert]) -> None:
+    """Put alerts on their way that no message waits for."""
     for raised in alerts:
         lanes.alerts.put(Entry(alert(raised), alert_key(raised)))
 

@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Set
 from typing import NamedTuple
 
-import msgspec
-
 from edge import records
 from edge.acks import Ticket
 from edge.lane import Entry, Lane, Outcome, Sink
 from edge.messages import Identity
 from edge.repeats import Repeats, Verdict
+from fairlead.records import UNREADABLE
 from fairlead.records.edge import Stray
 from fairlead.wire.record import NewRecord, Record
 
@@ -246,5 +245,5 @@ def readable(record: Record) -> Stray | None:
     """The stray in a record; None for markers, fillers, and what no bridge has written."""
     try:
         return records.read_stray(record)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None

@@ -7,10 +7,10 @@ them set points cannot be compared, and the default thresholds count for every c
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
-
-import msgspec
 
 from edge.detection.thresholds import Thresholds
 from edge.detection.watch import Watch
@@ -19,9 +19,9 @@ from edge.holdings import Holdings
 from edge.lanes import SiteLanes
 from edge.logs import booking_logs
 from edge.patience import patiently
-from edge.recollection import recall_readings
+from edge.recollection import put_alerts, recall_readings
 from edge.tails import Tails
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.booking import Booking
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
@@ -50,13 +50,19 @@ class WatchSide:
             self._bookings = Follower(cluster, self._logs, self._take)
             await patiently(self._bookings.catch_up, f"{self._site}: reading bookings")
         await recall_readings(self.watch, lanes, holdings, tails)
+        holdings.when_given(partial(self._given, lanes))
 
     def work(self) -> Work:
         """What goes on until the bridge ends."""
         return {"bookings": self._bookings.follow} if self._bookings is not None else {}
 
+    def _given(self, lanes: SiteLanes, topic: str) -> None:
+        """A box is in another's care now: by an event, by hand, or because another site has claimed it."""
+        if self.watch is not None:
+            put_alerts(lanes, self.watch.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
+
     def _take(self, topic: str, record: Record, at_start: bool) -> None:
         if self.watch is None or record.value is None or not is_data(record):
             return
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # another version's; shore shows it
+        with contextlib.suppress(*UNREADABLE):  # another version's; shore shows it
             self.watch.booked(self._booking.decode(record.value))

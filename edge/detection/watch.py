@@ -120,6 +120,10 @@ class Watch:
                 alerts.append(self._say(box, rule.kind, finding, now_ms, known(message.reading.geo_location)))
         return alerts
 
+    def recall_ship(self, position: Position, at_ms: int, now_ms: int = 0) -> None:
+        """Take in the ship's newest report of before the restart; nothing is concluded from it."""
+        self.ship.report(position, min(at_ms, now_ms) if now_ms else at_ms)
+
     def settle(self, aboard: Set[str], now_ms: int) -> list[Alert]:
         """The past is recalled; end what was open for boxes that are not among those ``aboard`` any more."""
         self._said.clear()
@@ -129,9 +133,13 @@ class Watch:
     # -- what happens
 
     def ship_reported(self, position: Position, at_ms: int, now_ms: int = 0) -> list[Alert]:
-        """The ship says where it is, and what time it is: some conditions show by nothing happening."""
+        """The ship says where it is, and what time it is: some conditions show by nothing happening.
+
+        ``now_ms``: the site's wall time. A report from beyond it counts as one of now: else those that follow would be
+        taken for older ones, for as long as that one was ahead.
+        """
         before = self.ship.at_ms
-        self.ship.report(position, at_ms)
+        self.recall_ship(position, at_ms, now_ms)
         if self.ship.at_ms <= before:
             return []
         alerts: list[Alert] = []

@@ -5,11 +5,14 @@ In: bytes from sensors, terminals and logs. Out: typed values and back. Imports 
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
+
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""All that a decoder raises for bytes that are not its payload: no JSON, other fields, no UTF-8, too deeply nested."""
 
 _encoder = msgspec.json.Encoder()
 
@@ -20,5 +23,6 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A reusable decoder; its ``decode`` raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
+    """A reusable decoder; its ``decode`` raises one of ``UNREADABLE``; ``msgspec.ValidationError`` for JSON of another
+    form."""
     return msgspec.json.Decoder(kind)

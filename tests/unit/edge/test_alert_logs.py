@@ -16,7 +16,7 @@ from edge.watchside import WatchSide
 from fairlead.commands.alertlogs import make_report, read_alerts
 from fairlead.custody import CustodyView
 from fairlead.errors import ConfigurationError
-from fairlead.records import encode
+from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import marker_record, term_batch
@@ -87,6 +87,9 @@ def linked() -> Topology:
     return plain.model_copy(update={"links": (*plain.links, link)})
 
 
+ALERTS = decoder(Alert)
+
+
 async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
     fake: FakeCluster, cluster: Cluster
 ) -> None:
@@ -116,3 +119,19 @@ async def test_ashore_there_is_no_watch() -> None:
     side = WatchSide(topology(), "tokyo")
     assert side.watch is None and side.work() == {}
     await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())
+
+
+async def test_the_watch_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
+    holdings = Holdings("star", CustodyView())
+    holdings.hold(f"containers.{BOX}", 2)
+    side, lanes, tails = WatchSide(topology(), "star"), MagicMock(), MagicMock()
+    lanes.strays.index = StrayIndex()
+    await side.catch_up(MagicMock(), lanes, holdings, tails)
+    voyage = Voyage()
+    assert side.watch is not None
+    voyage.watch = side.watch
+    [opened] = voyage.see(0, **FALL)
+    holdings.gave(f"containers.{BOX}")  # as the custodian says it after a grant by an event, by hand or for a claim
+    [call] = lanes.alerts.put.call_args_list
+    ended = ALERTS.decode(call.args[0].record.value)
+    assert (ended.alert_id, ended.state, ended.evidence[0].name) == (opened.alert_id, "CLEARED", "left")

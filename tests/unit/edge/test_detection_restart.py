@@ -226,3 +226,22 @@ def test_what_a_tail_begins_with_is_not_judged_without_what_came_before() -> Non
     assert [alert for seen in readings for alert in first.see(seen, seen.log, ms(0))] == []
     assert again(readings, [], tail=16)[1] == []
     assert again(readings, [], tail=2)[1] == []
+
+
+def test_the_ship_s_position_of_before_the_restart_ends_nothing_unheard() -> None:
+    """What is concluded while the past is read is told to nobody: the silence of all would stay open in the log."""
+    watch = Watch("star")
+    boxes = (BOX, *NEIGHBOURS)
+    alerts: list[Alert] = []
+    for n in range(8):
+        for number in boxes:
+            alerts += watch.see(message(n, n * STEP, number=number), "x", ms(0))
+    alerts += watch.ship_reported(position(), ms(20 * STEP), ms(20 * STEP))
+    [opened] = alerts
+    assert (opened.kind, opened.equipment_reference) == ("SILENCE", "")
+    again_ = Watch("star")
+    again_.restore(opened)
+    again_.recall_ship(position(), ms(20 * STEP))
+    assert again_.settle(set(), ms(0)) == []
+    ended = again_.ship_reported(position(), ms(21 * STEP), ms(21 * STEP))
+    assert [(alert.alert_id, alert.state) for alert in ended] == [(opened.alert_id, "CLEARED")]

@@ -1,0 +1,177 @@
+"""A bridge's way in without brokers: what became of one message, and what must hold of it whatever the message is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+from edge.acks import Ticket
+from edge.classifier import Classifier
+from edge.deadletters import KEPT_BYTES
+from edge.detection.watch import Watch
+from edge.holdings import Holdings
+from edge.intake import Intake
+from edge.lane import Control, Entry
+from edge.lanes import SiteLanes
+from edge.messages import Reason
+from edge.metrics import Metrics
+from edge.mqtt import Delivery
+from edge.records import identity
+from fairlead.custody import CustodyView
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.records.edge import DeadLetter
+from fairlead.wire.record import NewRecord, decode_batch, encode_batch
+from tests.unit.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
+
+LARGEST_RECORD = 850_000  # bytes; a log takes 1 MiB
+LARGEST_ALERT = 64 * 1024  # it leaves a ship by satellite, before everything else
+_letter = decoder(DeadLetter)
+_alert = decoder(Alert)
+
+Put = tuple[str, Entry[Any] | Control]
+
+
+class _Lane:
+    """Keeps what is put into it."""
+
+    busy = False
+
+    def __init__(self, log: str, puts: list[Put]) -> None:
+        self.log = log
+        self._puts = puts
+
+    def put(self, item: Entry[Any] | Control) -> None:
+        self._puts.append((self.log, item))
+
+
+class _Lanes:
+    """Stands for ``SiteLanes``."""
+
+    def __init__(self, site: str, puts: list[Put]) -> None:
+        self._puts = puts
+        self.events = _Lane(f"events.{site}", puts)
+        self.alerts = _Lane(f"alerts.{site}", puts)
+        self.strays = _Lane(f"strays.{site}", puts)
+        self.letters = _Lane(f"deadletters.{site}", puts)
+        self.bookings = _Lane(f"bookings.{site}", puts)
+        self.ship = {log: _Lane(log, puts) for log in (f"ships.{IMO}.location", f"ships.{IMO}.environment")}
+
+    def box(self, topic: str) -> _Lane:
+        return _Lane(topic, self._puts)
+
+
+class WayIn:
+    """One site's intake; a ship's has the watch behind it, which remembers what came before."""
+
+    def __init__(self, site: str) -> None:
+        self.puts: list[Put] = []
+        self.metrics = Metrics()
+        self.watch = Watch(site) if site == "star" else None
+        holdings = Holdings(site, CustodyView())
+        holdings.hold(BOX_LOG, 2)
+        self._letters = f"deadletters.{site}"
+        self._alerts = f"alerts.{site}"
+        self._intake = Intake(
+            site,
+            Classifier(topology(), site),
+            cast(SiteLanes, _Lanes(site, self.puts)),
+            MagicMock(),
+            holdings,
+            self.metrics,
+            watch=self.watch,
+            finish=MagicMock(),
+        )
+
+    def take(self, topic: str, payload: bytes) -> str:
+        """One message; the log that it went to. Fails when it is not exactly one, or holds another message."""
+        self.puts.clear()
+        ticket = Ticket(1, 1)
+        self._intake.take(Delivery(topic, payload, False, ticket))
+        alerts = [item for log, item in self.puts if log == self._alerts]
+        [(log, stored)] = [put for put in self.puts if put[0] != self._alerts]
+        assert ticket.parts == 1 + len(alerts)
+        for each in alerts:
+            assert isinstance(each, Entry)
+            _check_alert(each.record)
+        if isinstance(stored, Entry):
+            assert stored.ticket is ticket
+            _check_stored(stored.record)
+            if log == self._letters:
+                _check_letter(stored.record, topic, payload)
+            elif not log.endswith(".location"):  # there, what AIS sends for "not available" has become null
+                assert stored.record.value == payload
+            if log.startswith(("containers.", "yellow.", "ships.")):
+                assert identity(stored.record.value) == stored.key, "a restart would not know it again"
+        else:
+            assert topic.endswith("/events")  # it waits for its turn in the box's lane
+        if self.watch is not None:
+            assert self.watch.failures == 0
+        return log
+
+
+def _check_stored(record: NewRecord) -> None:
+    batch = encode_batch([record], producer_id=1 << 62, epoch=1, sequence=0)
+    assert len(batch) < LARGEST_RECORD
+    [stored] = decode_batch(batch)
+    assert (stored.key, stored.value, stored.timestamp_ms) == (record.key, record.value, record.timestamp_ms)
+
+
+def _check_alert(record: NewRecord) -> None:
+    _check_stored(record)
+    assert record.value is not None and len(record.value) < LARGEST_ALERT
+    alert = _alert.decode(record.value)
+    assert alert.causes and alert.evidence is not None
+
+
+def _check_letter(record: NewRecord, topic: str, payload: bytes) -> None:
+    assert record.value is not None
+    letter = _letter.decode(record.value)
+    assert letter.reason in set(Reason) and letter.detail
+    assert letter.mqtt_topic == topic[: len(letter.mqtt_topic)]
+    assert letter.payload == payload[:KEPT_BYTES]
+    assert letter.payload_bytes == len(payload)
+    assert letter.payload_sha256 == hashlib.sha256(payload).hexdigest()
+
+
+def sample_messages() -> Iterator[tuple[str, bytes]]:
+    """Messages of every kind that are all right, to begin from."""
+    whole: dict[str, Any] = {
+        "measurements": {"supplyTemperature": 4.1, "returnTemperature": 5.0, "relativeHumidity": 80.0},
+        "setpoints": {"temperature": 4.0, "relativeHumidity": 85.0, "o2": 3.0, "co2": 3.0},
+        "reeferSettings": {"isDefrosting": True, "isPreTripInspection": False},
+        "isConnectedToPowerSource": True,
+        "isPowered": False,
+        "geoLocation": {"latitude": -30.0, "longitude": 155.0},
+        "motion": {"tiltDegrees": 70.0, "peakG": 9.0, "freeFallSeconds": 1.5, "immersed": True, "doorOpen": True},
+        "stowagePosition": "0340782",
+    }
+    yield readings_topic(), reading(0)
+    yield readings_topic(), reading(1, **whole)
+    yield readings_topic("YELU1000002"), reading(0, number="YELU1000002")
+    gps = b'"device":{"deviceId":"gps","bootId":1,"sequence":%d,"deviceDateTime":"2026-03-01T12:00:00Z"}'
+    yield (
+        f"fairlead/v1/ships/{IMO}/position",
+        b'{"vesselIMONumber":"9074729",' + gps % 1 + b',"geoLocation":{"latitude":91,"longitude":181},'
+        b'"speedOverGround":102.3,"courseOverGround":360.0,"heading":511,"navigationStatus":0}',
+    )
+    yield (
+        f"fairlead/v1/ships/{IMO}/environment",
+        b'{"vesselIMONumber":"9074729",' + gps % 2 + b',"windSpeed":12.5,"significantWaveHeight":4.0}',
+    )
+    for code, more in (
+        ("GTIN", {}),
+        ("GTOT", {}),
+        ("LOAD", {"vesselIMONumber": IMO}),
+        ("DISC", {"UNLocationCode": "AUSYD"}),
+        ("ARRI", {"vesselIMONumber": IMO}),
+    ):
+        yield "fairlead/v1/events", event(code, **more)
+    yield (
+        "fairlead/v1/bookings",
+        b'{"bookingReference":"B1","customer":"ducks","equipmentReference":"%b","validFrom":"2026-03-01T00:00:00Z",'
+        b'"validTo":"2026-04-01T00:00:00Z","commodity":"bananas","setpointTemperature":13.5}' % BOX.encode(),
+    )
+    yield "$SYS/broker/publish/messages/dropped/x", b"3"
