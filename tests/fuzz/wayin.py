@@ -161,13 +161,14 @@ def sample_messages() -> Iterator[tuple[str, bytes]]:
         f"fairlead/v1/ships/{IMO}/environment",
         b'{"vesselIMONumber":"9074729",' + gps % 2 + b',"windSpeed":12.5,"significantWaveHeight":4.0}',
     )
-    for code, more in (
-        ("GTIN", {}),
-        ("GTOT", {}),
-        ("LOAD", {"vesselIMONumber": IMO}),
-        ("DISC", {"UNLocationCode": "AUSYD"}),
-        ("ARRI", {"vesselIMONumber": IMO}),
-    ):
+    places: dict[str, dict[str, Any]] = {
+        "GTIN": {},
+        "GTOT": {},
+        "LOAD": {"vesselIMONumber": IMO},
+        "DISC": {"UNLocationCode": "AUSYD"},
+        "ARRI": {"vesselIMONumber": IMO},
+    }
+    for code, more in places.items():
         yield "fairlead/v1/events", event(code, **more)
     yield (
         "fairlead/v1/bookings",

@@ -235,7 +235,7 @@ def test_the_ship_s_position_of_before_the_restart_ends_nothing_unheard() -> Non
     alerts: list[Alert] = []
     for n in range(8):
         for number in boxes:
-            alerts += watch.see(message(n, n * STEP, number=number), "x", ms(0))
+            alerts += watch.see(message(n, n * STEP, number=number), f"containers.{number}", ms(0))
     alerts += watch.ship_reported(position(), ms(20 * STEP), ms(20 * STEP))
     [opened] = alerts
     assert (opened.kind, opened.equipment_reference) == ("SILENCE", "")
