@@ -8,39 +8,64 @@ epoch; a ticket of an earlier one is dropped, because the broker sends that mess
 from __future__ import annotations
 
 from collections import deque
+from typing import Protocol
+
+
+class Finisher(Protocol):
+    """Who acknowledges the messages it has received."""
+
+    def finish(self, ticket: Ticket) -> None:
+        """One part of a message is safe in Kafka."""
 
 
 class Ticket:
-    """One received message that is not yet acknowledged; ``parts`` counts what must still be stored before it may."""
+    """One received message that is not yet acknowledged; ``parts`` counts what must still be stored before it may.
 
-    __slots__ = ("epoch", "mid", "parts")
+    ``owner`` is who received it, and None only where nobody asks.
+    """
 
-    def __init__(self, epoch: int, mid: int) -> None:
+    __slots__ = ("epoch", "mid", "owner", "parts")
+
+    def __init__(self, epoch: int, mid: int, owner: Finisher | None = None) -> None:
         self.epoch = epoch
         self.mid = mid
+        self.owner = owner
         self.parts = 1
 
 
 class AckOrder:
     """The unacknowledged messages of the current connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: Finisher | None = None) -> None:
         self.epoch = 0
         self.stale = 0  # finished messages whose connection was gone
+        self._abandoned = 0  # messages that were not finished when their connection was gone
+        self._owner = owner
         self._waiting: deque[Ticket] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def head(self) -> Ticket | None:
+        """The message that all others wait for."""
+        return self._waiting[0] if self._waiting else None
+
+    @property
+    def left_behind(self) -> int:
+        """Messages of earlier connections that are not finished yet: they still take memory."""
+        return self._abandoned - self.stale
+
     def new_connection(self) -> int:
         """Forget the tickets of the connection before; returns the new epoch."""
         self.epoch += 1
+        self._abandoned += sum(ticket.parts > 0 for ticket in self._waiting)
         self._waiting.clear()
         return self.epoch
 
     def received(self, mid: int) -> Ticket:
         """A message came in on the current connection."""
-        ticket = Ticket(self.epoch, mid)
+        ticket = Ticket(self.epoch, mid, self._owner)
         self._waiting.append(ticket)
         return ticket
 

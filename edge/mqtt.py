@@ -17,23 +17,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge.acks import AckOrder, Ticket
 from edge.errors import MqttRefusedError, MqttUnavailableError
+from edge.mqttclient import CONNECT_TIMEOUT, LoopSocket, new_client, open_socket, refusal, refused_subscriptions
 from fairlead.endpoint import MqttEndpoint
 
 log = logging.getLogger(__name__)
 
 WINDOW = 5_000  # unacknowledged messages at which reading stops; Mosquitto's own limit (1,000 here) comes first
-KEEPALIVE = 60
-CONNECT_TIMEOUT = 5.0
 _READS_PER_WAKE = 128
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
-# CONNACK codes of MQTT 3.1.1 (section 3.2.2.3) as paho names them in MQTT 5's words. Only this one may pass by itself.
-_PASSING = "Server unavailable"
 
 
 class Delivery(NamedTuple):
@@ -51,6 +48,9 @@ class MqttSession:
     Args:
         on_message: Called on the event loop for every message, in the order of receipt; must not block.
         subscriptions: ``(topic filter, QoS)``, subscribed at every connect.
+        window: How many messages may be unacknowledged. Those of a connection that was lost are taken again on the
+            next one while they are still being stored, so that at most twice as many are in memory.
+        on_change: Called when the session is connected or has lost its connection.
     """
 
     def __init__(
@@ -61,15 +61,17 @@ class MqttSession:
         subscriptions: list[tuple[str, int]],
         on_message: Callable[[Delivery], None],
         window: int = WINDOW,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._client_id = client_id
         self._subscriptions = subscriptions
         self._on_message = on_message
+        self._on_change = on_change
         self._window = window
-        self._order = AckOrder()
+        self._order = AckOrder(self)
         self._client: paho.Client | None = None
-        self._reading = False
+        self._socket: LoopSocket | None = None
         self._closing = False
         self._discarding = False
         self._got = 0
@@ -77,6 +79,8 @@ class MqttSession:
         self._present = False
         self._lost: asyncio.Future[str] | None = None
         self._ready: asyncio.Future[bool] | None = None
+        self._unsubscribed: asyncio.Future[None] | None = None
+        self._room = asyncio.Event()
         self.connected = asyncio.Event()
         self.acknowledged = 0
         self.connections = 0
@@ -86,6 +90,16 @@ class MqttSession:
     def outstanding(self) -> int:
         """Messages received on this connection and not yet acknowledged."""
         return len(self._order)
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more is taken until something is acknowledged."""
+        return len(self._order) >= self._window
+
+    @property
+    def head(self) -> Ticket | None:
+        """The message whose acknowledgement all others of this connection wait for."""
+        return self._order.head
 
     @property
     def stale(self) -> int:
@@ -99,8 +113,11 @@ class MqttSession:
             if client is not None:
                 client.ack(mid, 1)
                 self.acknowledged += 1
-        if not self._reading and len(self._order) <= self._window // 2:
-            self._start_reading()
+        socket = self._socket
+        if socket is not None and not socket.reading and len(self._order) <= self._window // 2:
+            socket.start_reading()
+        if ticket.epoch != self._order.epoch and self._order.left_behind <= self._window:
+            self._room.set()
 
     async def run(self) -> None:
         """Stay connected until cancelled, or until ``disconnect``.
@@ -125,6 +142,29 @@ class MqttSession:
             # A connection that never lasts is often a second bridge with the same client id: each ends the other's.
             delay = _FIRST_DELAY if loop.time() - began > _LONGEST_DELAY else min(delay * 2, _LONGEST_DELAY)
             await asyncio.sleep(delay)
+            await self._has_room()
+
+    def publish(self, topic: str, payload: bytes) -> bool:
+        """Publish with QoS 1, once; False when there is no connection. Nobody tells whether the broker got it."""
+        if self._client is None or not self.connected.is_set():
+            return False
+        return self._client.publish(topic, payload, 1).rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """End subscriptions of this session, if it has them; what is queued for it still comes.
+
+        Raises:
+            MqttUnavailableError: the connection was lost, or is not there; they may or may not have ended.
+        """
+        client = self._client
+        if client is None or not self.connected.is_set():
+            raise MqttUnavailableError(f"not connected to the MQTT broker of {self._endpoint.site}")
+        self._unsubscribed = asyncio.get_running_loop().create_future()
+        client.unsubscribe(list(filters))
+        try:
+            await asyncio.wait_for(self._unsubscribed, CONNECT_TIMEOUT)
+        except TimeoutError:
+            raise MqttUnavailableError(f"the MQTT broker of {self._endpoint.site} does not answer") from None
 
     def pause(self) -> None:
         """Take no more messages; those taken can still be acknowledged. The broker sends the others again."""
@@ -133,6 +173,7 @@ class MqttSession:
     async def disconnect(self) -> None:
         """Make sure that the broker has every acknowledgement, then say goodbye; the session stays at the broker."""
         self._closing = True
+        self._room.set()
         self.pause()
         client, loop = self._client, asyncio.get_running_loop()
         if client is None or client.socket() is None:
@@ -141,6 +182,8 @@ class MqttSession:
         # would be lost. A broker answers in order: once it confirms a subscription, it has read them all.
         self._ready = loop.create_future()
         client.subscribe(self._subscriptions[-1:])
+        if self._socket is not None and not self._socket.reading:
+            self._socket.start_reading()
         with contextlib.suppress(TimeoutError, MqttUnavailableError, MqttRefusedError):
             await asyncio.wait_for(self._ready, CONNECT_TIMEOUT)
         if client.socket() is not None:
@@ -151,48 +194,28 @@ class MqttSession:
     # -- one connection
 
     async def _connect(self) -> None:
-        where = f"{self._endpoint.host}:{self._endpoint.port}"
         loop = asyncio.get_running_loop()
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=self._client_id,
-            clean_session=False,
-            protocol=paho.MQTTv311,
-            reconnect_on_failure=False,
-            manual_ack=True,
-        )
-        client.connect_timeout = CONNECT_TIMEOUT
-        if self._endpoint.user is not None:
-            password = self._endpoint.password
-            client.username_pw_set(self._endpoint.user, password.get_secret_value() if password else None)
-        if self._endpoint.tls_ca is not None:
-            client.tls_set(ca_certs=str(self._endpoint.tls_ca))
+        client = new_client(self._endpoint, self._client_id)
         self._order.new_connection()
         self._lost = loop.create_future()
         self._ready = loop.create_future()
         client.on_connect = self._connack
         client.on_subscribe = self._suback
+        client.on_unsubscribe = self._unsuback
         client.on_disconnect = self._disconnected
         client.on_message = self._message
-        try:
-            await asyncio.to_thread(client.connect, self._endpoint.host, self._endpoint.port, KEEPALIVE)
-        except (OSError, ValueError) as error:
-            raise MqttUnavailableError(
-                f"the MQTT broker of {self._endpoint.site} at {where} does not answer: {error}",
-                hint="is the site up? see 'fairlead status'",
-            ) from error
+        await asyncio.to_thread(open_socket, client, self._endpoint)
         self._client = client
-        client.on_socket_register_write = self._want_write
-        client.on_socket_unregister_write = self._unwant_write
-        client.on_socket_close = self._socket_closed
-        self._start_reading()
+        self._socket = LoopSocket(client, self._readable)
+        self._socket.start_reading()
         if client.want_write():
             client.loop_write()
         try:
             present = await asyncio.wait_for(self._ready, CONNECT_TIMEOUT)
         except TimeoutError:
             raise MqttUnavailableError(
-                f"the MQTT broker of {self._endpoint.site} at {where} took the connection but did not answer"
+                f"the MQTT broker of {self._endpoint.site} at {self._endpoint.host}:{self._endpoint.port} "
+                "took the connection but did not answer"
             ) from None
         self.connections += 1
         if not present and self._had_session:
@@ -203,6 +226,7 @@ class MqttSession:
             )
         self._had_session = True
         self.connected.set()
+        self._tell()
 
     async def _stay(self) -> str:
         """Keep the connection alive until it is lost; returns why."""
@@ -216,20 +240,33 @@ class MqttSession:
                 return lost.result()
             client.loop_misc()
 
+    async def _has_room(self) -> None:
+        """Wait until no more than a window's messages of earlier connections are still being stored."""
+        while self._order.left_behind > self._window and not self._closing:
+            self._room.clear()
+            await self._room.wait()
+
     def _drop(self) -> None:
         """Close the socket, whatever state it is in."""
-        self.connected.clear()
-        client, self._client = self._client, None
+        socket, self._client, self._socket = self._socket, None, None
         self._order.new_connection()
-        if client is None:
-            return
-        self._stop_reading(client)
-        sock = client.socket()
-        if sock is not None:
-            with contextlib.suppress(RuntimeError):
-                asyncio.get_running_loop().remove_writer(sock)
-            with contextlib.suppress(OSError):
-                sock.close()
+        if socket is not None:
+            socket.close()
+        self._went()
+
+    def _went(self) -> None:
+        """The connection is not there any more."""
+        if self._unsubscribed is not None and not self._unsubscribed.done():
+            self._unsubscribed.set_exception(
+                MqttUnavailableError(f"the connection to the MQTT broker of {self._endpoint.site} was lost")
+            )
+        if self.connected.is_set():
+            self.connected.clear()
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change()
 
     # -- paho's callbacks, all on the loop's thread
 
@@ -240,18 +277,7 @@ class MqttSession:
         if ready is None or ready.done():
             return
         if reason.is_failure:
-            text = str(reason)
-            if text == _PASSING:
-                ready.set_exception(MqttUnavailableError(f"the MQTT broker of {self._endpoint.site} is not ready"))
-            else:
-                ready.set_exception(
-                    MqttRefusedError(
-                        f"the MQTT broker of {self._endpoint.site} refused user {self._endpoint.user!r}: {text}",
-                        hint="check the password (FAIRLEAD_SECRET_<SITE>_<USER>, or the one that 'fairlead up' made)",
-                        site=self._endpoint.site,
-                        user=self._endpoint.user,
-                    )
-                )
+            ready.set_exception(refusal(self._endpoint, reason))
             return
         self._present = flags.session_present
         client.subscribe(self._subscriptions)
@@ -264,14 +290,15 @@ class MqttSession:
             return
         refused = [topic for (topic, _), reason in zip(self._subscriptions, reasons, strict=False) if reason.is_failure]
         if refused:
-            ready.set_exception(
-                MqttRefusedError(
-                    f"the MQTT broker of {self._endpoint.site} refused the subscription to {', '.join(refused)}",
-                    hint="its access control must let the bridge read fairlead/v1/# and $SYS/broker/#",
-                )
-            )
+            ready.set_exception(refused_subscriptions(self._endpoint, refused))
         else:
             ready.set_result(self._present)
+
+    def _unsuback(
+        self, _client: paho.Client, _data: Any, _mid: int, _reasons: list[ReasonCode], _props: Properties | None
+    ) -> None:
+        if self._unsubscribed is not None and not self._unsubscribed.done():
+            self._unsubscribed.set_result(None)
 
     def _disconnected(
         self,
@@ -281,7 +308,7 @@ class MqttSession:
         reason: ReasonCode,
         _props: Properties | None,
     ) -> None:
-        self.connected.clear()
+        self._went()
         if self._lost is not None and not self._lost.done():
             self._lost.set_result(str(reason))
         if self._ready is not None and not self._ready.done():
@@ -300,43 +327,18 @@ class MqttSession:
         ticket = self._order.received(message.mid) if message.qos else None
         self._on_message(Delivery(topic, bytes(message.payload), message.dup, ticket))
 
-    # -- the socket and the loop
-
     def _readable(self) -> None:
-        client = self._client
-        if client is None:
+        client, socket = self._client, self._socket
+        if client is None or socket is None:
             return
         for _ in range(_READS_PER_WAKE):
             before = self._got
             if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return
-            if len(self._order) >= self._window:
-                self._stop_reading()
+            if len(self._order) >= self._window and not self._discarding:
+                socket.stop_reading()
                 return
             if self._got == before:
                 return
         # A TLS socket may hold decrypted bytes that no poll reports.
         asyncio.get_running_loop().call_soon(self._readable)
-
-    def _start_reading(self) -> None:
-        if self._client is not None and (sock := self._client.socket()) is not None:
-            asyncio.get_running_loop().add_reader(sock, self._readable)
-            self._reading = True
-
-    def _stop_reading(self, client: paho.Client | None = None) -> None:
-        client = client or self._client
-        self._reading = False
-        if client is not None and (sock := client.socket()) is not None:
-            asyncio.get_running_loop().remove_reader(sock)
-
-    def _want_write(self, client: paho.Client, _data: Any, sock: Any) -> None:
-        asyncio.get_running_loop().add_writer(sock, client.loop_write)
-
-    def _unwant_write(self, _client: paho.Client, _data: Any, sock: Any) -> None:
-        asyncio.get_running_loop().remove_writer(sock)
-
-    def _socket_closed(self, _client: paho.Client, _data: Any, sock: Any) -> None:
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(sock)
-        loop.remove_writer(sock)
-        self._reading = False

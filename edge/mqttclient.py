@@ -1,0 +1,171 @@
+"""One connection to a site's MQTT broker: how it is made, what a refusal means, and its socket on the asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.reasoncodes import ReasonCode
+
+from edge.errors import MqttRefusedError, MqttUnavailableError
+from fairlead.endpoint import MqttEndpoint
+from fairlead.errors import FairleadError
+
+KEEPALIVE = 60
+CONNECT_TIMEOUT = 5.0
+# CONNACK codes of MQTT 3.1.1 (section 3.2.2.3) as paho names them in MQTT 5's words. Only this one may pass by itself.
+_PASSING = "Server unavailable"
+
+
+def new_client(endpoint: MqttEndpoint, client_id: str, *, clean: bool = False) -> paho.Client:
+    """A client of MQTT 3.1.1 that acknowledges by hand and does not reconnect by itself. ``clean``: of no session."""
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=client_id,
+        clean_session=clean,
+        protocol=paho.MQTTv311,
+        reconnect_on_failure=False,
+        manual_ack=True,
+    )
+    client.connect_timeout = CONNECT_TIMEOUT
+    if endpoint.user is not None:
+        client.username_pw_set(endpoint.user, endpoint.password.get_secret_value() if endpoint.password else None)
+    if endpoint.tls_ca is not None:
+        client.tls_set(ca_certs=str(endpoint.tls_ca))
+    return client
+
+
+def open_socket(client: paho.Client, endpoint: MqttEndpoint) -> None:
+    """Connect, in a thread: TCP, TLS, and CONNECT on its way.
+
+    Raises:
+        MqttUnavailableError: nobody answers.
+    """
+    try:
+        client.connect(endpoint.host, endpoint.port, KEEPALIVE)
+    except (OSError, ValueError) as error:
+        raise MqttUnavailableError(
+            f"the MQTT broker of {endpoint.site} at {endpoint.host}:{endpoint.port} does not answer: {error}",
+            hint="is the site up? see 'fairlead status'",
+        ) from error
+
+
+def refusal(endpoint: MqttEndpoint, reason: ReasonCode) -> FairleadError:
+    """What a CONNACK that is a failure means."""
+    if str(reason) == _PASSING:
+        return MqttUnavailableError(f"the MQTT broker of {endpoint.site} is not ready")
+    return MqttRefusedError(
+        f"the MQTT broker of {endpoint.site} refused user {endpoint.user!r}: {reason}",
+        hint="check the password (FAIRLEAD_SECRET_<SITE>_<USER>, or the one that 'fairlead up' made)",
+        site=endpoint.site,
+        user=endpoint.user,
+    )
+
+
+def visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str | None = None) -> bool:
+    """Connect under a client id and leave again, without taking anything; returns whether there was a session.
+
+    ``clean`` ends the session, with all that is queued for it; without it the session is there afterwards, and what was
+    queued still is. Blocks: call it in a thread.
+
+    Args:
+        subscribe: A filter that the session subscribes to with QoS 1.
+
+    Raises:
+        MqttUnavailableError, MqttRefusedError
+    """
+    client = new_client(endpoint, client_id, clean=clean)
+    present: list[bool] = []
+    failures: list[FairleadError] = []
+    subscribed: list[bool] = []
+
+    def connected(_c: paho.Client, _d: Any, flags: paho.ConnectFlags, reason: ReasonCode, _p: Any) -> None:
+        if reason.is_failure:
+            failures.append(refusal(endpoint, reason))
+            return
+        present.append(flags.session_present)
+        if subscribe is not None:
+            client.subscribe(subscribe, 1)
+
+    def suback(_c: paho.Client, _d: Any, _mid: int, reasons: list[ReasonCode], _p: Any) -> None:
+        subscribed.append(not any(reason.is_failure for reason in reasons))
+
+    client.on_connect = connected
+    client.on_subscribe = suback
+    open_socket(client, endpoint)
+    try:
+        end = time.monotonic() + CONNECT_TIMEOUT
+        while not failures and not (present and (subscribe is None or subscribed)):
+            if client.loop(0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS or time.monotonic() > end:
+                break
+        client.disconnect()
+    finally:
+        if (sock := client.socket()) is not None:
+            sock.close()
+    if failures:
+        raise failures[0]
+    if not present or (subscribe is not None and not subscribed):
+        raise MqttUnavailableError(f"the MQTT broker of {endpoint.site} took the connection but did not answer")
+    if subscribed == [False]:
+        raise refused_subscriptions(endpoint, [str(subscribe)])
+    return present[0]
+
+
+def refused_subscriptions(endpoint: MqttEndpoint, filters: list[str]) -> MqttRefusedError:
+    """What a SUBACK that is a failure means."""
+    return MqttRefusedError(
+        f"the MQTT broker of {endpoint.site} refused the subscription to {', '.join(filters)}",
+        hint="its access control must let the bridge read fairlead/v1/#, fairlead/intakes/# and $SYS/broker/#",
+    )
+
+
+class LoopSocket:
+    """A client's socket on the running loop: writes by itself, reads while it is asked to.
+
+    Args:
+        readable: Called when there is something to read.
+    """
+
+    def __init__(self, client: paho.Client, readable: Callable[[], None]) -> None:
+        self._client = client
+        self._readable = readable
+        self.reading = False
+        client.on_socket_register_write = self._want_write
+        client.on_socket_unregister_write = self._unwant_write
+        client.on_socket_close = self._closed
+
+    def start_reading(self) -> None:
+        if (sock := self._client.socket()) is not None:
+            asyncio.get_running_loop().add_reader(sock, self._readable)
+            self.reading = True
+
+    def stop_reading(self) -> None:
+        self.reading = False
+        if (sock := self._client.socket()) is not None:
+            asyncio.get_running_loop().remove_reader(sock)
+
+    def close(self) -> None:
+        """Close it, whatever state it is in."""
+        self.stop_reading()
+        if (sock := self._client.socket()) is not None:
+            with contextlib.suppress(RuntimeError):
+                asyncio.get_running_loop().remove_writer(sock)
+            with contextlib.suppress(OSError):
+                sock.close()
+
+    def _want_write(self, client: paho.Client, _data: Any, sock: Any) -> None:
+        asyncio.get_running_loop().add_writer(sock, client.loop_write)
+
+    def _unwant_write(self, _client: paho.Client, _data: Any, sock: Any) -> None:
+        asyncio.get_running_loop().remove_writer(sock)
+
+    def _closed(self, _client: paho.Client, _data: Any, sock: Any) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(sock)
+        loop.remove_writer(sock)
+        self.reading = False
