@@ -36,7 +36,8 @@ class BarrierTooLong(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a voyage is. ``phase`` says what it does: ``publishing``, ``paused``, or what it waits for."""
+    """Where a voyage is. ``phase`` says what it does: ``publishing``, ``pausing`` (until all that was published is
+    acknowledged), ``paused``, or what it waits for."""
 
     sim_time: dt.datetime
     published: int
@@ -109,21 +110,38 @@ class Player:
         self._on_link = on_link
         self._barrier_timeout = barrier_timeout
         self._pace: Pace | None = None
+        self._paused = False
         self._senders: dict[str, Sender] = {}
         self._phase = "publishing"
         self._reported = 0.0
         self.played = Played()
 
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @property
+    def clock(self) -> dt.datetime | None:
+        """Simulated time now; None before the first step."""
+        return self._pace.now if self._pace else None
+
     def pause(self) -> None:
-        """Stop simulated time at the next step; brokers still get what was published before."""
+        """Stop simulated time. Brokers still get what was published before; when all is acknowledged, the phase is
+        ``paused``. What is published does not depend on pauses."""
+        self._paused = True
         if self._pace:
             self._pace.pause()
-            self._report(phase="paused")
 
     def resume(self) -> None:
+        """Go on where it was paused; without effect when it is not."""
+        self._paused = False
         if self._pace:
             self._pace.resume()
-            self._report(phase="publishing")
+
+    def continued(self) -> None:
+        """The process was stopped (SIGTSTP, SIGSTOP) and goes on: the time in between does not count."""
+        if self._pace:
+            self._pace.continued()
 
     async def play(self, steps: Iterable[Step]) -> Played:
         """Play all steps; on return every message is acknowledged.
@@ -157,8 +175,11 @@ class Player:
         for step in steps:
             if self._pace is None:
                 self._pace = Pace(step.sim_time, self._speed)
+                if self._paused:
+                    self._pace.pause()
+            while not await self._pace.due(step.sim_time):
+                await self._stand_still(self._pace)
             self.played.sim_time = step.sim_time
-            await self._pace.until(step.sim_time)
             if self._on_step is not None:
                 await self._on_step(step)
             match step:
@@ -186,6 +207,23 @@ class Player:
         self._on_published(message, dt.datetime.now(dt.UTC))
         sender.send(message.topic, message.payload)
         self.played.published[message.site] += 1
+
+    async def _stand_still(self, pace: Pace) -> None:
+        """Paused: let the brokers take what was published, and wait to be resumed."""
+        self._report(phase="pausing")
+        resumed, settled = asyncio.create_task(pace.resumed()), asyncio.create_task(self._flush())
+        try:
+            await asyncio.wait({resumed, settled}, return_when=asyncio.FIRST_COMPLETED)
+            if settled.done():
+                settled.result()  # a broker that refuses ends the voyage, paused or not
+                if pace.paused:
+                    self._report(phase="paused")
+                await resumed
+        finally:
+            for task in (resumed, settled):
+                task.cancel()
+            await asyncio.gather(resumed, settled, return_exceptions=True)
+        self._report(phase="publishing")
 
     async def _flush(self) -> None:
         await asyncio.gather(*(sender.flush() for sender in self._senders.values()))
@@ -231,12 +269,12 @@ class Player:
             return
         self._phase = phase or self._phase
         self._reported = moment
-        if self.played.sim_time is None:
+        if self._pace is None:
             return
         senders = self._senders.items()
         self._on_progress(
             Progress(
-                sim_time=self.played.sim_time,
+                sim_time=self._pace.now,
                 published=self.played.published.total(),
                 acknowledged=sum(sender.acknowledged for _, sender in senders),
                 phase=self._phase,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import itertools
 import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import ExitCode, UnavailableError
 from simulators.pace import Pace
 from simulators.player import BarrierTooLong, Player, Progress, no_wait
-from simulators.steps import Barrier, BarrierKind, LinkChange, Step
+from simulators.steps import Barrier, BarrierKind, LinkChange, Publish, Step
+from tests.unit.simulators.worlds import small_steps
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
@@ -148,6 +152,157 @@ async def test_pause_stops_simulated_time() -> None:
     player.resume()
     await task
     assert len(reached) == 2
+
+
+class Recorder:
+    """Brokers that take everything, and acknowledge it while ``answers`` is set."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[str, str, bytes]] = []
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.acknowledged = 0
+
+    def __call__(self, endpoint: MqttEndpoint, client_id: str, **_: object) -> FakeSender:
+        return FakeSender(self, endpoint.site)
+
+
+class FakeSender:
+    """Stands in for ``simulators.sender.Sender``."""
+
+    acknowledged = 0
+    trouble = None
+
+    def __init__(self, recorder: Recorder, site: str) -> None:
+        self._recorder, self._site = recorder, site
+
+    async def __aenter__(self) -> FakeSender:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def room(self) -> None: ...
+
+    def send(self, topic: str, payload: bytes) -> None:
+        self._recorder.messages.append((self._site, topic, payload))
+
+    async def flush(self) -> None:
+        await self._recorder.answers.wait()
+        self._recorder.acknowledged = len(self._recorder.messages)
+
+
+def anywhere(site: str) -> MqttEndpoint:
+    return MqttEndpoint(site=site, host="127.0.0.1", port=1)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr("simulators.player.Sender", recorder)
+    return recorder
+
+
+@given(pauses=st.sets(st.integers(0, 400), max_size=12), long=st.booleans())
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_voyage_paused_at_any_moment_publishes_the_same_bytes(pauses: set[int], long: bool, broker: Recorder) -> None:
+    steps = small_steps()[:400]
+    broker.messages.clear()
+
+    async def play() -> None:
+        loop, nth = asyncio.get_running_loop(), iter(range(len(steps)))
+
+        async def now_and_then(_: Step) -> None:
+            if next(nth) in pauses:
+                player.pause()
+                loop.call_later(0.002 * long, player.resume)
+
+        player = Player(anywhere, no_wait, on_step=now_and_then)
+        played = await player.play(iter(steps))
+        assert played.finished
+
+    asyncio.run(play())
+    assert broker.messages == [(s.site, s.topic, s.payload) for s in steps if isinstance(s, Publish)]
+
+
+async def test_a_paused_voyage_is_settled_and_says_so(broker: Recorder) -> None:
+    phases: list[str] = []
+    reached = asyncio.Event()
+    steps = [step for step in small_steps() if isinstance(step, Publish)][:9]
+
+    def tell(progress: Progress) -> None:
+        phases.append(progress.phase)
+        if progress.phase == "pausing":
+            broker.answers.set()
+        elif progress.phase == "paused":
+            reached.set()
+
+    async def at_the_fifth(step: Step) -> None:
+        if step is steps[4]:
+            broker.answers.clear()
+            player.pause()
+
+    player = Player(anywhere, no_wait, on_progress=tell, on_step=at_the_fifth)
+    playing = asyncio.create_task(player.play(steps))
+    await reached.wait()
+    assert broker.acknowledged == len(broker.messages) == 5
+    assert player.clock == steps[4].sim_time
+    player.resume()
+    await playing
+    assert len(broker.messages) == 9
+    assert [phase for phase, _ in itertools.groupby(phases)] == ["publishing", "pausing", "paused", "publishing"]
+
+
+async def test_a_voyage_can_be_paused_before_it_begins(broker: Recorder) -> None:
+    pausing = asyncio.Event()
+    player = Player(anywhere, no_wait, on_progress=lambda now: pausing.set() if now.phase == "pausing" else None)
+    player.pause()
+    playing = asyncio.create_task(player.play([step for step in small_steps() if isinstance(step, Publish)][:3]))
+    await pausing.wait()
+    assert broker.messages == []
+    player.resume()
+    await playing
+    assert len(broker.messages) == 3
+
+
+async def test_simulated_time_stands_while_paused_and_goes_on_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = [100.0]
+    monkeypatch.setattr("simulators.pace.time.monotonic", lambda: wall[0])
+
+    async def sleep(seconds: float) -> None:
+        wall[0] += seconds
+        if wall[0] >= 103 and not paused:
+            paused.append(pace.now)
+            pace.pause()
+
+    monkeypatch.setattr("simulators.pace.asyncio.sleep", sleep)
+    paused: list[dt.datetime] = []
+    pace = Pace(START, 10)
+    assert await pace.due(START)
+    assert not await pace.due(START + MINUTE)
+    wall[0] += 1000
+    assert paused == [pace.now] == [START + MINUTE / 2]
+    pace.resume()
+    assert await pace.due(START + MINUTE)
+    assert wall[0] == pytest.approx(1106)
+    assert pace.now == START + MINUTE
+
+
+async def test_the_time_in_which_the_process_was_stopped_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall = [100.0]
+    monkeypatch.setattr("simulators.pace.time.monotonic", lambda: wall[0])
+    stops = [500.0]
+
+    async def sleep(seconds: float) -> None:
+        wall[0] += seconds
+        if wall[0] >= 103 and stops:
+            wall[0] += stops.pop()  # Ctrl-Z, and fg
+            pace.continued()
+
+    monkeypatch.setattr("simulators.pace.asyncio.sleep", sleep)
+    pace = Pace(START, 10)
+    assert await pace.due(START)
+    assert await pace.due(START + MINUTE)
+    assert wall[0] == pytest.approx(606, abs=0.3)
 
 
 async def test_an_interrupted_voyage_says_how_far_it_came() -> None:
