@@ -7,15 +7,17 @@ Everything here is idempotent by the event's id.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from typing import Final
 
 from edge import records
 from edge.batching import Batcher
 from edge.boxes import BoxLane
+from edge.claims import Claims
 from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
 from edge.holdings import Custody, Holdings
 from edge.lane import Lane
@@ -23,9 +25,9 @@ from edge.lanes import LedgerKey, ledger_key
 from edge.markers import Markers
 from edge.patience import patiently
 from edge.straybook import StrayBook
-from edge.transfer import Move, Transfer, plan
+from edge.transfer import Move, Transfer, of_claim, plan
 from fairlead.custody import CustodyView, Grant, SplitCustodyError
-from fairlead.records.custody import CustodyEntry, Marker
+from fairlead.records.custody import ClaimEntry, CustodyEntry, Marker
 from fairlead.wire.appender import Appender
 from fairlead.wire.errors import BrokerError, Conflict, Fenced, Misplaced
 
@@ -42,6 +44,7 @@ class Custodian:
         markers: Reads stored markers.
         ledger: The lane of ``custody.<site>``.
         read_ledgers: Waits until everything is known that the ledgers have here now.
+        sites: Those of the topology.
     """
 
     def __init__(
@@ -53,8 +56,12 @@ class Custodian:
         create: Callable[[Sequence[str]], Awaitable[None]],
         markers: Markers,
         read_ledgers: Callable[[], Awaitable[None]],
+        *,
+        sites: Container[str],
     ) -> None:
         self._holdings = holdings
+        self._sites = sites
+        self.claims = Claims(holdings.site, holdings.view)
         self._site = holdings.site
         self._view: CustodyView = holdings.view
         self._appender = appender
@@ -75,9 +82,19 @@ class Custodian:
         """Whether an entry of this site's ledger is being written by this process now."""
         return ledger_key(entry) in self._writing
 
+    def is_outside(self, topic: str) -> bool:
+        """Whether the box of a log has left the system."""
+        grant = self._view.grant(topic)
+        return grant is not None and grant.to_site is None
+
+    def has_claimed(self, transfer: Transfer) -> bool:
+        """Whether the site that the box of a log has left was asked for it already."""
+        grant = self._view.grant(transfer.log)
+        return grant is not None and self.claims.is_made(transfer.log, grant.term, transfer.event_id)
+
     def plan(self, transfer: Transfer) -> Move:
         """What a transfer asks for, given what is known now; raises as ``edge.transfer.plan``."""
-        return plan(transfer, self._holdings, dt.datetime.now(dt.UTC))
+        return plan(transfer, self._holdings, dt.datetime.now(dt.UTC), self._sites)
 
     async def decide(self, transfer: Transfer) -> Move:
         """As ``plan``; before a log is opened, the ledgers are read to their ends: that it is open elsewhere may be
@@ -87,7 +104,7 @@ class Custodian:
             NotHolderError: as ``plan``.
         """
         move = self.plan(transfer)
-        if move in (Move.OPEN, Move.REOPEN):
+        if move in (Move.OPEN, Move.REOPEN, Move.CLAIM):
             await self._reading.ask(_LEDGERS)
             move = self.plan(transfer)
         return move
@@ -101,7 +118,7 @@ class Custodian:
             LostCustodyError: the log has a later term than the ledger knows.
         """
         move = self.plan(transfer)
-        try:
+        with self._lost_by(lane):
             match move:
                 case Move.OPEN:
                     await self._open(transfer, lane)
@@ -109,8 +126,17 @@ class Custodian:
                     await self._reopen(transfer, lane)
                 case Move.GRANT:
                     await self._grant(transfer, lane)
+                case Move.CLAIM:
+                    await self._claim(transfer)
                 case Move.NOTHING | Move.WAIT:
                     pass
+        return move
+
+    @contextlib.contextmanager
+    def _lost_by(self, lane: BoxLane) -> Iterator[None]:
+        """A log whose next term cannot be opened here is not this site's."""
+        try:
+            yield
         except (Fenced, Misplaced, Conflict) as error:
             lane.lose(error)
             raise LostCustodyError(
@@ -118,7 +144,16 @@ class Custodian:
                 hint="the log was continued elsewhere; compare the copies with 'fairlead audit'",
                 log=lane.log,
             ) from error
-        return move
+
+    async def answer(self, lane: BoxLane) -> bool:
+        """Give a log to the site that claims it, if any does still. Runs as a control of the box's lane; raises as
+        ``perform``."""
+        claim = self.claims.next(lane.log)
+        if claim is None:
+            return False
+        with self._lost_by(lane):
+            await self._reopen(of_claim(claim), lane)
+        return True
 
     # -- the moves
 
@@ -131,8 +166,25 @@ class Custodian:
         lane.opened()
         await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
+    async def _claim(self, transfer: Transfer) -> None:
+        """Ask the site that a box has left, in the own ledger."""
+        grant = self._known(transfer.log)
+        if grant.from_site is None or self.has_claimed(transfer):
+            return
+        claim = ClaimEntry(
+            log=transfer.log,
+            term=grant.term,
+            left_site=grant.from_site,
+            event_id=transfer.event_id,
+            event_date_time=transfer.at,
+            claimed_date_time=dt.datetime.now(dt.UTC),
+            claimed_by=self._site,
+        )
+        await self._ledger.append(records.ledger(claim), ledger_key(claim))
+        self.claims.learn(claim)
+
     async def _reopen(self, transfer: Transfer, lane: BoxLane) -> None:
-        """A box that had left the system comes in again, perhaps at another site than it left."""
+        """A box that had left the system here comes in again, here or at another site."""
         grant = self._known(lane.log)
         try:
             position = await self._appender.adopt(lane.tp, term=grant.term)
@@ -144,7 +196,8 @@ class Custodian:
                 log=lane.log,
             ) from error
         marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)
-        offset = await self.open_term(lane, marker, expected_end=position.end)
+        here = transfer.to_site == self._site
+        offset = await self.open_term(lane, marker, expected_end=position.end, hold=here)
         lane.unload()
         await self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
@@ -189,7 +242,7 @@ class Custodian:
         return Marker(
             log=transfer.log,
             term=term,
-            from_site=None if transfer.event == "GTIN" else self._site,
+            from_site=None if transfer.event == "GTIN" and transfer.to_site == self._site else self._site,
             to_site=transfer.to_site,
             event=transfer.event,
             event_id=transfer.event_id,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from edge.answering import Answering
 from edge.completion import Completion
 from edge.custodian import Custodian
 from edge.drain import Drainer
@@ -24,7 +25,7 @@ from edge.receiver import Receiver
 from edge.returns import Returns
 from edge.seizing import Seizer
 from edge.tails import Tails
-from fairlead.records.custody import CUSTODY_ORDERS, LedgerEntry
+from fairlead.records.custody import CUSTODY_ORDERS, ClaimEntry, LedgerEntry
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from topologies.model import Topology
@@ -72,7 +73,9 @@ class CustodySide:
             create,
             self._markers,
             read_ledgers=lambda: self._receiver.read_to_ends(),
+            sites=topology.sites,
         )
+        self._answering = Answering(self._site, lanes, self.custodian, metrics)
         self._completion = Completion(
             topology, holdings, cluster, appender, self._markers, self.custodian, on_held=self._took_over
         )
@@ -86,6 +89,7 @@ class CustodySide:
             self.custodian,
             custody_logs(topology),
             on_own=self._own_entry,
+            on_claim=self._claimed,
             on_grant=lambda grant: lanes.book.passed_on(grant.log, grant.drained),
             on_held=self._took_over,
             on_lost=lambda topic: lanes.box(topic).unload(),
@@ -117,6 +121,7 @@ class CustodySide:
             "ledgers": self._receiver.follow,
             "custody": self._receiver.take_over,
             "strays": self._others.follow,
+            "claims": self._answering.run,
             "orders": Follower(self._cluster, [CUSTODY_ORDERS], self._handwork.take).follow,
             "returns": self._returns.run,
         }
@@ -141,6 +146,10 @@ class CustodySide:
     def _own_entry(self, entry: LedgerEntry) -> None:
         self._returns.learn(entry)
         self._handwork.learn(entry)
+
+    def _claimed(self, claim: ClaimEntry) -> None:
+        if self.custodian.claims.learn(claim):
+            self._answering.wake()
 
     def _count_drained(self, count: int) -> None:
         self._metrics.drained += count

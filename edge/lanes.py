@@ -17,7 +17,7 @@ from edge.repeats import RecentKeys
 from edge.straybook import StrayBook
 from edge.strays import StrayKey, Strays, is_event
 from edge.tails import Tails
-from fairlead.records.custody import CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
 AlertKey = tuple[str, str]  # alert id and state
 LedgerKey = tuple[str, str]  # log, and which entry about it
@@ -171,6 +171,8 @@ def ledger_key(entry: LedgerEntry) -> LedgerKey:
             return entry.log, f"return in term {entry.term} of {entry.marker_offset} to {entry.end_offset}"
         case RefusalEntry():
             return entry.log, f"refusal of {entry.order_id}"
+        case ClaimEntry():
+            return entry.log, f"claim of {entry.event_id} in term {entry.term}"
 
 
 def digest(key: str, payload_sha256: str) -> bytes:

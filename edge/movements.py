@@ -102,7 +102,7 @@ class Movements:
                 log.error("%s: event %s refused: %s", self._site, transfer.event_id, error)
                 self._reject(Rejected(Reason.NOT_HOLDER, error.what), topic, record.value or b"", redelivered, ticket)
             return
-        if move is Move.WAIT:
+        if move in (Move.WAIT, Move.CLAIM):
             if kept is None:
                 self._lanes.strays.keep_event(lane.log, record, transfer.event_id, transfer.at, topic, ticket)
             return
@@ -145,20 +145,32 @@ class Movements:
         await asyncio.gather(*(self.retry_one(topic, classifier, tails) for topic in topics))
 
     async def retry_one(self, topic: str, classifier: Classifier, tails: Tails) -> None:
-        """Carry out the events that wait for one log, in order, up to the first that must wait on."""
+        """Carry out the events that wait for one log, in order, up to the first that must wait on. Where the box is
+        outside, only its coming in passes those that wait: they are older."""
+        held_up = False
         for waiting in tuple(self._lanes.strays.events.get(topic, ())):
             found = await self._read(waiting, classifier, tails)
             if found is None:
                 self._lanes.strays.carried_out(topic, waiting.event_id)
                 continue
             message, record, mqtt_topic = found
-            try:
-                if self._custodian.plan(of_event(message)) is Move.WAIT:
-                    return
-            except NotHolderError:
-                pass  # overtaken: carrying it out says so
+            move = self._planned(message)
+            if move is Move.WAIT and not self._custodian.is_outside(topic):
+                return
+            held_up |= move is Move.WAIT
+            if held_up and move in (Move.WAIT, Move.GRANT, Move.NOTHING):
+                continue
             lane = self._lanes.box(topic)
             await lane.run_alone(partial(self._carry_out, message, record, mqtt_topic, True, None, lane, waiting))
+
+    def _planned(self, message: EventMessage) -> Move | None:
+        """What is to be done about an event that waits; None where it has been overtaken: carrying it out says so."""
+        transfer = of_event(message)
+        try:
+            move = self._custodian.plan(transfer)
+        except NotHolderError:
+            return None
+        return Move.WAIT if move is Move.CLAIM and self._custodian.has_claimed(transfer) else move
 
     async def _read(
         self, waiting: WaitingEvent, classifier: Classifier, tails: Tails

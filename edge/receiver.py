@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import msgspec
-
 from edge.custodian import Custodian
 from edge.errors import SecondBridgeError
 from edge.follower import Follower
@@ -18,7 +16,8 @@ from edge.patience import patiently
 from edge.transfer import FUTURE
 from fairlead.custody import Grant, SplitCustodyError
 from fairlead.errors import FairleadError
-from fairlead.records.custody import CustodyEntry, LedgerEntry, ledger_entries
+from fairlead.records import UNREADABLE
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, ledger_entries
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
@@ -39,6 +38,7 @@ class Receiver:
     Args:
         ledgers: Topics of all sites' ledgers; those not here yet are looked for while running.
         on_own: Called with each entry of this site's own ledger, at start too.
+        on_claim: Called with each claim, at start too.
         on_grant: Called with each grant that is news and not this site's own doing, while running.
         on_held: Called with each log that this site has just taken over.
         on_lost: Called with each log that the ledger took from this site without its own doing.
@@ -53,6 +53,7 @@ class Receiver:
         ledgers: tuple[str, ...],
         *,
         on_own: Callable[[LedgerEntry], None],
+        on_claim: Callable[[ClaimEntry], None],
         on_grant: Callable[[Grant], None],
         on_held: Callable[[str], None],
         on_lost: Callable[[str], None],
@@ -63,6 +64,7 @@ class Receiver:
         self._custodian = custodian
         self._own = f"custody.{holdings.site}"
         self._on_own = on_own
+        self._on_claim = on_claim
         self._on_grant = on_grant
         self._on_held = on_held
         self._on_lost = on_lost
@@ -105,11 +107,13 @@ class Receiver:
             return
         try:
             entry = ledger_entries.decode(record.value)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             log.error("the ledger %s has a record at offset %d that is no entry: %s", topic, record.offset, error)
             return
         if isinstance(entry, CustodyEntry):
             self._apply(topic, entry, at_start=at_start)
+        elif isinstance(entry, ClaimEntry):
+            self._on_claim(entry)
         if topic == self._own:
             self._on_own(entry)
 

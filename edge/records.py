@@ -10,7 +10,7 @@ import msgspec
 from edge.messages import Identity, milliseconds
 from fairlead.records import decoder, encode, headers
 from fairlead.records.alert import Alert
-from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
 from fairlead.records.edge import DeadLetter, Stray
 from fairlead.records.event import Event
 from fairlead.records.reading import Base
@@ -116,6 +116,8 @@ def ledger(entry: LedgerEntry) -> NewRecord:
             at = entry.returned_date_time
         case RefusalEntry():
             at = entry.refused_date_time
+        case ClaimEntry():
+            at = entry.claimed_date_time
     return NewRecord(encode(entry), entry.log.encode(), timestamp_ms=milliseconds(at))
 
 

@@ -6,6 +6,7 @@ An equipment event from MQTT and an order by hand come down to the same ``Transf
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 from edge.errors import NotHolderError
 from edge.holdings import Custody, Holdings
 from edge.messages import EventMessage
-from fairlead.records.custody import CustodyEvent, CustodyOrder
+from fairlead.records.custody import ClaimEntry, CustodyEvent, CustodyOrder
 
 FUTURE: Final = dt.timedelta(hours=24)
 """How far ahead of the site's clock an event's time may be before it is not believed."""
@@ -26,6 +27,7 @@ class Move(Enum):
     NOTHING = "nothing"
     OPEN = "open"
     REOPEN = "reopen"
+    CLAIM = "claim"
     GRANT = "grant"
     WAIT = "wait"
 
@@ -65,8 +67,16 @@ def of_order(order: CustodyOrder) -> Transfer:
     )
 
 
-def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime) -> Move:
+def of_claim(claim: ClaimEntry) -> Transfer:
+    """What the site where a box has come in asks of the one that it left."""
+    return Transfer(claim.log, "GTIN", claim.event_id, claim.event_date_time, claim.claimed_by)
+
+
+def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime, sites: Container[str]) -> Move:
     """What a transfer asks for, given what is known now. WAIT: custody may be on its way to this site.
+
+    A box that left elsewhere comes in by a CLAIM to the site that it left: who opens the next term is one site only. A
+    site that is not among ``sites`` any more cannot answer, and the log is opened as if the box had left here.
 
     A transfer that happened before the newest grant has been overtaken: others have moved the log on since. (A grant by
     hand tells nothing about that: its time is a person's, that of events is a device's. Nor does one from the future:
@@ -87,7 +97,9 @@ def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime) -> Move:
     if transfer.event == "GTIN":
         if grant is None:
             return Move.OPEN
-        return Move.REOPEN if grant.to_site is None else Move.WAIT
+        if grant.to_site is not None:
+            return Move.WAIT
+        return Move.REOPEN if grant.from_site == holdings.site or grant.from_site not in sites else Move.CLAIM
     if state is not Custody.HELD:
         return Move.WAIT
     return Move.NOTHING if transfer.to_site == holdings.site else Move.GRANT

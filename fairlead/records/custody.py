@@ -51,7 +51,8 @@ class CustodyEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="
     and ``drained_since`` are the marker's.
 
     Args:
-        from_site: The holder before; None at an opening. In a seizure the holder that was lost.
+        from_site: The holder before; None at an opening, and where a box comes in again at the site that it left. In a
+            seizure the holder that was lost.
         granted_by: The site that wrote the marker and this entry.
         ordered_by: Who ordered it, where it was done by hand.
         reason: Why, where it was done by hand.
@@ -110,7 +111,26 @@ class RefusalEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="
     refused_by: str
 
 
-LedgerEntry = CustodyEntry | ReturnEntry | RefusalEntry
+class ClaimEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="claim"):
+    """A box that had left the system has come in here (GTIN), not where it left: that site is asked to give its log.
+
+    Args:
+        term: The term in which the box left; in any other the claim is void.
+        left_site: Where it left (GTOT). Only that site opens the next term: two that did would split the log.
+        event_id: The gate-in's; the grant that answers has it.
+        claimed_by: The site that writes this.
+    """
+
+    log: str
+    term: int
+    left_site: str
+    event_id: str
+    event_date_time: dt.datetime
+    claimed_date_time: dt.datetime
+    claimed_by: str
+
+
+LedgerEntry = CustodyEntry | ReturnEntry | RefusalEntry | ClaimEntry
 """Everything that a ledger holds."""
 
 ledger_entries: Final[msgspec.json.Decoder[LedgerEntry]] = msgspec.json.Decoder(LedgerEntry)

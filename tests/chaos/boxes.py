@@ -3,8 +3,8 @@
 A box is at one place at a time. What it says is sometimes heard at the wrong site, it goes on before custody has come
 after it, it leaves through one port's gate and comes in at another's, and custody is ordered about by hand.
 
-A lorry is never faster than the news: nobody can prevent that two ports open a log which neither knows to be the
-other's, and the ledgers then say so (``SplitCustodyError``).
+A lorry may be faster than the news that its box has left, but no box is new at two ports: nobody can prevent that two
+ports open a log which neither knows to be the other's, and the ledgers then say so (``SplitCustodyError``).
 """
 
 from __future__ import annotations
@@ -105,20 +105,16 @@ class Harbour:
             self.say("LOAD", box, at=box.at, vesselIMONumber=self._topology.sites[to].imo)
         else:
             to = chance.choice(self.ports)
-            left = self.say("GTOT", box, at=box.at)
-            if to != box.at and not await self._heard(to, box, left):
-                to = box.at  # back through the same gate
+            self.say("GTOT", box, at=box.at)
             if await self._heard(to, box):
                 self.say("GTIN", box, at=to)
         box.at = to
 
-    async def _heard(self, site: str, box: Box, event_id: str | None = None) -> bool:
-        """Whether a site hears in time that a box has left, or (without an event) of the box at all: of one that moved
-        on at once the news may still be under way."""
+    async def _heard(self, site: str, box: Box) -> bool:
+        """Whether a site hears of a box in time: that one that is new was opened elsewhere may still be under way."""
         for _ in range(_PATIENCE):
             with contextlib.suppress(FairleadError):
-                grant = (await self._waiter.custody(site)).grant(box.log)
-                if grant is not None and event_id in (None, grant.event_id):
+                if (await self._waiter.custody(site)).grant(box.log) is not None:
                     return True
             await asyncio.sleep(1.0)
         return False

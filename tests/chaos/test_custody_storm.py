@@ -151,12 +151,12 @@ class Aftermath:
         return await stored(cluster, topic) if topic in await cluster.topics(refresh=True) else []
 
     async def _call_in(self) -> None:
-        """What has left comes in again, through the gate where it left: that site knows all about it."""
+        """What has left comes in again: where it is, be that the port that it left or another."""
         view = await self.view()
         for box in self._boxes:
             grant = view.grant(box.log)
             if grant is not None and grant.to_site is None and grant.from_site is not None:
-                self._harbour.say("GTIN", box, at=grant.from_site)
+                self._harbour.say("GTIN", box, at=box.at if box.at in self._harbour.ports else grant.from_site)
 
     async def view(self) -> CustodyView:
         view = CustodyView()

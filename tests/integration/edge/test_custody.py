@@ -9,12 +9,13 @@ import pytest
 
 from edge import records
 from fairlead.records import decoder
-from fairlead.records.custody import CustodyEntry, Marker
+from fairlead.records.custody import ClaimEntry, CustodyEntry, Marker, ledger_entries
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import decode_batch
 from fairlead.wire.types import TP
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, Stored, handled, now, until
+from topologies.model import Site, SiteKind
 
 pytestmark = pytest.mark.integration
 
@@ -215,6 +216,55 @@ async def test_a_box_that_left_comes_in_again(fleet: Fleet) -> None:
             await handled(bridge, 11)
     assert fleet.sequences(fleet.port, box) == list(range(8))
     assert [(entry.term, entry.event) for entry in ledger(fleet, fleet.port)] == [(1, "GTIN"), (2, "GTOT"), (3, "GTIN")]
+
+
+async def test_a_box_that_comes_in_elsewhere_is_claimed_of_the_site_that_it_left(fleet: Fleet) -> None:
+    """Both ports publish a gate-in at once: the port that it left decides, and the log is not split."""
+    other = fleet.ship  # a port in this test
+    sites = {**fleet.topology.sites, other: Site(kind=SiteKind.PORT, unlocode="SGSIN")}
+    fleet.topology = fleet.topology.model_copy(update={"sites": sites})
+    box = fleet.new_box()
+    log = fleet.log(box)
+    out, back = Copier(fleet, fleet.port, other), Copier(fleet, other, fleet.port)
+    async with fleet.running(fleet.port) as left:
+        with fleet.publisher(fleet.port) as gate:
+            await gate.publish(EVENTS, fleet.event("GTIN", box))
+            await gate.readings(box, range(3))
+            await gate.publish(EVENTS, fleet.event("GTOT", box))
+            await handled(left, 5)
+        await out.copy(f"custody.{fleet.port}", log)
+        gate_in = fleet.event("GTIN", box)
+        async with fleet.running(other) as entered:
+            with fleet.publisher(other) as gate:
+                await gate.publish(EVENTS, gate_in, gate_in)
+                await gate.readings(box, range(3, 5))
+                await handled(entered, 4)
+            assert (entered.metrics.strays, entered.metrics.opened) == (2, 0)
+        [claim] = [ledger_entries.decode(each.value) for each in fleet.read(other, f"custody.{other}")]
+        assert isinstance(claim, ClaimEntry)
+        assert (claim.log, claim.term, claim.left_site, claim.claimed_by) == (log, 2, fleet.port, other)
+        await back.copy(f"custody.{other}")
+        await until(lambda: left.metrics.grants == 2, what="the answer")  # the gate-out was the first
+        with fleet.publisher(fleet.port) as gate:
+            await gate.publish(EVENTS, fleet.event("GTIN", box))
+            await handled(left, 6)
+        assert left.snapshot()["custody"]["held"] == 0
+    await out.copy(f"custody.{fleet.port}", log)
+    async with fleet.running(other) as entered:  # the claim outlives its bridge
+        await until(lambda: entered.metrics.drained == 2, what="draining")
+        with fleet.publisher(other) as gate:
+            await gate.readings(box, range(5, 8))
+            await handled(entered, 3)
+        assert entered.snapshot()["events_waiting"] == 0
+    assert fleet.sequences(other, box) == list(range(8))
+    terms = [(entry.term, entry.event, entry.from_site, entry.to_site) for entry in ledger(fleet, fleet.port)]
+    assert terms == [
+        (1, "GTIN", None, fleet.port),
+        (2, "GTOT", fleet.port, None),
+        (3, "GTIN", fleet.port, other),
+    ]
+    assert len(fleet.read(other, f"custody.{other}")) == 1
+    assert len(fleet.read(other, f"events.{other}")) == 1
 
 
 @pytest.mark.parametrize("event", ["GTIN", "LOAD"])

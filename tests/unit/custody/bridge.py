@@ -13,7 +13,7 @@ from edge.holdings import Custody
 from edge.messages import Identity
 from edge.strays import StrayIndex
 from fairlead.custody import Grant, SplitCustodyError
-from fairlead.records.custody import CustodyEntry, LedgerEntry
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry
 from tests.unit.custody.disk import Died, Disk, Message, Move, Refused, Stray, Violation
 from tests.unit.custody.moves import Moves
 from tests.unit.custody.store import Control, Steps, Store
@@ -159,6 +159,8 @@ class Bridge(Store):
         return news
 
     def apply(self, entry: LedgerEntry, *, at_start: bool) -> None:
+        if isinstance(entry, ClaimEntry):
+            self.claims.learn(entry)
         if not isinstance(entry, CustodyEntry):
             return
         try:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from fairlead.custody import Grant
-from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Marker
 from tests.unit.custody.disk import Died, Move, Rec, Refused, moment
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Entries:
         marker = Marker(
             log=log,
             term=term,
-            from_site=before.to_site if before is not None else None,
+            from_site=self._from(move, before),
             to_site=move.to_site,
             event=move.kind,
             event_id=move.event_id,
@@ -57,6 +57,11 @@ class Entries:
             bridge.unload(log)
         yield
         yield from self.enter(marker, offset)
+
+    def _from(self, move: Move, before: Grant | None) -> str | None:
+        if move.kind == "GTIN" and move.to_site != self.site:
+            return self.site  # an answer to a claim
+        return before.to_site if before is not None else None
 
     def enter(self, marker: Marker, offset: int) -> Steps:
         bridge, log = self.bridge, marker.log
@@ -96,6 +101,8 @@ class Entries:
         if isinstance(entry, CustodyEntry):
             self.world.entered(entry)
             bridge.apply(entry, at_start=entry.to_site == self.site or self.faults.appends_after_granting)
+        elif isinstance(entry, ClaimEntry):
+            bridge.apply(entry, at_start=False)
 
     def complete(self, log: str) -> Steps:
         """Compare a log with the ledgers: write the entry of a marker made here, take up what is held."""
@@ -120,7 +127,7 @@ class Entries:
     def _made_here(self, marker: Marker) -> bool:
         if marker.event == "SEIZURE":
             return marker.to_site == self.site and not self.faults.completes_held_only
-        return (marker.to_site if marker.from_site is None or marker.event == "GTIN" else marker.from_site) == self.site
+        return (marker.to_site if marker.from_site is None else marker.from_site) == self.site
 
     def resume(self, log: str) -> None:
         """A log is held: let what waits for it come in."""

@@ -30,6 +30,7 @@ class Faults:
     completes_held_only: bool = False  # a seizure's entry is not made good
     rebuild_needs_divergence: bool = False  # a source shorter than the copy shows none
     rebuilds_unproven: bool = False  # without looking whether the source agrees just before what was kept
+    opens_where_it_comes_in: bool = False  # a box that left elsewhere, without asking the site that it left
     delayed_events_count: bool = False  # an event older than the last grant moves custody all the same
 
 

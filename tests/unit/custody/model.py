@@ -80,7 +80,10 @@ class World:
         if self.grants[log] >= MOST_GRANTS:
             return
         if mistaken == 0:
-            self._event("LOAD", log, n % len(self.sites), to)
+            if n % 3 == 0:
+                self._gate_in(log, to % 2)
+            else:
+                self._event("LOAD", log, n % len(self.sites), to)
         elif out == 0 and place < 2:
             self._event("GTOT", log, place, None)
             self.place[log] = to % 2
@@ -91,18 +94,12 @@ class World:
             self._event("LOAD", log, place, to)
             self.place[log] = to
 
-    def _gate_in(self, log: str) -> None:
-        """The box enters where it is, but only where the newest entry is known and no other gate-in is under way: two
-        ports that open one log at once are a split, which the protocol notices and does not heal."""
-        place = self.place[log]
-        disk = self.disks[place]
-        newest = self.newest(log)
-        known = newest is not None and any(newest in ledger for ledger in disk.ledgers.values())
-        under_way = any(
-            each.kind == "GTIN" and each.log == log and site != place and not self.is_settled(site, each)
-            for site, each in self.events
-        )
-        if known and not under_way:
+    def _gate_in(self, log: str, port: int | None = None) -> None:
+        """The box enters where it is, or a gate says so by mistake; but only where the box is known: two ports that
+        take it for a new one are a split, which the protocol notices and does not heal."""
+        place = self.place[log] if port is None else port
+        entries = (entry for ledger in self.disks[place].ledgers.values() for entry in ledger)
+        if any(isinstance(entry, CustodyEntry) and entry.log == log for entry in entries):
             self._event("GTIN", log, place, place)
 
     def newest(self, log: str) -> CustodyEntry | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from functools import partial
 
 from edge.holdings import Custody
 from edge.messages import Identity
 from edge.repeats import Verdict
 from fairlead.custody import SEIZING_TERMS, Grant
-from fairlead.records.custody import Marker, RefusalEntry, ReturnEntry
-from tests.unit.custody.disk import Message, Move, Rec, Stray, Violation, moment
+from fairlead.records.custody import ClaimEntry, Marker, RefusalEntry, ReturnEntry
+from tests.unit.custody.disk import START, Message, Move, Rec, Stray, Violation, moment
 from tests.unit.custody.entries import NO_OFFSET, Entries, Steps
 
 
@@ -26,6 +27,10 @@ class Moves(Entries):
             begun |= bridge.control(log, "return", partial(self._return, log))
         if bridge.holds(log) and self._strays_came(log):
             begun |= bridge.control(log, "held", partial(self._held, log))
+        if bridge.claims.next(log) is not None and self._ends_outside(log):
+            begun |= bridge.control(log, "claim", partial(self._answer, log))
+        if self._coming_in(log) is not None:
+            begun |= bridge.control(log, "in", partial(self._come_in_later, log))
         for order in self.disk.orders:
             if order.log == log and order.event_id not in self.disk.answered:
                 begun |= bridge.control(log, order.event_id, partial(self._order, order))
@@ -78,7 +83,7 @@ class Moves(Entries):
             if not bridge.holds(log):
                 return
             if not self.is_settled(move):
-                if bridge.overtaken(move):
+                if bridge.overtaken(move) or move.kind == "GTIN":  # it is in already
                     self._dead_letter(move)
                 else:
                     yield from self._grant(move)
@@ -100,18 +105,14 @@ class Moves(Entries):
         if self.is_settled(move) or move in bridge.waiting.get(log, ()):
             pass
         elif move.kind == "GTIN":
-            copy = bridge.copy(log)
-            if grant is None and not copy.records:
+            if grant is None and not bridge.copy(log).records:
                 yield from self.publish(move, 1, 0, None)
-            elif (
-                grant is not None
-                and grant.to_site is None
-                and not bridge.overtaken(move)
-                and len(copy.records) == grant.marker + 1
-                and copy.records[-1].term == grant.term
-            ):
-                yield from self.publish(move, grant.term + 1, len(copy.records), grant)
-            if not self.is_settled(move):
+            elif grant is not None and grant.to_site != self.site and not bridge.overtaken(move):
+                if grant.to_site is None:
+                    yield from self._come_in(move, grant)
+                if not self.is_settled(move):
+                    yield from bridge.keep(Stray(log, move))
+            if not self.is_settled(move) and move not in bridge.waiting.get(log, ()):
                 self._dead_letter(move)
         elif bridge.holds(log) and bridge.overtaken(move):
             self._dead_letter(move)
@@ -121,6 +122,63 @@ class Moves(Entries):
             if not self.is_settled(move):
                 yield from bridge.keep(Stray(log, move))
         self.world.acknowledge(bridge, message)
+
+    # -- a box that has left comes in
+
+    def _coming_in(self, log: str) -> Move | None:
+        """Of the gate-ins that wait here, the oldest, if there is something to do about it: the box is outside."""
+        bridge = self.bridge
+        grant = bridge.view.grant(log)
+        if grant is None or grant.to_site is not None:
+            return None
+        waiting = [each for each in bridge.waiting.get(log, ()) if each.kind == "GTIN" and not self.is_settled(each)]
+        move = min((each for each in waiting if not bridge.overtaken(each)), key=lambda each: each.at, default=None)
+        if move is None:
+            return None
+        if self._is_opened_here(grant):
+            return move if self._ends_outside(log) else None
+        return None if bridge.claims.is_made(log, grant.term, move.event_id) else move
+
+    def _come_in_later(self, log: str) -> Steps:
+        move, grant = self._coming_in(log), self.bridge.view.grant(log)
+        if move is not None and grant is not None:
+            yield from self._come_in(move, grant)
+
+    def _come_in(self, move: Move, grant: Grant) -> Steps:
+        """Open the next term here if the box left here; else claim the log of the site that it left."""
+        bridge, log = self.bridge, move.log
+        if self._is_opened_here(grant):
+            if self._ends_outside(log):
+                yield from self.publish(move, grant.term + 1, len(bridge.copy(log).records), grant)
+        elif not bridge.claims.is_made(log, grant.term, move.event_id):
+            self.write(
+                ClaimEntry(
+                    log=log, term=grant.term, left_site=grant.from_site or "", event_id=move.event_id,
+                    event_date_time=moment(move.at), claimed_date_time=moment(self.world.clock), claimed_by=self.site,
+                )
+            )  # fmt: skip
+            yield
+
+    def _answer(self, log: str) -> Steps:
+        """Give the log of a box that left here to the site that claims it."""
+        bridge = self.bridge
+        claim, grant = bridge.claims.next(log), bridge.view.grant(log)
+        if claim is None or grant is None or not self._ends_outside(log):
+            return
+        at = (claim.event_date_time - START) // dt.timedelta(seconds=1)
+        yield
+        move = Move(claim.event_id, "GTIN", log, claim.claimed_by, at)
+        yield from self.publish(move, grant.term + 1, len(bridge.copy(log).records), grant)
+
+    def _is_opened_here(self, grant: Grant) -> bool:
+        return grant.from_site == self.site or self.faults.opens_where_it_comes_in
+
+    def _ends_outside(self, log: str) -> bool:
+        """Whether the copy here ends with the marker of the gate-out."""
+        copy, grant = self.bridge.copy(log), self.bridge.view.grant(log)
+        return grant is not None and len(copy.records) == grant.marker + 1 and copy.records[-1].term == grant.term
+
+    # -- orders
 
     def _order(self, order: Move) -> Steps:
         if order.event_id in self.disk.answered:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from edge.claims import Claims
 from edge.holdings import Custody, Holdings
 from edge.messages import Identity
 from edge.repeats import Verdict
@@ -31,6 +32,7 @@ class Store:
         self.alive = True
         self.view = CustodyView()
         self.holdings = Holdings(self.site, self.view)
+        self.claims = Claims(self.site, self.view)
         self.index = StrayIndex()
         self.positions: dict[str, tuple[int, int]] = {}  # next offset and sequence of logs held
         self.memories: dict[str, Memory] = {}

@@ -48,6 +48,7 @@ FOUND: Final = {
     "what is newer than late records is taken for new": Faults(late_counts_as_beyond=True),
     "a copy is judged by its last record only": Faults(returns_by_last_term=True),
     "a stale copy is seized": Faults(seizes_stale_copy=True),
+    "a box that left elsewhere is opened where it comes in": Faults(opens_where_it_comes_in=True),
     "custody that comes to a stale copy is given up": Faults(breaks_stale_incoming=True),
 }
 

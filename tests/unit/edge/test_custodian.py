@@ -14,6 +14,7 @@ from edge.custodian import Custodian
 from edge.errors import NotHolderError
 from edge.holdings import Custody, Holdings
 from edge.movements import Movements
+from edge.strays import WaitingEvent
 from edge.transfer import Move, Transfer
 from fairlead.custody import CustodyView
 from fairlead.records.custody import CustodyEntry
@@ -31,8 +32,16 @@ class Gate:
         self.arrived: list[CustodyEntry] = []
         self.readings = 0
         self.trouble: list[Exception] = []
+        self.ledger = MagicMock(append=AsyncMock())
         self.custodian = Custodian(
-            self.holdings, MagicMock(), MagicMock(), MagicMock(), AsyncMock(), MagicMock(), self._read
+            self.holdings,
+            MagicMock(),
+            MagicMock(),
+            self.ledger,
+            AsyncMock(),
+            MagicMock(),
+            self._read,
+            sites=("tokyo", "sydney", "star"),
         )
 
     async def _read(self) -> None:
@@ -84,10 +93,16 @@ async def test_a_box_that_nobody_knows_is_opened(gate: Gate) -> None:
 
 
 async def test_a_gate_in_hears_first_what_is_in_the_ledgers_here(gate: Gate) -> None:
-    gate.arrived = [entry(0, 1, "sydney"), entry(1, 1, "tokyo"), entry(2, 1, None)]
+    gate.arrived = [
+        entry(0, 1, "sydney"),
+        entry(1, 1, "tokyo"),
+        entry(2, 1, None),
+        entry(3, 1, None, from_site="tokyo"),
+    ]
     assert await gate.custodian.decide(gate_in(0)) is Move.WAIT  # another port has opened it
     assert await gate.custodian.decide(gate_in(1)) is Move.NOTHING
-    assert await gate.custodian.decide(gate_in(2)) is Move.REOPEN
+    assert await gate.custodian.decide(gate_in(2)) is Move.CLAIM
+    assert await gate.custodian.decide(gate_in(3)) is Move.REOPEN
 
 
 async def test_a_box_that_another_port_has_opened_again_is_not_opened_again(gate: Gate) -> None:
@@ -143,3 +158,69 @@ async def test_an_event_is_written_down_only_after_that(gate: Gate) -> None:
     await movements._carry_out(message, MagicMock(), "events", False, None, lane)  # noqa: SLF001
     lanes.events.append.assert_not_awaited()
     lanes.strays.keep_event.assert_called_once()
+
+
+async def test_a_box_that_left_elsewhere_is_claimed_once(gate: Gate) -> None:
+    gate.holdings.view.apply(entry(0, 2, None))
+    assert await gate.custodian.perform(gate_in(), MagicMock(log=box())) is Move.CLAIM
+    assert await gate.custodian.perform(gate_in(), MagicMock(log=box())) is Move.CLAIM
+    assert gate.custodian.has_claimed(gate_in())
+    assert gate.ledger.append.await_count == 1
+    gate.holdings.view.apply(entry(0, 4, None))  # it was in and out elsewhere since
+    assert not gate.custodian.has_claimed(gate_in())
+
+
+async def test_a_claim_is_an_event_that_happened_and_waits(gate: Gate) -> None:
+    gate.holdings.view.apply(entry(0, 2, None))
+    lanes, lane = MagicMock(), MagicMock(log=box())
+    lanes.events.append = AsyncMock()
+    lanes.event_ids = set()
+    finish = MagicMock()
+    movements = Movements(
+        "tokyo", lanes, gate.custodian, MagicMock(), finish=finish, reject=MagicMock(), on_moved=MagicMock()
+    )
+    await movements._carry_out(message_of(gate_in()), MagicMock(), "events", False, MagicMock(), lane)  # noqa: SLF001
+    lanes.events.append.assert_awaited_once()
+    lanes.strays.keep_event.assert_called_once()
+    finish.assert_not_called()  # the strays log acknowledges
+    assert gate.custodian.has_claimed(gate_in())
+
+
+async def test_a_gate_in_passes_what_waits_of_a_time_before_the_box_had_left(gate: Gate) -> None:
+    """A loading waits here, and behind it the gate-in of a box that has left: the gate-in is carried out."""
+    gate.holdings.view.apply(entry(0, 2, None, from_site="tokyo", event_date_time=NOW - HOUR))
+    load = Transfer(box(), "LOAD", "load", NOW, "star")
+    done = await carried_out(gate, load, gate_in())
+    assert done == ["gate-in-0"]
+    gate.holdings.view.apply(entry(0, 3, "sydney", event_date_time=NOW - HOUR))  # it is in, elsewhere
+    assert await carried_out(gate, load, gate_in()) == []
+
+
+async def carried_out(gate: Gate, *waiting: Transfer) -> list[str]:
+    """The ids of the events that a look at those that wait carries out."""
+    done: list[str] = []
+    lanes = MagicMock()
+    events = [WaitingEvent(n, each.event_id, each.at) for n, each in enumerate(waiting)]
+    lanes.strays.events = {box(): events}
+    movements = Movements(
+        "tokyo", lanes, gate.custodian, MagicMock(), finish=MagicMock(), reject=MagicMock(), on_moved=MagicMock()
+    )
+
+    async def read(event: WaitingEvent, *_: object) -> tuple[Any, Any, str]:
+        return message_of(waiting[event.offset]), MagicMock(), "events"
+
+    async def run(what: Any) -> None:
+        done.append(what.args[0].event.metadata.event_id)
+
+    movements._read = read  # type: ignore[assignment, method-assign]  # noqa: SLF001
+    lanes.box.return_value.run_alone = run
+    await movements.retry_one(box(), MagicMock(), MagicMock())
+    return done
+
+
+def message_of(transfer: Transfer) -> MagicMock:
+    message = MagicMock(log=transfer.log, to_site=transfer.to_site)
+    message.event.payload.equipment_event_type_code = transfer.event
+    message.event.payload.event_date_time = transfer.at
+    message.event.metadata.event_id = transfer.event_id
+    return message

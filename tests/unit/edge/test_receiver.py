@@ -15,7 +15,7 @@ from edge.receiver import Receiver
 from fairlead.custody import CustodyView
 from fairlead.errors import FairleadError
 from fairlead.records import encode
-from fairlead.records.custody import CustodyEntry, LedgerEntry, RefusalEntry
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry
 from fairlead.wire.errors import Fenced, Misplaced, broker_error
 from fairlead.wire.record import Record
 from fairlead.wire.types import TP, LogPosition
@@ -32,6 +32,7 @@ class World:
         self.custodian = MagicMock()
         self.custodian.is_writing.return_value = False
         self.own: list[LedgerEntry] = []
+        self.claims: list[ClaimEntry] = []
         self.granted: list[int] = []
         self.lost: list[str] = []
         self.cluster = MagicMock()
@@ -43,6 +44,7 @@ class World:
             self.custodian,
             ("custody.tokyo", "custody.star"),
             on_own=self.own.append,
+            on_claim=self.claims.append,
             on_grant=lambda grant: self.granted.append(grant.term),
             on_held=MagicMock(),
             on_lost=self.lost.append,
@@ -179,3 +181,19 @@ async def test_a_log_that_has_moved_on_while_it_was_looked_at_is_left_alone(worl
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(world.receiver.take_over(), 0.2)
     assert world.holdings.state(LOG) is Custody.ELSEWHERE
+
+
+def test_claims_of_every_ledger_are_passed_on_those_found_at_start_too(world: World) -> None:
+    claim = ClaimEntry(
+        log=LOG,
+        term=2,
+        left_site="tokyo",
+        event_id="gate-in",
+        event_date_time=NOW,
+        claimed_date_time=NOW,
+        claimed_by="star",
+    )
+    world.take("star", claim, at_start=True)
+    world.take("tokyo", claim)
+    assert world.claims == [claim, claim]
+    assert world.own == [claim]

@@ -16,6 +16,7 @@ LOG = "containers.BIGU1000005"
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 NOW = NOON + dt.timedelta(hours=2)
 HOUR = dt.timedelta(hours=1)
+SITES = ("tokyo", "sydney", "star")
 
 
 def transfer(event: CustodyEvent, to_site: str | None, *, at: dt.datetime = NOON, event_id: str = "new") -> Transfer:
@@ -23,7 +24,12 @@ def transfer(event: CustodyEvent, to_site: str | None, *, at: dt.datetime = NOON
 
 
 def known(
-    to_site: str | None, *, term: int = 1, event: CustodyEvent = "LOAD", at: dt.datetime = NOON - HOUR
+    to_site: str | None,
+    *,
+    term: int = 1,
+    event: CustodyEvent = "LOAD",
+    at: dt.datetime = NOON - HOUR,
+    from_site: str = "tokyo",
 ) -> Holdings:
     """Tokyo's holdings after one grant."""
     view = CustodyView()
@@ -32,7 +38,7 @@ def known(
             log=LOG,
             term=term,
             marker_offset=10 * term,
-            from_site="x",
+            from_site=from_site,
             to_site=to_site,
             event=event,
             event_id="before",
@@ -62,6 +68,9 @@ def held() -> Holdings:
         ("GTIN", "tokyo", held(), Move.NOTHING),
         ("GTIN", "tokyo", known("tokyo"), Move.NOTHING),
         ("GTIN", "tokyo", known(None, event="GTOT"), Move.REOPEN),
+        ("GTIN", "tokyo", known(None, event="GTOT", from_site="sydney"), Move.CLAIM),  # sydney opens it, for whom it be
+        ("GTIN", "tokyo", known(None, event="GTOT", from_site="gone"), Move.REOPEN),  # nobody else can
+        ("LOAD", "star", known(None, event="GTOT", from_site="sydney"), Move.WAIT),
         ("GTIN", "tokyo", known("star"), Move.WAIT),  # it left another gate, whose ledger is not here yet
         ("LOAD", "star", held(), Move.GRANT),
         ("GTOT", None, held(), Move.GRANT),
@@ -72,12 +81,12 @@ def held() -> Holdings:
     ],
 )
 def test_what_an_event_asks_for(event: CustodyEvent, to_site: str | None, holdings: Holdings, move: Move) -> None:
-    assert plan(transfer(event, to_site), holdings, NOW) is move
+    assert plan(transfer(event, to_site), holdings, NOW, SITES) is move
 
 
 @pytest.mark.parametrize("holdings", [held(), known("tokyo"), known("star"), known(None)])
 def test_what_was_carried_out_is_not_asked_again(holdings: Holdings) -> None:
-    assert plan(transfer("LOAD", "star", event_id="before"), holdings, NOW) is Move.NOTHING
+    assert plan(transfer("LOAD", "star", event_id="before"), holdings, NOW, SITES) is Move.NOTHING
 
 
 @pytest.mark.parametrize("event", ["LOAD", "DISC", "GTOT"])
@@ -85,31 +94,31 @@ def test_what_was_carried_out_is_not_asked_again(holdings: Holdings) -> None:
 def test_an_event_older_than_the_newest_grant_has_been_overtaken(event: CustodyEvent, to_site: str | None) -> None:
     holdings = known(to_site, at=NOON + HOUR)
     with pytest.raises(NotHolderError, match="older"):
-        plan(transfer(event, "star"), holdings, NOW)
+        plan(transfer(event, "star"), holdings, NOW, SITES)
     if to_site == "tokyo":
         holdings.hold(LOG, 1)
         with pytest.raises(NotHolderError, match="older"):
-            plan(transfer(event, "star"), holdings, NOW)
+            plan(transfer(event, "star"), holdings, NOW, SITES)
 
 
 def test_a_gate_in_older_than_the_gate_out_opens_nothing() -> None:
     with pytest.raises(NotHolderError, match="older"):
-        plan(transfer("GTIN", "tokyo"), known(None, event="GTOT", at=NOON + HOUR), NOW)
+        plan(transfer("GTIN", "tokyo"), known(None, event="GTOT", at=NOON + HOUR), NOW, SITES)
 
 
 @pytest.mark.parametrize("by_hand", ["HAND", "SEIZURE"])
 def test_a_grant_by_hand_overtakes_nothing_because_its_time_is_no_devices(by_hand: CustodyEvent) -> None:
     holdings = known("tokyo", event=by_hand, at=NOON + HOUR)
     holdings.hold(LOG, 1)
-    assert plan(transfer("LOAD", "star"), holdings, NOW) is Move.GRANT
+    assert plan(transfer("LOAD", "star"), holdings, NOW, SITES) is Move.GRANT
 
 
 def test_a_grant_from_the_future_overtakes_nothing() -> None:
     holdings = known("tokyo", at=NOW + 25 * HOUR)
     holdings.hold(LOG, 1)
-    assert plan(transfer("LOAD", "star"), holdings, NOW) is Move.GRANT
+    assert plan(transfer("LOAD", "star"), holdings, NOW, SITES) is Move.GRANT
     with pytest.raises(NotHolderError):
-        plan(transfer("LOAD", "star"), holdings, NOW + 2 * HOUR)  # within a day a clock may be ahead
+        plan(transfer("LOAD", "star"), holdings, NOW + 2 * HOUR, SITES)  # within a day a clock may be ahead
 
 
 @given(st.sampled_from(["GTIN", "GTOT", "LOAD", "DISC"]), st.sampled_from(list(Custody)), st.booleans())
@@ -120,7 +129,7 @@ def test_only_a_holder_grants(event: CustodyEvent, state: Custody, later: bool) 
     elif state is Custody.BROKEN:
         holdings.broke(LOG)
     try:
-        move = plan(transfer(event, "star"), holdings, NOW)
+        move = plan(transfer(event, "star"), holdings, NOW, SITES)
     except NotHolderError:
         return
     assert move is not Move.GRANT or state is Custody.HELD
