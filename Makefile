@@ -9,8 +9,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 TOPOLOGY ?= big-blue
 TEST_WORKERS ?= 2
+FUZZ_SECONDS ?= 120
 
-.PHONY: help demo test check format bench bench-replication bench-custody chaos up down status lock clean
+.PHONY: help demo test check format bench bench-replication bench-custody bench-edge chaos fuzz up down status lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -40,8 +41,15 @@ bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (
 bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, and the ledgers of 100,000 logs (about 10 minutes)
 	$(BIN)/python -m benchmarks.custody
 
+bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, the simulator, in one run (about 15 minutes)
+	tools/scratch.sh $(BIN)/python -m benchmarks.edge
+
 chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each
 	$(BIN)/pytest -m chaos -s
+
+fuzz: $(READY) ## everything that reads bytes of others, with atheris, for FUZZ_SECONDS (120) in all
+	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --require-hashes -r tests/fuzz/requirements.txt
+	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 up: $(READY) ## start the sites of TOPOLOGY (big-blue)
 	$(BIN)/fairlead up --topology $(TOPOLOGY)

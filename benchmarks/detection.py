@@ -107,21 +107,15 @@ def run(boxes: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tupl
     return (time.process_time() - start) * 1e6 / sum(map(len, turns)), alerts
 
 
-def main() -> None:
-    """Run all cases, print the table, write the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--boxes", type=int, default=2000)
-    parser.add_argument("--readings", type=int, default=100, help="of each box")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    about, boxes = machine(), numbers(options.boxes)
+def measure(count: int = 2000, readings: int = 100, rounds: int = 5) -> dict[str, Any]:
+    """The figures of so many boxes with so many readings each; the best of ``rounds``."""
+    boxes = numbers(count)
     classify = Classifier(load("big-blue"), SHIP).classify
     cases: dict[str, dict[str, float]] = {}
     cost = 0.0
-    print(f"{'case':<14}{'us per reading':>15}{'alerts':>9}")
     for case in ("quiet", "out of band", "mixed"):
         began, turns = time.process_time(), []
-        for turn in range(options.readings):
+        for turn in range(readings):
             messages = []
             for index, number in enumerate(boxes):
                 topic = f"fairlead/v1/containers/{number}/readings"
@@ -130,23 +124,33 @@ def main() -> None:
                     raise RuntimeError(f"the benchmark's own reading was refused: {message}")
                 messages.append(message)
             turns.append(messages)
-        cost = (time.process_time() - began) * 1e6 / (options.boxes * options.readings)
-        best = min(run(boxes, turns) for _ in range(options.rounds))
+        cost = (time.process_time() - began) * 1e6 / (count * readings)
+        best = min(run(boxes, turns) for _ in range(rounds))
         cases[case] = {"us": best[0], "alerts": best[1]}
-        print(f"{case:<14}{best[0]:>15.2f}{best[1]:>9,}")
-    print(f"\nmaking, checking and decoding the messages before: {cost:.1f} us each")
-    write(
-        "detection",
-        {
-            "detection_us": cases["mixed"]["us"],
-            "target_us": 20,
-            "cases": cases,
-            "classify_us": cost,
-            "boxes": options.boxes,
-            "readings": options.readings,
-            "machine": about,
-        },
-    )
+    return {
+        "detection_us": cases["mixed"]["us"],
+        "target_us": 20,
+        "cases": cases,
+        "classify_us": cost,
+        "boxes": count,
+        "readings": readings,
+    }
+
+
+def main() -> None:
+    """Run all cases, print the table, write the report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--boxes", type=int, default=2000)
+    parser.add_argument("--readings", type=int, default=100, help="of each box")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    about = machine()
+    found = measure(options.boxes, options.readings, options.rounds)
+    print(f"{'case':<14}{'us per reading':>15}{'alerts':>9}")
+    for case, figures in found["cases"].items():
+        print(f"{case:<14}{figures['us']:>15.2f}{figures['alerts']:>9,}")
+    print(f"\nmaking, checking and decoding the messages before: {found['classify_us']:.1f} us each")
+    write("detection", {**found, "machine": about})
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from edge.classifier import Classifier
 from edge.custodyside import CustodySide, Work
 from edge.detection.thresholds import Thresholds
 from edge.errors import FixedLogError
+from edge.garbage import search_less_often
 from edge.holdings import Holdings
 from edge.intake import DROPPED, Intake
 from edge.lanes import SiteLanes
@@ -118,8 +119,10 @@ class Bridge:
         """Work until ``stop`` is set, then finish what is under way.
 
         A broker that is away is waited for. Raises what waiting cannot mend: a refused login, or one of the site's own
-        logs that cannot be appended to (``FixedLogError``).
+        logs that cannot be appended to (``FixedLogError``). The process searches for cycles of garbage less often from
+        now on (``edge.garbage``).
         """
+        search_less_often()
         self._failure = asyncio.get_running_loop().create_future()
         async with contextlib.AsyncExitStack() as stack:
             parts = await _unless(stop, self._open(stack))

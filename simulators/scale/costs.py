@@ -42,7 +42,7 @@ BRIDGE_CPU = Cost(
     77.3,
     "us",
     "measured",
-    "benchmarks/bridge.py, cpu_us_per_reading, 2026-11-21",
+    "benchmarks.edge, bridge.fairlead.cpu_us_per_reading, 2026-11-21",
 )
 REPLICATOR_CPU = Cost(
     "CPU of a replicator for a record, 16,000 logs",

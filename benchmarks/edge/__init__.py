@@ -1,0 +1,1 @@
+"""The figures of the way in, all in one run: ``python -m benchmarks.edge``."""
