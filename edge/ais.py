@@ -64,19 +64,20 @@ class AisDecoder:
                 self.counts["damaged"] += 1
                 return None
             said: dict[str, Any] = sentence.decode().asdict()
+            mmsi, kind = int(said["mmsi"]), int(said["msg_type"])  # of a message that is cut short they are None
         except (AISBaseException, ValueError, IndexError, KeyError, TypeError):
             self.counts["damaged"] += 1
             return None
-        return self._said(said, own=sentence.type == "VDO", now_ms=now_ms)
+        return self._said(said, mmsi, kind, own=sentence.type == "VDO", now_ms=now_ms)
 
-    def _said(self, said: dict[str, Any], *, own: bool, now_ms: int) -> Position | None:
-        mmsi, kind = int(said["mmsi"]), int(said["msg_type"])
-        if kind == _STATIC and str(said["imo"]) == self._imo:
+    def _said(self, said: dict[str, Any], mmsi: int, kind: int, *, own: bool, now_ms: int) -> Position | None:
+        if kind == _STATIC and str(said.get("imo")) == self._imo:
             self._own = mmsi
         if kind not in _POSITIONS or not (own or mmsi == self._own):
             self.counts["others"] += 1
             return None
-        status = int(said.get("status", _NOT_DEFINED))
+        given = said.get("status")
+        status = int(given) if given is not None else _NOT_DEFINED
         due = self._last_ms is None or not 0 <= now_ms - self._last_ms < self._every_ms
         if not due and status == self._last_status:
             self.counts["thinned"] += 1

@@ -182,7 +182,7 @@ class Thresholds:
 @cache
 def default_thresholds() -> Thresholds:
     """Those of ``defaults.yaml``."""
-    return _build(_read(DEFAULTS), str(DEFAULTS.name))
+    return _build(_defaults(), DEFAULTS.name)
 
 
 def load_thresholds(path: Path) -> Thresholds:
@@ -191,23 +191,35 @@ def load_thresholds(path: Path) -> Thresholds:
     Raises:
         ConfigurationError: the file cannot be read, or has mistakes; all of them are in ``fields["mistakes"]``.
     """
-    return _build(_over(_read(DEFAULTS), _named(_read(path), path.name)), str(path))
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(str(path), error) from error
+    return parse_thresholds(raw, str(path))
+
+
+def parse_thresholds(raw: bytes, file: str) -> Thresholds:
+    """As ``load_thresholds``, of bytes that are known as ``file``."""
+    return _build(_over(_defaults(), _named(_read(raw, file), Path(file).name)), file)
 
 
 def _plain(commodity: str) -> str:
     return commodity.strip().lower().replace(" ", "-").replace("_", "-")
 
 
-def _read(path: Path) -> dict[str, Any]:
+@cache
+def _defaults() -> dict[str, Any]:
+    return _read(DEFAULTS.read_bytes(), DEFAULTS.name)
+
+
+def _read(raw: bytes, file: str) -> dict[str, Any]:
     try:
-        body = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigurationError(
-            f"{path} cannot be read as YAML: {error}", hint="docs/edge.md shows the form of a file of thresholds"
-        ) from error
+        body = yaml.safe_load(raw.decode())
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise _unreadable(file, error) from error
     body = {} if body is None else body
     if wrong := _misshapen(body):
-        raise _mistaken(str(path), wrong)
+        raise _mistaken(file, wrong)
     return {
         "default": body.get("default") or {},
         "commodities": {_plain(str(name)): groups for name, groups in (body.get("commodities") or {}).items()},
@@ -265,6 +277,12 @@ def _build(body: dict[str, Any], file: str) -> Thresholds:
     if mistakes:
         raise _mistaken(file, mistakes)
     return Thresholds(default, {name: each for name, each in made.items() if each is not None})
+
+
+def _unreadable(file: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(
+        f"{file} cannot be read as YAML: {error}", hint="docs/edge.md shows the form of a file of thresholds"
+    )
 
 
 def _mistaken(file: str, mistakes: list[str]) -> ConfigurationError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -12,6 +12,9 @@ from fairlead.records.reading import Base, GeoLocation
 # Not a fixed list: a site that is older than the one that raised an alert must still be able to read it.
 # docs/edge.md has every kind; STRAYS_WAITING is raised by the bridge itself, the others by rules of edge/detection.
 AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
+ALERT_ORDERS: Final = "fairlead.alerts"
+"""Topic of ``AlertOrder`` at each site; no log of any stream, written by whoever administers the site."""
+
 Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
 AlertState = Literal["OPENED", "UPDATED", "CLEARED"]
 
@@ -57,4 +60,25 @@ class Alert(Base, frozen=True, kw_only=True):
     geo_location: GeoLocation | None = None
     evidence: tuple[Evidence, ...] = ()
     causes: tuple[Cause, ...] = ()
+    revision: int = 0
+
+
+class AlertOrder(Base, frozen=True, kw_only=True):
+    """What an operator asks of the bridge of a site: to end an alert that no reading ends, or that was a mistake.
+
+    A record of ``ALERT_ORDERS`` at the site that raised it, keyed by the alert's id. The answer is the
+    ``CLEARED`` state in ``alerts.<site>``, whose evidence ``by-hand`` says who, why, and the ``order_id``.
+
+    Args:
+        revision: The alert's newest one that the operator saw.
+    """
+
+    order_id: str
+    alert_id: str = msgspec.field(name="alertID")
+    equipment_reference: str
+    kind: AlertKind
+    at_site: str
+    ordered_date_time: dt.datetime
+    ordered_by: str
+    reason: str
     revision: int = 0

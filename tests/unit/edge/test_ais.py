@@ -117,3 +117,11 @@ def test_other_sentences_of_the_bus_are_none_of_its_business(line: bytes) -> Non
     ais = decoder()
     assert ais.take(line, NOW_MS) is None
     assert ais.counts["taken"] == 0
+
+
+def test_a_message_that_the_radio_cut_short_is_damaged_and_nothing_more() -> None:
+    """Found by fuzzing: pyais gives None for the fields that are not there, also for the sender's number."""
+    ais = AisDecoder(IMO, 1)
+    for line in (b"!AIVDM,1,1,1,,A,E33,2*7C", b"!AIVDO,1,1,,,1,0*54", b"!AIVDO,1,1,,,5,0*50"):
+        assert ais.take(line, NOW_MS) is None
+    assert ais.counts == {"damaged": 3}
