@@ -27,6 +27,7 @@ from fairlead.local.waiting import Wait
 
 BRIDGE = "bridge"  # reads everything; every other user is a device or a player of devices, and only publishes
 TOPICS = "fairlead/v1/#"
+INTAKES = "fairlead/intakes/#"  # what a bridge and its intakes say to each other
 READY_TIMEOUT = 30.0  # seconds; 0.01 on a quiet machine
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 
@@ -120,10 +121,12 @@ def write_files(folder: Path, port: int, users: Mapping[str, SecretStr], program
 
 
 def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
-    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only."""
+    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only; but for
+    the bridge's own marks (``edge.intakes``)."""
     rules: list[str] = []
     for user in users:
-        own = [f"topic read {TOPICS}", "topic read $SYS/#"] if user == BRIDGE else [f"topic write {TOPICS}"]
+        reads = [f"topic read {TOPICS}", f"topic readwrite {INTAKES}", "topic read $SYS/#"]
+        own = reads if user == BRIDGE else [f"topic write {TOPICS}"]
         rules += [f"user {user}", *own, ""]
     return "\n".join(rules)
 
