@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from edge.deadletters import unwrapped
 from edge.logs import FixedLogs, container_log, fixed_logs
 from edge.messages import (
     BookingMessage,
@@ -112,6 +113,7 @@ class Classifier:
             return Rejected(Reason.MALFORMED_JSON, f"the payload is not JSON: {error}")
 
     def _route(self, topic: str) -> _Route:
+        topic, _ = unwrapped(topic)  # a dead letter that is replayed is what it was published as
         match topic.split("/"):
             case ["fairlead", "v1", "containers", number, "readings"]:
                 checked = self._container(number)

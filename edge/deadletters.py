@@ -1,24 +1,57 @@
-"""Dead letters: a message the bridge cannot use, kept whole (or cut, with its digest) with the reason. Pure."""
+"""Dead letters: a message the bridge cannot use, kept whole (or cut, with its digest) with the reason. Pure.
+
+``fairlead bridge replay`` publishes a letter's message as ``fairlead/v1/replays/<offset>/<its MQTT topic>``, with the
+same bytes. The bridge takes it for what was published on that topic. The offset is for the case that it refuses it
+again: the new letter then says which one it repeats, and is never replayed itself.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
+from typing import Final
 
-from edge.messages import Rejected
+from edge.messages import ROOT, Rejected
 from fairlead.records.edge import DeadLetter
 
+REPLAYS_ROOT: Final = f"{ROOT}/replays/"
+KEPT_TOPIC: Final = 1_024  # characters
+_LONGEST_OFFSET: Final = 18  # digits; below 2^63
 KEPT_BYTES = 256 * 1024  # base64 in JSON makes four bytes of three; the record stays well below a log's 1 MiB
 
 
 def dead_letter(topic: str, payload: bytes, rejected: Rejected, received_ms: int) -> DeadLetter:
-    """The record to keep for a rejected message."""
+    """The record to keep for a rejected message; ``topic`` is the one that it came on."""
+    topic, replay_of = unwrapped(topic)
     return DeadLetter(
-        mqtt_topic=topic[:1024],
+        mqtt_topic=topic[:KEPT_TOPIC],
         reason=rejected.reason.value,
         detail=rejected.detail[:1024],
         payload=payload[:KEPT_BYTES],
         payload_bytes=len(payload),
         payload_sha256=hashlib.sha256(payload).hexdigest(),
         received_date_time=dt.datetime.fromtimestamp(received_ms / 1000, dt.UTC),
+        replay_of=replay_of,
     )
+
+
+def letter_key(letter: DeadLetter) -> bytes:
+    """What a letter is recognised by when the MQTT broker sends its message again."""
+    of = f"{letter.mqtt_topic}\0{letter.payload_sha256}"
+    if letter.replay_of is not None:
+        of = f"{of}\0{letter.replay_of}"
+    return hashlib.sha256(of.encode(errors="surrogatepass")).digest()
+
+
+def wrapped(offset: int, mqtt_topic: str) -> str:
+    """The MQTT topic on which the message of the letter at ``offset`` is published again."""
+    return f"{REPLAYS_ROOT}{offset}/{mqtt_topic}"
+
+
+def unwrapped(mqtt_topic: str) -> tuple[str, int | None]:
+    """The MQTT topic that a message counts as published on, and of a replayed one its letter's offset."""
+    if mqtt_topic.startswith(REPLAYS_ROOT):
+        offset, _, topic = mqtt_topic[len(REPLAYS_ROOT) :].partition("/")
+        if topic and offset.isascii() and offset.isdecimal() and len(offset) <= _LONGEST_OFFSET:
+            return topic, int(offset)
+    return mqtt_topic, None

@@ -12,7 +12,7 @@ from edge import records
 from edge.acks import Ticket
 from edge.classifier import Classifier
 from edge.custodian import Custodian
-from edge.deadletters import dead_letter
+from edge.deadletters import dead_letter, letter_key
 from edge.detection.watch import Watch
 from edge.holdings import Custody, Holdings
 from edge.lane import Control, Entry
@@ -151,8 +151,7 @@ class Intake:
         now = now or time.time_ns() // 1_000_000
         self._metrics.refused_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now)
-        key = digest(letter.mqtt_topic, letter.payload_sha256)
-        self._lanes.letters.put(Entry(records.dead(letter, now), key, redelivered, ticket))
+        self._lanes.letters.put(Entry(records.dead(letter, now), letter_key(letter), redelivered, ticket))
 
     def _saw_dropped(self, payload: bytes) -> None:
         """Mosquitto counts what its queues dropped, for all clients together, since it started."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Final, TypeVar
 
 from edge import records
+from edge.deadletters import letter_key
 from edge.detection.watch import Watch
 from edge.lanes import REMEMBERED, SiteLanes, digest
 from edge.logs import FixedLogs
@@ -109,7 +110,7 @@ async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, age: St
         if watch is not None:
             watch.restore(alert)
     async for letter in _values(tails, logs.deadletters, DeadLetter, DEEP):
-        lanes.letter_keys.add(digest(letter.mqtt_topic, letter.payload_sha256))
+        lanes.letter_keys.add(letter_key(letter))
     if logs.bookings is not None:
         for record in (await tails.read(logs.bookings, DEEP)).records:
             if record.value is not None and record.key is not None:

@@ -39,7 +39,7 @@ COMMANDS: Final = {
     ),
     "bridge": Entry(
         "fairlead.commands.bridge",
-        "bridge",
+        "app",
         "Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.",
     ),
     "replicate": Entry(

@@ -21,16 +21,21 @@ from edge.aisfeed import AisSource, parse_source
 from edge.bridge import Bridge
 from edge.detection.thresholds import Thresholds, load_thresholds
 from edge.strayage import LIMIT
+from fairlead.commands.bridgereplay import replay
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
 from topologies.model import SiteKind, Topology
 
+app = typer.Typer()
+
 _REFRESH = 0.5
 _Show = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
+@app.callback(invoke_without_command=True)
 def bridge(
+    command: typer.Context,
     at: Annotated[list[str] | None, typer.Option("--at", help="Site to work at; may be given more than once.")] = None,
     every: Annotated[bool, typer.Option("--all", help="All sites of the topology that have a way in.")] = False,
     stray_alert: Annotated[
@@ -50,6 +55,9 @@ def bridge(
             metavar="SOURCE",
         ),
     ] = None,
+    intakes: Annotated[
+        int, typer.Option(help="Processes for each site that take readings in; 0: the bridge does.", metavar="N")
+    ] = 0,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.
@@ -59,6 +67,8 @@ def bridge(
 
     Example: fairlead bridge --at tokyo --at duck-star
     """
+    if command.invoked_subcommand is not None:
+        return
     context = open_topology(topology)
     sites = _chosen(context.topology, at or [], every=every)
     limits = load_thresholds(thresholds) if thresholds is not None else None
@@ -70,11 +80,16 @@ def bridge(
         uvloop.run(
             run_bridges(
                 [
-                    make_bridge(context, site, stray_limit=stray_alert * 3600, thresholds=limits, ais=source)
+                    make_bridge(
+                        context, site, stray_limit=stray_alert * 3600, thresholds=limits, ais=source, intakes=intakes
+                    )
                     for site in sites
                 ]
             )
         )
+
+
+app.command()(replay)
 
 
 def make_bridge(
@@ -84,6 +99,7 @@ def make_bridge(
     stray_limit: float = LIMIT,
     thresholds: Thresholds | None = None,
     ais: AisSource | None = None,
+    intakes: int = 0,
 ) -> Bridge:
     """A site's bridge as the topology says, with its metrics in the state folder."""
     return Bridge(
@@ -95,6 +111,7 @@ def make_bridge(
         stray_limit=stray_limit,
         thresholds=thresholds,
         ais=ais,
+        intakes=intakes,
     )
 
 

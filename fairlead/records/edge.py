@@ -1,10 +1,17 @@
-"""What the bridge keeps when it may not, or cannot, append a message to its log: strays and dead letters."""
+"""What the bridge keeps when it may not, or cannot, append a message to its log: strays and dead letters.
+
+Also what is remembered of a dead letter that an operator has given to the bridge again.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+from typing import Final
 
 from fairlead.records.reading import Base
+
+REPLAYS: Final = "fairlead.replays"
+"""Topic of ``Replay`` at each site; no log of any stream, written by whoever administers the site."""
 
 
 class Stray(Base, frozen=True, kw_only=True):
@@ -30,6 +37,9 @@ class DeadLetter(Base, frozen=True, kw_only=True):
     ``unknown-owner``, ``unknown-ship``, ``unknown-port``, ``unknown-customer``, ``unknown-topic``, ``device-clock``,
     ``too-large``, ``not-holder``; see ``edge.messages.Reason``), ``detail`` a sentence for a person. A payload larger
     than what a log takes is cut, ``payload_bytes`` tells its full length and ``payload_sha256`` its digest.
+
+    Args:
+        replay_of: Of a message that was replayed and refused again: the offset of its first letter in this log.
     """
 
     mqtt_topic: str
@@ -39,3 +49,16 @@ class DeadLetter(Base, frozen=True, kw_only=True):
     payload_bytes: int
     payload_sha256: str
     received_date_time: dt.datetime
+    replay_of: int | None = None
+
+
+class Replay(Base, frozen=True, kw_only=True):
+    """A dead letter's message was given to its site's bridge again: the MQTT broker has acknowledged it.
+
+    What became of it is not said here: it is in its log, or the bridge refused it again and kept another letter.
+    """
+
+    log: str
+    offset: int
+    replayed_date_time: dt.datetime
+    replayed_by: str

@@ -41,3 +41,29 @@ def test_a_second_bridge_of_a_site_is_refused(state_folder: Path, capsys: pytest
     with FileLock(path):
         assert run(["bridge", "--at", "tokyo", "--topology", "minimal"]) == ExitCode.REFUSED
     assert "running already" in capsys.readouterr().err
+
+
+def test_a_replay_needs_a_site_with_a_way_in(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "replay", "--at", "tokio", "--topology", "minimal"]) == ExitCode.CONFIG
+    assert "did you mean 'tokyo'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "says"),
+    [
+        ("--reason", "not-holdr", "did you mean 'not-holder'"),
+        ("--since", "yesterday", "neither a time with its zone nor a duration"),
+        ("--until", "2026-09-01T00:00:00", "neither a time with its zone nor a duration"),
+    ],
+)
+def test_what_is_to_be_replayed_is_checked_first(
+    option: str, value: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["bridge", "replay", "--at", "tokyo", "--topology", "minimal", option, value]
+    assert run(command) == ExitCode.CONFIG
+    assert says in capsys.readouterr().err
+
+
+def test_a_replay_at_a_site_that_was_never_started_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bridge", "replay", "--at", "tokyo", "--topology", "minimal"]) == ExitCode.UNAVAILABLE
+    assert "fairlead up tokyo" in capsys.readouterr().err

@@ -1,0 +1,73 @@
+"""Dead letters replayed through the site's own brokers: in their log exactly once, when the cause is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge.replay.choose import Choice, Plan
+from edge.replay.execute import replay
+from edge.replay.letters import look
+from edge.replay.publish import Publisher
+from fairlead.errors import RefusedError
+from fairlead.names import container_check_digit
+from fairlead.wire.cluster import Cluster
+from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
+from tests.unit.edge.samples import reading, readings_topic
+from topologies.model import InsertPoint, Stream
+
+pytestmark = pytest.mark.integration
+
+NOWHERE = "fairlead/v1/nowhere"
+
+
+async def give_again(fleet: Fleet, choice: Choice | None = None) -> Plan:
+    """Replay at the port; what was planned, which is what was done."""
+    kafka, site = fleet.kafka[fleet.port], fleet.port
+    async with await Cluster.open(kafka, client_id="replay") as cluster:
+        plan = await look(cluster, site, choice or Choice())
+        assert await replay(cluster, kafka, fleet.devices[site], site, plan, "tester") == len(plan.offsets)
+    return plan
+
+
+async def test_dead_letters_are_in_their_log_once_when_the_cause_is_gone(fleet: Fleet) -> None:
+    """Messages about a box whose owner the topology did not know yet, and one that nothing can mend."""
+    ten = "YELU" + fleet.new_box()[4:10]
+    box = ten + container_check_digit(ten)
+    published = [reading(n, number=box, at=now()) for n in range(4)]
+    with fleet.publisher(fleet.port) as device:
+        async with fleet.running(fleet.port) as bridge:
+            await device.publish(EVENTS, fleet.event("GTIN", box))
+            await device.publish(readings_topic(box), *published[:3])
+            await device.publish(NOWHERE, b"\x00garbage")
+            await handled(bridge, 5)
+            assert bridge.metrics.refused_by_reason == {"unknown-owner": 4, "unknown-topic": 1}
+
+        fleet.topology.streams[f"yellow-{fleet.port}"] = Stream(insert_point=InsertPoint.MOVES, owners=("YELU",))
+        log = f"yellow-{fleet.port}.{box}"
+        first = await give_again(fleet)  # the MQTT broker keeps them until there is a bridge
+        assert len(first.offsets) == 5
+        async with fleet.running(fleet.port) as bridge:
+            await device.publish(readings_topic(box), *published[3:])
+            await handled(bridge, 6)
+            second = await give_again(fleet)
+            assert (second.offsets, second.before, second.refused_again) == ([], 5, 1)
+            again = await give_again(fleet, Choice(reasons=["unknown-owner"], again=True))
+            assert again.offsets == first.offsets[:4]
+            await handled(bridge, 10)
+            assert bridge.metrics.repeats == 4
+    stored = fleet.read(fleet.port, log)
+    assert [record.value for record in stored] == published
+    [*_, garbage, refused] = fleet.read(fleet.port, f"deadletters.{fleet.port}")
+    assert (refused.body["mqttTopic"], refused.body["replayOf"]) == (NOWHERE, garbage.offset)
+    assert refused.body["payload"] == garbage.body["payload"]
+
+
+async def test_what_the_mqtt_broker_does_not_let_a_device_publish_is_said(fleet: Fleet) -> None:
+    """MQTT 3.1.1 would acknowledge the message and drop it."""
+    publisher = Publisher(fleet.devices[fleet.port])
+    publisher.open()
+    try:
+        with pytest.raises(RefusedError, match="does not let user 'device' publish"):
+            publisher.publish([("elsewhere/x", b"")])
+    finally:
+        publisher.close()
