@@ -1,10 +1,11 @@
 """Measure how custody moves, print, and write ``build/bench/custody.json``.
 
-    python -m benchmarks.custody [--only calls,ledger] [--sizes 1000,5000,10000] [--logs 100000]
+    python -m benchmarks.custody [--only calls,ledger] [--sizes 1000,5000,10000] [--logs 100000] [--brokers 1]
 
 ``calls`` are port calls of that many boxes, each on two fresh sites with a bridge and a replicator at each (a few
 minutes in all); ``ledger`` is what it takes to read the ledgers of that many logs at start. With ``--only`` the other
-part keeps what the file has of it. FAIRLEAD_BENCH_SIZES and FAIRLEAD_BENCH_LOGS say the same as the options.
+part keeps what the file has of it. FAIRLEAD_BENCH_SIZES and FAIRLEAD_BENCH_LOGS say the same as the options. A broker
+needs an open file for each log: where ``ulimit -n`` cannot be raised, 20,000 boxes need ``--brokers 3`` at each site.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", default="calls,ledger", help="parts, separated by commas")
     parser.add_argument("--sizes", default=os.environ.get("FAIRLEAD_BENCH_SIZES", SIZES), help="boxes of each call")
     parser.add_argument("--logs", default=os.environ.get("FAIRLEAD_BENCH_LOGS", LOGS), help="logs in the ledgers")
+    parser.add_argument("--brokers", type=int, default=1, help="of each site in a call; an odd number")
     options = parser.parse_args(arguments)
     chosen = options.only.split(",")
     if unknown := set(chosen) - {"calls", "ledger"}:
@@ -39,19 +41,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = _before() if set(chosen) != {"calls", "ledger"} else {}
     for name in chosen:
         here = machine()
-        figures = asyncio.run(_calls(sizes) if name == "calls" else ledger.measure(int(options.logs), _say))
+        figures = asyncio.run(
+            _calls(sizes, options.brokers) if name == "calls" else ledger.measure(int(options.logs), _say)
+        )
         found[name] = {**figures, "machine": here, "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
         write("custody", found)
     print(json.dumps(found, indent=1))
 
 
-async def _calls(sizes: Sequence[int]) -> dict[str, Any]:
+async def _calls(sizes: Sequence[int], brokers: int) -> dict[str, Any]:
     rows = []
     for count in sizes:
         _say(f"a port call of {count:,} boxes")
-        rows.append(await call.measure(count, _say))
+        rows.append(await call.measure(count, _say, brokers=brokers))
     cheapest, dearest = rows[0]["ms_per_container"], rows[-1]["ms_per_container"]
-    return {"rows": rows, "ms_per_container_ratio": round(dearest / cheapest, 2), "target": TARGET}
+    return {"brokers": brokers, "rows": rows, "ms_per_container_ratio": round(dearest / cheapest, 2), "target": TARGET}
 
 
 def _say(text: str) -> None:

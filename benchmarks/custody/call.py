@@ -26,11 +26,11 @@ MOMENTS: Final = ("published", "readings_published", "granted", "ledger_copied",
 _AT_ONCE: Final = 2_000
 
 
-async def measure(count: int, say: Callable[[str], None]) -> dict[str, Any]:
+async def measure(count: int, say: Callable[[str], None], *, brokers: int = 1) -> dict[str, Any]:
     """One port call on fresh sites; seconds are counted from the first LOAD on."""
     numbers = boxes(count)
     logs = [f"containers.{number}" for number in numbers]
-    async with Harbour.fresh() as harbour:
+    async with Harbour.fresh(brokers) as harbour:
         await _prepare(harbour, numbers, say)
         ledger = await _end(harbour.port, f"custody.{PORT}")
         loads = [event("LOAD", number) for number in numbers]

@@ -26,6 +26,16 @@ PATIENCE: Final = 600.0  # seconds without anything new after which a measuremen
 PER_LOG: Final = 0.1  # seconds that each log may take besides
 LOOK_SECONDS: Final = 0.05
 WATCHED_AT_ONCE: Final = 250
+ONE_REPLICA: Final = {
+    name: "1"
+    for name in (
+        "default.replication.factor",
+        "min.insync.replicas",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+        "transaction.state.log.min.isr",
+    )
+}
 
 
 class Worker:
@@ -86,15 +96,17 @@ class Harbour:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def fresh(cls) -> AsyncIterator[Harbour]:
-        """Sites that nobody has used yet, with their processes ready."""
+    async def fresh(cls, brokers: int = 1) -> AsyncIterator[Harbour]:
+        """Sites that nobody has used yet, with their processes ready. Each log is at one of a site's brokers."""
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
             folder = Path(name) / "sites"
             sites = LocalSites(folder)
             async with contextlib.AsyncExitStack() as stack:
                 stack.push_async_callback(asyncio.to_thread, sites.down, purge=True)
                 with broker_heap():
-                    await asyncio.to_thread(sites.up, [SiteSpec(site, properties=BROKER) for site in (PORT, SHIP)])
+                    properties = BROKER | (ONE_REPLICA if brokers > 1 else {})
+                    specs = [SiteSpec(site, properties=properties, brokers=brokers) for site in (PORT, SHIP)]
+                    await asyncio.to_thread(sites.up, specs)
                 clusters = {}
                 for site in (PORT, SHIP):
                     opened = await Cluster.open(sites.kafka(site, USER), client_id="bench", request_timeout=120)
