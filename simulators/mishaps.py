@@ -12,6 +12,7 @@ from simulators.faults import AnyFault, DoorOpen, Overboard, PowerLoss, ReeferFa
 from simulators.plan import MINUTE, NEVER, Box, Plan, end_of, quiet_plan
 from simulators.reefer import PowerChange
 from simulators.scenario import Scenario
+from simulators.stowage import stow
 from simulators.timetable import CallTimes, Span, Timetable
 from topologies.model import Topology
 
@@ -29,6 +30,7 @@ def make_plan(scenario: Scenario, topology: Topology, seed: int) -> Plan:
         starts = plan.starts + blackout.starts
         for box in plan.boxes:
             box.outages.extend(_while_at(box, blackout.port, (starts, starts + blackout.lasts)))
+    stow(plan.boxes)
     return replace(plan, ends=end_of(plan))
 
 

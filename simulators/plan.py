@@ -29,12 +29,17 @@ HOUR = dt.timedelta(hours=1)
 CRANE_CYCLE = 4 * MINUTE  # per box and ship, when there is time; faster when there are more boxes
 SPREAD = 2 * MINUTE  # devices report within this time after the full interval
 BOOKED_BEFORE = HOUR  # bookings are confirmed this long before the first box of a call is loaded
+INSPECTED_AFTER = 45 * MINUTE  # after the gate-in, when it stands in its rack
+INSPECTION = 90 * MINUTE
 NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One event of a box. ``site`` says it and holds the box until then; ``to`` holds it from then on."""
+    """One event of a box. ``site`` says it and holds the box until then; ``to`` holds it from then on.
+
+    ``stowage``: of a LOAD, where the box stands aboard (``simulators.stowage``).
+    """
 
     time: dt.datetime
     code: EquipmentEventType
@@ -43,6 +48,7 @@ class Move:
     unlocode: str
     imo: str | None = None
     voyage: str | None = None
+    stowage: str | None = None
 
 
 @dataclass(slots=True)
@@ -67,6 +73,21 @@ class Box:
     doors: list[Span] = field(default_factory=list)  # they stand open
     setpoints: list[tuple[Span, float]] = field(default_factory=list)  # somebody set something else
     silences: list[tuple[Span, bool]] = field(default_factory=list)  # not heard; whether the device keeps its readings
+
+    @property
+    def inspected(self) -> Span | None:
+        """Its pre-trip inspection, in the yard of its first port; None when there is no time for it."""
+        starts = self.moves[0].time + INSPECTED_AFTER
+        loaded = next((move.time for move in self.moves if move.code == "LOAD"), None)
+        if loaded is not None and starts + INSPECTION > loaded - HOUR:
+            return None
+        return starts, starts + INSPECTION
+
+    def stowed(self, time: dt.datetime, ship: str) -> str | None:
+        """Where it stands aboard a ship; None elsewhere."""
+        aboard = (move for move in reversed(self.moves) if move.time <= time)
+        newest = next(aboard, None)
+        return newest.stowage if newest is not None and newest.to == ship else None
 
     @property
     def troubled(self) -> bool:

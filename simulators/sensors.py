@@ -25,6 +25,9 @@ from simulators.steps import Kind, Probes, Publish, ReadingId
 
 _MINUTE = dt.timedelta(minutes=1)
 _COOLING, _DEFROSTING = ReeferSettings(), ReeferSettings(is_defrosting=True)
+_INSPECTED = ReeferSettings(is_pre_trip_inspection=True)
+_INSPECTED_MELTING = ReeferSettings(is_defrosting=True, is_pre_trip_inspection=True)
+_TESTED_K, _MELTED_K = 1.2, 6.0  # kelvins that the air is off while an inspection tests control, and while it defrosts
 
 
 class Surroundings(NamedTuple):
@@ -92,6 +95,7 @@ Seen = tuple[
     float,  # tilt
     float,  # peak g
     bool,  # boots again
+    bool,  # its pre-trip inspection runs
 ]
 """What one sensor sees at one interval: a plain tuple, because as a named one it would take twice the time to make."""
 
@@ -122,6 +126,10 @@ class Sensors:
         index = np.arange(len(boxes))
         self._row, self._bay = 2e-5 * (index % 13), 2e-5 * (index // 13 % 13)
         self._minutes = np.array([b.phase / _MINUTE for b in boxes], dtype=np.float64)
+        spans = [box.inspected or (NEVER, NEVER) for box in boxes]
+        self._inspected = np.array([[when.timestamp() for when in span] for span in spans], dtype=np.float64).T
+        self._aboard: list[str | None] = [None] * len(boxes)  # the site of the newest reading, by rank
+        self._stowage: list[str | None] = [None] * len(boxes)  # and where the box stands there
         self._columns: list[Sequence[Any]] = []
         self._repeats: list[bool] = []
         self._delays: list[float] = []  # seconds after which a repeat comes
@@ -152,9 +160,14 @@ class Sensors:
         latitude = of_box([s.place.latitude for s in around]) + self._minutes * north + self._row + 4e-5 * noise[0]
         longitude = of_box([s.place.longitude for s in around]) + self._minutes * east + self._bay + 4e-5 * noise[1]
         tilt = np.minimum(30.0, np.abs(noise[2]) * of_box([s.roll for s in around]) / 2)
+        # An inspection tests how the unit keeps its set point, and then its heaters. The cargo does not notice.
+        since, until = self._inspected - time.timestamp()
+        inspected = (since <= 0) & (until > 0) & fleet.plugged
+        melted = inspected & (until < 1800)
+        off = np.where(melted, _MELTED_K, np.where(inspected, _TESTED_K, 0.0))
         columns = (
-            sample.supply,
-            sample.return_,
+            np.round(sample.supply + off, 2),
+            np.round(sample.return_ + np.where(melted, off, 0.0), 2),
             sample.ambient,
             sample.cargo,
             sample.humidity,
@@ -162,7 +175,7 @@ class Sensors:
             sample.co2,
             fleet.setpoint,
             fleet.plugged,
-            fleet.defrosting & fleet.plugged,
+            (fleet.defrosting & fleet.plugged) | melted,
             fleet.door,
             ~below & ~gone,
             np.round(latitude, 5),
@@ -171,6 +184,7 @@ class Sensors:
             np.round(tilt, 1),
             np.round(1.0 + tilt / 40, 2),
             chance[1] < self._chance.reboot,
+            inspected,
         )
         self._columns = [range(n), self._identities, *(column[self._order].tolist() for column in columns)]
         self._repeats = (chance[0] < self._chance.repeat)[self._order].tolist()
@@ -187,9 +201,29 @@ class Sensors:
 
     def reading(self, seen: Seen, time: dt.datetime, site: str) -> Publish:
         """The ordinary reading of a box at this interval; ``time`` is the interval's time and the device's delay."""
-        (_, _, _, _, _, _, _, _, _, _, plugged, _, door, located, latitude, longitude, rolling, tilt, peak, boots) = (
-            seen
-        )
+        (
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            _,
+            plugged,
+            _,
+            door,
+            located,
+            latitude,
+            longitude,
+            rolling,
+            tilt,
+            peak,
+            boots,
+            _,
+        ) = seen
         geo = GeoLocation(latitude=latitude, longitude=longitude) if located else None
         motion = None
         if rolling:
@@ -229,12 +263,19 @@ class Sensors:
         plugged: bool,
         decides: bool = False,
     ) -> Publish:
-        (rank, identity, supply, return_, ambient, cargo, humidity, o2, co2, setpoint, _, melts, *_) = seen
+        (rank, identity, supply, return_, ambient, cargo, humidity, o2, co2, setpoint, _, melts, *_, inspected) = seen
         box, number, log, device_id, topic, gases, drying, entitled_from, entitled_until = identity
         sequence = self._sequence[rank]
         self._sequence[rank] = sequence + 1
         boot = self._boot[rank]
         key = (setpoint, drying)
+        if site != self._aboard[rank]:
+            self._aboard[rank] = site
+            self._stowage[rank] = box.stowed(time, site)
+        if inspected:
+            settings = _INSPECTED_MELTING if melts else _INSPECTED
+        else:
+            settings = _DEFROSTING if melts and plugged else _COOLING
         payload = encode(
             Reading(
                 equipment_reference=number,
@@ -249,11 +290,12 @@ class Sensors:
                     co2=co2 if gases else None,
                 ),
                 setpoints=self._setpoints.get(key) or self._wanted(key),
-                reefer_settings=_DEFROSTING if melts and plugged else _COOLING,
+                reefer_settings=settings,
                 is_connected_to_power_source=plugged,
                 is_powered=plugged,
                 geo_location=geo,
                 motion=motion,
+                stowage_position=self._stowage[rank],
             )
         )
         return Publish(
