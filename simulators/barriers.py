@@ -35,6 +35,7 @@ def discharged(work: Work, time: dt.datetime, ends: Mapping[str, int]) -> Barrie
         peer=work.ship,
         containers=tuple(sorted(box.number for box in here)),
         log_ends=_ends_of(here, ends),
+        gives_way=True,
     )
 
 
@@ -49,6 +50,7 @@ def ready_to_sail(work: Work, aboard: Iterable[Box], time: dt.datetime, ends: Ma
         peer=work.ship,
         containers=tuple(sorted(box.number for box in work.loaded)),
         log_ends=_ends_of(aboard, ends),
+        gives_way=True,
     )
 
 
@@ -59,7 +61,7 @@ def up_to_date(ship: str, aboard: Iterable[Box], time: dt.datetime, ends: Mappin
     and the time that an alert takes would be that of the queue before it.
     """
     what = f"{ship} has recorded all readings so far"
-    return Barrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends))
+    return Barrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)
 
 
 def finished(time: dt.datetime, ends: Mapping[str, int]) -> Barrier:

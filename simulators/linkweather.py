@@ -105,6 +105,7 @@ class LinkWeather:
 
     Args:
         storm: Wind in m/s above the usual at a ship and time; none without it.
+        berth: The port where a ship lies at a time, if any; without it, berths count as if ships were always there.
     """
 
     def __init__(
@@ -113,11 +114,13 @@ class LinkWeather:
         start: dt.datetime,
         troubles: Iterable[LinkTrouble],
         storm: Callable[[str, dt.datetime], float] = lambda _ship, _time: 0.0,
+        berth: Callable[[str, dt.datetime], str | None] | None = None,
     ) -> None:
         self._topology = topology
         self._start = start
         self._troubles = tuple(troubles)
         self._storm = storm
+        self._berth = berth
         self._pairs = links_between(topology)
 
     def at(self, link: Link, time: dt.datetime) -> Conditions:
@@ -136,6 +139,25 @@ class LinkWeather:
             if trouble.concerns(frozenset((link.from_, link.to)), (carrier,)):
                 now = replace(now, up=False) if trouble.cuts else _worse(now, trouble)
         return now
+
+    def between(self, source: str, target: str, time: dt.datetime) -> Conditions:
+        """What lies between two sites for a target that pulls from a source: of their links the best that can be used
+        then. A ship at the berth is linked by the port's radio, at sea by its satellite."""
+        links = [link for link in self._pairs[frozenset((source, target))] if (link.from_, link.to) == (source, target)]
+        usable = [link for link in links if self._is_usable(link, time)]
+        return min((self.at(link, time) for link in usable or links), key=lambda now: (not now.up, now.latency))
+
+    def _is_usable(self, link: Link, time: dt.datetime) -> bool:
+        if link.when != "berthed" or self._berth is None:
+            return True
+        ship, port = link.from_, link.to
+        if self._topology.sites[ship].kind is not SiteKind.SHIP:
+            ship, port = port, ship
+        return self._berth(ship, time) == port
+
+    def edges(self) -> set[dt.datetime]:
+        """When a trouble begins or ends. Between two of these only storms change, and ships come and go."""
+        return {self._start + since for one in self._troubles for since in (one.starts, one.starts + one.lasts)}
 
     def outages(self) -> Iterator[tuple[tuple[str, str], dt.datetime, dt.datetime]]:
         """Every span in which two sites have no link at all: ``(sites, from, until)``; spans of a pair never touch.

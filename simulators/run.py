@@ -11,6 +11,8 @@ from typing import Any
 from fairlead.clusters import Clusters
 from fairlead.errors import ConfigurationError
 from simulators.alertwatch import AlertWatch
+from simulators.links.network import Cut, Network
+from simulators.links.steering import already_switched, steered
 from simulators.plan import Plan
 from simulators.player import Played, Player, Progress
 from simulators.report.collect import container_logs
@@ -33,6 +35,7 @@ class Sailed:
     truth: Truth
     played: Played
     alerts: dict[tuple[str, str], float] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
 
 
 def alert_sites(topology: Topology) -> list[str]:
@@ -54,12 +57,14 @@ async def sail(
     on_step: Callable[[Step], Awaitable[None]] | None = None,
     barrier_timeout: float = 60.0,
     check: Callable[[], None] = lambda: None,
+    network: Network | None = None,
 ) -> Sailed:
     """Play the whole voyage and return when every message is in a log and every alert at every port.
 
     Args:
         on_step: Awaited before each step of the voyage (see ``Player``).
         check: Called while the voyage waits; raises when a worker it needs has ended.
+        network: The lines under the replicators, if they have any; a voyage that cuts links needs them.
 
     Raises:
         ConfigurationError: the sites have logs of containers from before.
@@ -71,14 +76,17 @@ async def sail(
         watch = AlertWatch(clusters, alert_sites(topology), ships(topology))
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
-        waiter = Waiter(topology, clusters, timeout=barrier_timeout, check=check)
+        waiter = Waiter(
+            topology, clusters, timeout=barrier_timeout, check=check, cut=lambda: network.cut_sites if network else ()
+        )
         player = Player(
             lambda site: directory.mqtt(site, "device"),
             waiter.wait,
             speed=speed,
             on_progress=on_progress,
             on_published=truth.record,
-            on_step=on_step,
+            on_step=steered(network, on_step) if network else on_step,
+            on_link=already_switched if network else None,
         )
         try:
             played = await _unless_failed(watching, player.play(voyage.steps()))
@@ -86,7 +94,7 @@ async def sail(
         finally:
             stop.set()
             await asyncio.gather(watching, return_exceptions=True)
-    return Sailed(voyage.plan, truth, played, dict(watch.seen))
+    return Sailed(voyage.plan, truth, played, dict(watch.seen), network.cuts if network else ())
 
 
 async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:

@@ -100,6 +100,9 @@ class Barrier:
 
     ``log_ends`` maps a log to the smallest end offset that it must have: one for each message published for it so far
     (repeats and bad messages not counted), one for each marker, all strays drained.
+
+    ``gives_way``: simulated time may go on without it while a link of ``site`` or ``peer`` is cut: what it waits for
+    may need that link, and comes when the link is back, as in life.
     """
 
     sim_time: dt.datetime
@@ -109,6 +112,7 @@ class Barrier:
     peer: str = ""
     containers: tuple[str, ...] = ()
     log_ends: Mapping[str, int] = field(default_factory=dict)
+    gives_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)

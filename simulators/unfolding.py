@@ -96,9 +96,16 @@ class Unfolding:
                 self._wait_at(min(falls) - MINUTE, self._up_to_date(name))
             self._at(plan.starts, _REPORT, partial(self._ship_report, name))
         for between, down, up in link_weather(plan).outages():
-            self._at(down, _BEFORE, partial(self._link, between, up=False))
-            self._at(up, _BEFORE, partial(self._link, between, up=True))
+            for time, is_up in ((down, False), (up, True)):
+                self._at(time, _BEFORE, partial(self._link, between, up=is_up))
+                self._no_backlog(between, max(plan.starts, time - MINUTE))
         self._at(plan.starts + self.scenario.reading_interval, _REPORT, self._interval)
+
+    def _no_backlog(self, between: tuple[str, str], time: dt.datetime) -> None:
+        """What a ship at sea says before its link changes is to be written down before: see ``barriers.up_to_date``."""
+        for ship in between:
+            if ship in self.plan.timetables and self.plan.timetables[ship].berthed_at(time) is None:
+                self._wait_at(time, self._up_to_date(ship))
 
     def _schedule_call(self, work: Work) -> None:
         call = work.call

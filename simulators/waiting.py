@@ -7,6 +7,7 @@ a time.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
@@ -21,6 +22,9 @@ from simulators.steps import Barrier, BarrierKind
 from topologies.model import Topology
 
 INTERVAL = 0.1  # seconds between two looks
+GIVE_WAY = 10.0  # seconds without progress after which time goes on without what may need a link that is cut
+
+log = logging.getLogger(__name__)
 
 
 class BarrierTimeout(UnavailableError):
@@ -35,18 +39,26 @@ class Waiter:
     Args:
         timeout: Seconds without any progress after which a barrier fails.
         check: Called at every look; raises when something that the voyage needs has ended.
+        cut: The sites that have lost a link on purpose at this moment.
     """
 
     def __init__(
-        self, topology: Topology, clusters: Clusters, *, timeout: float = 60.0, check: Callable[[], None] = lambda: None
+        self,
+        topology: Topology,
+        clusters: Clusters,
+        *,
+        timeout: float = 60.0,
+        check: Callable[[], None] = lambda: None,
+        cut: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._topology = topology
         self._clusters = clusters
         self._timeout = timeout
         self._check = check
+        self._cut = cut
 
     async def wait(self, barrier: Barrier) -> None:
-        """Return when the barrier's condition holds.
+        """Return when the barrier's condition holds, or it gives way to a link that is cut on purpose.
 
         Raises:
             BarrierTimeout: nothing came nearer for ``timeout`` seconds; names what was awaited.
@@ -58,6 +70,9 @@ class Waiter:
             now = time.monotonic()
             if missing != before:
                 before, moved_at = missing, now
+            if barrier.gives_way and now - moved_at > GIVE_WAY and {barrier.site, barrier.peer} & set(self._cut()):
+                log.warning("a link is cut, going on without: %s; %s", barrier.description, missing[0])
+                return
             if now - moved_at > self._timeout:
                 raise BarrierTimeout(
                     f"waited {self._timeout:.0f} s for: {barrier.description}; still missing {len(missing)}, for "

@@ -44,4 +44,7 @@ def link_weather(plan: Plan) -> LinkWeather:
         place = plan.timetables[ship].at(time)[0].point
         return sum(storm.at(place, time) for storm in storms[ship])
 
-    return LinkWeather(plan.topology, plan.starts, plan.scenario.links, wind)
+    def berth(ship: str, time: dt.datetime) -> str | None:
+        return plan.timetables[ship].berthed_at(time) if ship in plan.timetables else None
+
+    return LinkWeather(plan.topology, plan.starts, plan.scenario.links, wind, berth)

@@ -23,6 +23,7 @@ from fairlead.local.workers import Workers
 from topologies.model import SiteKind
 
 if TYPE_CHECKING:
+    from simulators.links.network import Network
     from simulators.player import Progress as Sailing
     from simulators.report.model import Report
     from simulators.voyage import Voyage
@@ -73,7 +74,7 @@ def voyage(
     list_scenarios: Annotated[
         bool, typer.Option("--list-scenarios", help="List the shipped scenarios with what each expects, and end.")
     ] = False,
-    calm: Annotated[bool, typer.Option("--calm", help="Leave out the scenario's trouble with links.")] = False,
+    calm: Annotated[bool, typer.Option("--calm", help="Leave out the weather of links.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Sail a scenario: publish every reading where its box is, replicate, fill the tables, and report.
@@ -122,13 +123,12 @@ def voyage(
     if scale is not None:
         _size(trip, scale, as_json=as_json)
         return
-    _refuse_outages(trip)
     check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), speed)
     phases: dict[str, float] = {}
     with _phase(phases, "starting sites"):
         bring_up(context, list(context.topology.sites), quiet=as_json)
-    with _workers(context, phases):
-        made, page = _sail(context, trip, speed, patience, phases, quiet=as_json)
+    with _weather(context, trip, calm=calm) as network, _workers(context, phases, weather=network is not None):
+        made, page = _sail(context, trip, speed, patience, phases, network, quiet=as_json)
     report.mkdir(parents=True, exist_ok=True)
     (report / "report.json").write_bytes(made.to_json())
     (report / "report.html").write_text(page, encoding="utf-8")
@@ -138,17 +138,42 @@ def voyage(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _refuse_outages(trip: Voyage) -> None:
-    """Real links cannot be cut by a scenario yet; say so before anything is started."""
+@contextmanager
+def _weather(context: Context, trip: Voyage, *, calm: bool) -> Iterator[Network | None]:
+    """The lines under the replicators, with their detours written where ``_workers`` finds them; None without."""
+    from fairlead.clusters import Clusters
+    from simulators.links.network import Network, brokers_of
     from simulators.weather import link_weather
+    from topologies.detours import write_detours
+    from topologies.users import ADMIN
 
-    cut = next(link_weather(trip.plan).outages(), None)
-    if cut is not None:
-        raise ConfigurationError(
-            f"scenario {trip.plan.scenario.name} cuts the link between {' and '.join(cut[0])}, and a voyage on real "
-            "sites cannot do that yet",
-            hint="--calm sails it with every link up, --scale N runs its model without sites",
-        )
+    if calm:
+        yield None
+        return
+    weather = link_weather(trip.plan)
+    if _running(context, "replicate"):
+        cut = next(weather.outages(), None)
+        if cut is not None:
+            raise ConfigurationError(
+                f"scenario {trip.plan.scenario.name} cuts the link between {' and '.join(cut[0])}, and the replicators "
+                "that run already do not go over links that can be cut",
+                hint="stop them, so that the voyage starts its own; --calm sails it with every link up",
+            )
+        errors.print("links have no weather: it takes replicators that the voyage starts")
+        yield None
+        return
+
+    async def brokers() -> dict[str, tuple[tuple[str, int], ...]]:
+        async with Clusters(lambda site: context.directory.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
+            return await brokers_of(clusters, context.topology.sites)
+
+    with Network(context.topology, weather, asyncio.run(brokers()), seed=trip.plan.seed) as network:
+        write_detours(_detours(context), network.detours)
+        yield network
+
+
+def _detours(context: Context) -> Path:
+    return context.folder / "run" / "detours.json"
 
 
 def _size(trip: Voyage, containers: int, *, as_json: bool) -> None:
@@ -179,6 +204,7 @@ def _sail(
     speed: float | None,
     patience: float,
     phases: dict[str, float],
+    network: Network | None,
     *,
     quiet: bool,
 ) -> tuple[Report, str]:
@@ -201,6 +227,7 @@ def _sail(
                 on_progress=on_progress,
                 barrier_timeout=patience,
                 check=Workers(folder).check,
+                network=network,
             )
         )
     with _telling(quiet=quiet) as tell:
@@ -237,14 +264,15 @@ def _phase(phases: dict[str, float], name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _workers(context: Context, phases: dict[str, float]) -> Iterator[None]:
+def _workers(context: Context, phases: dict[str, float], *, weather: bool) -> Iterator[None]:
     """One bridge and one replicator process for all sites, unless somebody runs them already; stopped at the end."""
     workers = Workers(context.folder)
+    options = {"bridge": [], "replicate": ["--detours", str(_detours(context))] if weather else []}
     mine = []
     try:
         with _phase(phases, "starting bridges and replicators"):
             for command, files in _STATUS_FILES.items():
-                if any(w.running and w.name.startswith(f"{command}.") for w in workers.all()):
+                if _running(context, command):
                     errors.print(f"{command}: using the workers that run")
                     continue
                 wanted = [context.folder / "run" / files.format(site) for site in _sites_of(context, command)]
@@ -253,12 +281,16 @@ def _workers(context: Context, phases: dict[str, float]) -> Iterator[None]:
                 mine.append(f"{command}.all")
                 workers.start(
                     f"{command}.all",
-                    [command, "--all", "--topology", context.source],
+                    [command, "--all", "--topology", context.source, *options[command]],
                     ready=lambda wanted=wanted: all(map(_is_ready, wanted)),  # type: ignore[misc]
                 )
         yield
     finally:
         workers.stop(mine)
+
+
+def _running(context: Context, command: str) -> bool:
+    return any(w.running and w.name.startswith(f"{command}.") for w in Workers(context.folder).all())
 
 
 _STATUS_FILES = {"bridge": "bridge.{}.json", "replicate": "replicator.{}.json"}

@@ -19,7 +19,7 @@ from replication.audit import compare
 from shore.read import tables
 from simulators.report.collect import container_logs, count, ids_of, records_of
 from simulators.report.customers import ask
-from simulators.report.model import CustomerFigures, LinkFigures, Report
+from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
 from simulators.run import Sailed, alert_seconds
 from simulators.steps import ReadingId
 from topologies.directory import Directory
@@ -79,6 +79,10 @@ async def assemble(
         alert_seconds=alert_seconds(sailed, topology),
         customers=customers,
         links=link_figures(topology, folder),
+        cuts=tuple(
+            CutFigures(between=cut.between, starts=cut.starts, ends=cut.ends, seconds=round(cut.seconds, 1))
+            for cut in sailed.cuts
+        ),
         seconds={
             **seconds,
             "of that waiting for the sites": round(sailed.played.seconds_waited, 1),

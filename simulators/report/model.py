@@ -17,6 +17,19 @@ class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
+class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """A time without any link between two sites, as the scenario wanted it; ``seconds`` of wall time it lasted."""
+
+    between: tuple[str, str]
+    starts: dt.datetime
+    ends: dt.datetime
+    seconds: float
+
+    @property
+    def days(self) -> float:
+        return (self.ends - self.starts) / dt.timedelta(days=1)
+
+
 class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
@@ -75,6 +88,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     alert_seconds: dict[str, float | None]
     customers: dict[str, CustomerFigures]
     links: tuple[LinkFigures, ...]
+    cuts: tuple[CutFigures, ...] = ()
     seconds: dict[str, float]  # wall time by phase
     versions: dict[str, str]
 
@@ -93,6 +107,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.readings_repeated:,}",
                 not self.readings_repeated,
             ),
+        ]
+        out += [
+            Line(
+                f"link {' - '.join(cut.between)} cut",
+                f"{cut.starts:%d %b %H:%M} to {cut.ends:%d %b %H:%M}, {cut.days:.1f} days ({cut.seconds:.1f} s here)",
+                True,  # what follows says whether anything was lost by it
+            )
+            for cut in self.cuts
         ]
         out += [
             Line(

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from simulators.report.collect import LogCount, count
-from simulators.report.model import CustomerFigures, LinkFigures, Report
+from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
 from simulators.report.page import PageData, Place, Temperature, TrackPoint, render
 from simulators.report.table import as_table
 from simulators.steps import ReadingId
@@ -128,3 +128,13 @@ def test_count_tells_lost_and_repeated() -> None:
     a, b, c = (ReadingId("BIGU1000016", "d", 0, n) for n in range(3))
     assert count({a, b, c}, Counter({a: 1, b: 3})) == LogCount(in_logs=2, lost=1, repeated=2)
     assert count({a}, Counter({a: 1})) == LogCount(in_logs=1, lost=0, repeated=0)
+
+
+def test_what_was_cut_is_told() -> None:
+    starts = dt.datetime(2026, 9, 15, tzinfo=dt.UTC)
+    cut = CutFigures(between=("singapore", "tokyo"), starts=starts, ends=starts + dt.timedelta(hours=36), seconds=3.2)
+    made = report(cuts=(cut,))
+    assert made.ok
+    (line,) = (line for line in made.lines() if line.what == "link singapore - tokyo cut")
+    assert line.value == "15 Sep 00:00 to 16 Sep 12:00, 1.5 days (3.2 s here)"
+    assert json.loads(made.to_json())["cuts"][0]["between"] == ["singapore", "tokyo"]

@@ -102,3 +102,18 @@ def test_outages_are_when_the_link_is_down(spans: list[tuple[int, int]], hours: 
 def test_what_makes_no_sense_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         trouble(**body)
+
+
+def test_a_ship_is_linked_by_what_reaches_it() -> None:
+    minimal = load("minimal", env={})
+    (port,) = (name for name, site in minimal.sites.items() if site.kind == "port")
+    berths = {START: port}
+    cut = trouble(site="duck-star", starts="1h", lasts="10d", carrier="satellite")
+    sky = LinkWeather(minimal, START, [cut], berth=lambda _, time: berths.get(time))
+    at_sea = START + 30 * DAY
+    assert sky.between("duck-star", port, START).latency == USUAL["berth"].latency
+    assert sky.between("duck-star", port, at_sea).latency == USUAL["satellite"].latency
+    assert not sky.between("duck-star", port, START + DAY).up, "the satellite fails at sea"
+    berths[START + DAY] = port
+    assert sky.between("duck-star", port, START + DAY).up, "at the berth nobody needs it"
+    assert sky.edges() == {START + dt.timedelta(hours=1), START + dt.timedelta(hours=1) + 10 * DAY}

@@ -184,7 +184,6 @@ def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--scenario", "dark-ship"), "cuts the link between duck-star and los-angeles"),
         (("minimal", "--scale", "10", "--containers", "10"), "--scale and --containers"),
         (("minimal", "--scenario", "duck-voyage", "--scale", "20"), "does not fit topology minimal"),
     ],

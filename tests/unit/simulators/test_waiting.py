@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime as dt
 from collections.abc import Collection, Mapping
 
@@ -10,6 +11,7 @@ from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from fairlead.wire.errors import ConnectionLost
 from fairlead.wire.types import TP
+from simulators import waiting
 from simulators.steps import Barrier, BarrierKind
 from simulators.waiting import BarrierTimeout, Waiter
 from tests.unit.simulators.fakes import FakeClusters
@@ -159,3 +161,16 @@ async def test_what_ends_a_worker_ends_the_wait(sites: FakeClusters) -> None:
     waiting = Waiter(load("minimal", env={}), sites, check=check)
     with pytest.raises(Ended):
         await waiting.wait(barrier(BarrierKind.RECORDED, {"bookings.tokyo": 3}))
+
+
+async def test_what_may_need_a_cut_link_is_not_waited_for(sites: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "GIVE_WAY", 0.2)
+    sites["tokyo"].append(LOG)
+    wanted = barrier(BarrierKind.CUSTODY, {})
+    cut: set[str] = {"sydney"}
+    each = Waiter(load("minimal", env={}), sites, timeout=0.5, cut=lambda: cut)
+    yielding = dataclasses.replace(wanted, gives_way=True)
+    assert not await reaches(each, yielding), "the link that is cut is another one"
+    cut.add("duck-star")
+    assert not await reaches(each, wanted)
+    assert await reaches(each, yielding)

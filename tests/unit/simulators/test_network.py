@@ -1,0 +1,135 @@
+"""A topology's lines follow simulated time: what is cut swallows, what is back works, what was cut is told."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.endpoint import Address
+from simulators.links.line import HOST
+from simulators.links.network import Cut, Network
+from simulators.links.steering import steered
+from simulators.linkweather import Conditions, LinkTrouble, LinkWeather
+from simulators.steps import Barrier, BarrierKind, LinkChange, Step
+from topologies.load import load
+from topologies.model import Link, Topology
+
+START = dt.datetime(2026, 5, 4, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+SITES = ("tokyo", "duck-star")
+
+
+class Still(LinkWeather):
+    """Cuts as the scenario says, and nothing else: tests need not wait for satellites."""
+
+    def at(self, link: Link, time: dt.datetime) -> Conditions:
+        return Conditions(up=super().at(link, time).up)
+
+
+@pytest.fixture(scope="module")
+def minimal() -> Topology:
+    return load("minimal", env={})
+
+
+def weather(topology: Topology) -> LinkWeather:
+    return Still(topology, START, [LinkTrouble.model_validate({"site": "tokyo", "starts": "5d", "lasts": "2d"})])
+
+
+@pytest.fixture
+async def echo() -> AsyncIterator[Address]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1000):
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    yield server.sockets[0].getsockname()[:2]
+    server.close()
+
+
+async def connected(network: Network, target: str, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    ((_, proxy),) = network.detours[target][source]
+    return await asyncio.open_connection(*proxy)
+
+
+async def answers(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], *, within: float = 5.0) -> bool:
+    """Whether the other end answers; False also when the connection has ended."""
+    reader, writer = streams
+    try:
+        writer.write(b"?")
+        async with asyncio.timeout(within):
+            return await reader.readexactly(1) == b"?"
+    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+        return False
+
+
+async def test_a_link_swallows_everything_while_it_is_cut(minimal: Topology, echo: Address) -> None:
+    with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        assert {(target, source) for target, of in network.detours.items() for source in of} == {SITES, SITES[::-1]}
+        network.at(START)
+        before = [await connected(network, *each) for each in (SITES, SITES[::-1])]
+        assert [await answers(each) for each in before] == [True, True]
+        assert not network.cut_sites
+
+        network.at(START + 5 * DAY)
+        assert set(network.cut_sites) == set(SITES)
+        during = await connected(network, *SITES)
+        assert [await answers(each, within=0.05) for each in (*before, during)] == [False] * 3
+
+        network.at(START + 7 * DAY)
+        assert [await answers(each) for each in (*before, during)] == [False] * 3, "the old connections are reset"
+        after = await connected(network, *SITES)
+        assert await answers(after)
+        for _, writer in (*before, during, after):
+            writer.close()
+    (cut,) = network.cuts
+    assert (set(cut.between), cut.starts, cut.ends) == (set(SITES), START + 5 * DAY, START + 7 * DAY)
+    assert 0 < cut.seconds < 60
+
+
+async def test_what_is_still_cut_at_the_end_is_mended(minimal: Topology, echo: Address) -> None:
+    seen: list[Step] = []
+
+    async def then(step: Step) -> None:
+        seen.append(step)
+
+    steps: list[Step] = [
+        LinkChange(START + 6 * DAY, ("tokyo", "duck-star"), up=False),
+        Barrier(START + 6 * DAY, BarrierKind.RECORDED, "a barrier in between"),
+        Barrier(START + 6.5 * DAY, BarrierKind.FINISHED, "all is in the logs"),
+    ]
+    with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        before = steered(network, then)
+        for step in steps:
+            assert bool(network.cut_sites) == (step is not steps[0])
+            await before(step)
+        assert not network.cut_sites
+        streams = await connected(network, *SITES)
+        assert await answers(streams)
+        streams[1].close()
+    assert seen == steps
+    assert network.cuts == (Cut(("duck-star", "tokyo"), START + 6 * DAY, START + 6.5 * DAY, network.cuts[0].seconds),)
+
+
+async def test_latency_is_that_of_what_carries_the_link(minimal: Topology, echo: Address) -> None:
+    class Slow(Still):
+        def at(self, link: Link, time: dt.datetime) -> Conditions:
+            return Conditions(latency=50.0 if link.when == "always" else 500.0)
+
+    with Network(minimal, Slow(minimal, START, ()), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        network.at(START)
+        streams = await connected(network, *SITES)
+        began = time.monotonic()
+        assert await answers(streams)
+        assert time.monotonic() - began >= 0.1
+        streams[1].close()
+
+
+async def test_what_goes_wrong_at_the_start_is_told(minimal: Topology) -> None:
+    network = Network(minimal, weather(minimal), dict.fromkeys(SITES, (("127.0.0.1", 1),)), seed=1)
+    with pytest.raises(RuntimeError, match="not been entered"):
+        network.at(START)
