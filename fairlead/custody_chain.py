@@ -20,7 +20,7 @@ from operator import eq
 from typing import Final
 
 from fairlead.errors import ConfigurationError
-from fairlead.records.custody import CustodyEntry, CustodyEvent, LedgerEntry, RefusalEntry, ReturnEntry
+from fairlead.records.custody import ClaimEntry, CustodyEntry, CustodyEvent, LedgerEntry, RefusalEntry, ReturnEntry
 
 _NEAREST: Final = 3
 _LIKELY: Final = 50  # names that are looked at closely: a log is one of very many that differ in a digit or two
@@ -95,6 +95,7 @@ class Chain:
         missing: Terms (first, last) whose entries are not in the ledgers that were read.
         returns: What sites had beyond a seizure's marker, by (term, site, end).
         refusals: Orders by hand that were not carried out, oldest first.
+        claims: Who asks for the log of a box that has left, and has no answer yet; the box that came in first is first.
     """
 
     log: str
@@ -103,6 +104,7 @@ class Chain:
     splits: tuple[Split, ...]
     returns: tuple[ReturnEntry, ...]
     refusals: tuple[RefusalEntry, ...]
+    claims: tuple[ClaimEntry, ...] = ()
 
     @cached_property
     def standing(self) -> tuple[Interval, ...]:
@@ -154,6 +156,7 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
     grants: dict[int, list[CustodyEntry]] = defaultdict(list)
     returns: set[ReturnEntry] = set()
     refusals: set[RefusalEntry] = set()
+    claims: set[ClaimEntry] = set()
     for entry in entries:
         match entry:
             case CustodyEntry():
@@ -162,6 +165,8 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
                 returns.add(entry)
             case RefusalEntry():
                 refusals.add(entry)
+            case ClaimEntry():
+                claims.add(entry)
     chosen: list[CustodyEntry] = []
     splits: list[Split] = []
     for term in sorted(grants):
@@ -181,7 +186,20 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
         splits=tuple(splits),
         returns=back,
         refusals=tuple(sorted(refusals, key=lambda each: (each.refused_date_time, each.order_id, each.refused_by))),
+        claims=tuple(_unanswered(claims, chosen)),
     )
+
+
+def _unanswered(claims: Iterable[ClaimEntry], grants: Sequence[CustodyEntry]) -> Iterator[ClaimEntry]:
+    """Those of the term in which the box is outside; a claim made twice is one. All others are void."""
+    newest = grants[-1] if grants else None
+    if newest is None or newest.to_site is not None:
+        return
+    told: set[tuple[str, str]] = set()
+    for claim in sorted(claims, key=lambda each: (each.event_date_time, each.claimed_by, each.claimed_date_time)):
+        if claim.term == newest.term and (claim.claimed_by, claim.event_id) not in told:
+            told.add((claim.claimed_by, claim.event_id))
+            yield claim
 
 
 def _in_common(name: str, other: str) -> int:

@@ -32,6 +32,7 @@ def chain_body(chain: Chain, ledgers: Ledgers) -> dict[str, Any]:
         "splits": _splits(chain),
         "returns": [record_body(each) for each in chain.returns],
         "refusals": [record_body(each) for each in chain.refusals],
+        "claims": [record_body(each) for each in chain.claims],
         "ledgers": ledgers_body(ledgers),
     }
 

@@ -51,6 +51,12 @@ def show_chain(body: Mapping[str, Any], console: Console) -> None:
     for each in body["refusals"]:
         text = f"{each['refused_by']}, {_when(each['refused_date_time'])}: {each['reason']} (order {each['order_id']})"
         console.print(f"refused by {escape(text)}", soft_wrap=True)
+    for each in body["claims"]:
+        text = (
+            f"{each['claimed_by']}: the box came in there, {_when(each['event_date_time'])} (event {each['event_id']})"
+            f"; {each['left_site']}, which it had left, gives the log as soon as it hears of that"
+        )
+        console.print(f"claimed by {escape(text)}", soft_wrap=True)
     for each in body["splits"]:
         _show_split(body["log"], each, console)
     show_ledgers(body["ledgers"], console)

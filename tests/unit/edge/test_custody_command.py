@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import typer
 from rich.console import Console
@@ -24,7 +25,7 @@ from fairlead.ledgers import Damaged, Missing
 from fairlead.wire.sweep import Extent
 from tests.unit.edge.orders.ground import FakeGround
 from tests.unit.edge.orders.test_orders import carried_out
-from tests.unit.shared.test_custody_chain import came_back, entry, refused
+from tests.unit.shared.test_custody_chain import came_back, claimed, entry, refused
 
 BOX = "BIGU1000005"
 LOG = f"containers.{BOX}"
@@ -106,15 +107,20 @@ def test_the_chain_of_a_container(ground: FakeGround, capsys: pytest.CaptureFixt
     assert body(capsys, "show", BOX, "--at", "head")["holder"] == "tokyo"
 
 
-def came_back_here() -> Any:
-    import msgspec
+def test_a_box_that_came_in_elsewhere_is_claimed(ground: FakeGround, capsys: pytest.CaptureFixture[str]) -> None:
+    claim = msgspec.structs.replace(claimed("sydney", 4, after=9), log=LOG)
+    ground.entries["tokyo"] += [entry(4, 1070, None, "GTOT", log=LOG), claim]
+    told = say(capsys, "show", BOX)
+    assert f"{LOG} is held by nobody" in told
+    assert "claimed by sydney: the box came in there, 2026-03-01 21:00:00 (event in-sydney); tokyo, which" in told
+    assert [each["claimed_by"] for each in body(capsys, "show", BOX)["claims"]] == ["sydney"]
 
+
+def came_back_here() -> Any:
     return msgspec.structs.replace(came_back(18, 30, 72, "star"), log=LOG)
 
 
 def refused_here() -> Any:
-    import msgspec
-
     return msgspec.structs.replace(refused("o1"), log=LOG)
 
 

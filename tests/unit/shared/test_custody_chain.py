@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.custody_chain import UnknownLogError, chain, chains
-from fairlead.records.custody import CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 LOG = "containers.BIGU0000013"
@@ -170,3 +170,25 @@ def test_any_order_and_repetition_gives_the_same_chain_without_gaps(
         later = [s for s in found.intervals if s.term > each.term and s.event == "SEIZURE"]
         assert each.lost == any(s.marker_offset <= each.marker_offset for s in later)
     assert found.missing == () and found.splits == ()
+
+
+def claimed(by: str, term: int, *, after: int = 0, again: int = 0) -> ClaimEntry:
+    return ClaimEntry(
+        log=LOG,
+        term=term,
+        left_site="tokyo",
+        event_id=f"in-{by}",
+        event_date_time=T + dt.timedelta(hours=after),
+        claimed_date_time=T + dt.timedelta(days=1, minutes=again),
+        claimed_by=by,
+    )
+
+
+def test_who_claims_the_log_of_a_box_that_has_left() -> None:
+    left = [entry(1, 0, "tokyo", "GTIN"), entry(2, 9, None, "GTOT")]
+    asked = [claimed("sydney", 2, after=5), claimed("duck-star", 2, after=4), claimed("sydney", 2, after=5, again=1)]
+    open_still = chain(LOG, [*asked, claimed("duck-star", 1), *left]).claims
+    assert [each.claimed_by for each in open_still] == ["duck-star", "sydney"]
+    answered = chain(LOG, [*asked, *left, entry(3, 10, "duck-star", "GTIN")])
+    assert answered.claims == ()
+    assert answered.holder == "duck-star"
