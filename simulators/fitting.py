@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 
 from fairlead.errors import ConfigurationError
 from simulators.linkweather import links_between
 from simulators.scenario import Scenario
 from topologies.model import SiteKind, Topology
+
+SHIP_TAKES = 20_000  # boxes: more than the largest ships carry
 
 
 def check(scenario: Scenario, topology: Topology) -> None:
@@ -23,6 +26,34 @@ def check(scenario: Scenario, topology: Topology) -> None:
             f"scenario {scenario.name} does not fit topology {topology.name}: " + "; ".join(mistakes),
             hint="correct the scenario, or choose the topology that it was written for: " + scenario.topology,
             mistakes=mistakes,
+        )
+
+
+def check_ships(changes: Mapping[tuple[str, int], int], containers: int) -> None:
+    """Whether every ship can carry what it has aboard at once.
+
+    Args:
+        changes: By ship and number of its call, how many boxes more it has when it leaves.
+        containers: In all, which the error relates to what would fit.
+
+    Raises:
+        ConfigurationError: a ship is too full; names how many boxes the scenario may have.
+    """
+    aboard: Counter[str] = Counter()
+    fullest, most = "", 0
+    for (ship, _), change in sorted(changes.items()):
+        aboard[ship] += change
+        if aboard[ship] > most:
+            fullest, most = ship, aboard[ship]
+    if most > SHIP_TAKES:
+        fits = containers * SHIP_TAKES // most
+        raise ConfigurationError(
+            f"{fullest} would carry {most:,} boxes at once, and a ship takes {SHIP_TAKES:,} at most",
+            hint=f"of the {containers:,} boxes of this scenario {fits:,} fit (--containers 1 to {fits}); or let more "
+            "ships sail; --scale says how large a fleet for more would be",
+            ship=fullest,
+            aboard=most,
+            most=fits,
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -18,7 +19,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.records.event import EquipmentEventType
 from simulators import containers
 from simulators.commodities import commodity
-from simulators.fitting import check
+from simulators.fitting import check, check_ships
 from simulators.reefer import Unit
 from simulators.scenario import Lot, Scenario
 from simulators.timetable import CallTimes, Span, Timetable, timetable, worked
@@ -164,6 +165,7 @@ def quiet_plan(scenario: Scenario, topology: Topology, seed: int) -> tuple[Plan,
         name: timetable(name, ship, topology, scenario.start, scenario.closures)
         for name, ship in sorted(scenario.ships.items())
     }
+    _check_ships(scenario, tables)
     boxes = _boxes(scenario, topology, rng)
     works = _works(scenario, tables, boxes, rng)
     plan = Plan(scenario, topology, seed, tables, tuple(boxes), works, scenario.start)
@@ -214,7 +216,7 @@ def _works(scenario: Scenario, tables: dict[str, Timetable], boxes: list[Box], r
     discharges: dict[tuple[str, int], list[Box]] = {}
     for _, lot_boxes in groupby(boxes, attrgetter("lot_name")):
         members = list(lot_boxes)
-        for ship, load, discharge in _connections(members[0], tables):
+        for ship, load, discharge in _connections(members[0].lot_name, members[0].lot, tables):
             loads.setdefault((ship, load), []).extend(members)
             if discharge is not None:
                 discharges.setdefault((ship, discharge), []).extend(members)
@@ -243,13 +245,24 @@ def _works(scenario: Scenario, tables: dict[str, Timetable], boxes: list[Box], r
     return tuple(works)
 
 
-def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int | None]]:
+def _check_ships(scenario: Scenario, tables: dict[str, Timetable]) -> None:
+    """Before thousands of boxes are made: whether the ships can carry them."""
+    changes: Counter[tuple[str, int]] = Counter()
+    for name, lot in scenario.cargo.items():
+        for ship, load, discharge in _connections(name, lot, tables):
+            changes[ship, load] += lot.containers
+            if discharge is not None:
+                changes[ship, discharge] -= lot.containers
+    check_ships(changes, scenario.containers)
+
+
+def _connections(name: str, lot: Lot, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int | None]]:
     """(ship, number of the loading call, number of the discharging call) for each leg, each after the one before.
 
     A box that stays aboard is not discharged from its last leg: None.
     """
     ready: dt.datetime | None = None
-    legs = box.lot.legs
+    legs = lot.legs
     for nth, (origin, ship, destination) in enumerate(legs, 1):
         calls = tables[ship].calls
         load = next((c for c in calls if c.port == origin and (ready is None or c.turns > ready)), None)
@@ -257,12 +270,12 @@ def _connections(box: Box, tables: dict[str, Timetable]) -> Iterator[tuple[str, 
         discharge = next((c for c in later if c.port == destination), None)
         if load is None or discharge is None:
             raise ConfigurationError(
-                f"lot {box.lot_name} misses its connection: no call of {ship} at {origin} after the box is there, "
+                f"lot {name} misses its connection: no call of {ship} at {origin} after the box is there, "
                 f"with a later one at {destination}",
                 hint="change the lot's route, or the ships' first_arrival and stay",
             )
         ready = discharge.turns + HOUR
-        stays = box.lot.afterwards == "aboard" and nth == len(legs)
+        stays = lot.afterwards == "aboard" and nth == len(legs)
         yield ship, load.number, None if stays else discharge.number
 
 

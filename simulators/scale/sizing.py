@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from fairlead.records import decoder
 from fairlead.records.event import Event
+from simulators.fitting import SHIP_TAKES
 from simulators.linkweather import carrier_of
 from simulators.plan import Plan
 from simulators.scale.costs import BENCHMARKED, BRIDGE_CPU, DATA_SHARE, REPLICATOR_CPU, Cost, custody_bytes, overhead
@@ -25,7 +26,6 @@ from simulators.voyage import Voyage
 from topologies.model import Link
 
 MODELLED = 5_000  # boxes: some ten seconds of model for a voyage of weeks
-SHIP_TAKES = 20_000  # boxes, of the largest ships
 _DAY = dt.timedelta(days=1)
 _event = decoder(Event)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from fairlead.errors import ConfigurationError
 from simulators import scenario_file
 from simulators.mishaps import make_plan
 from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
+from topologies.load import load as load_topology
 
 HOUR = dt.timedelta(hours=1)
 
@@ -102,3 +104,23 @@ def test_customers_are_entitled_from_load_to_release() -> None:
     waiting = next(b for b in plan.boxes if b.lot_name == "ducks-for-london")
     assert waiting.moves[-1].code == "DISC"
     assert waiting.entitled(plan.ends) == "ducks"
+
+
+def test_several_ships_may_carry_more_than_one_could_and_none_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = scenario_file.load("busy-loop")
+    topology = load_topology(scenario_file.topology_source(loop), env={})
+    monkeypatch.setattr("simulators.fitting.SHIP_TAKES", 500)
+    plan = make_plan(loop.rescaled(1_000), topology, 7)
+    assert len({move.to for box in plan.boxes for move in box.moves if move.code == "LOAD"}) == 6
+    with pytest.raises(ConfigurationError, match="boxes at once, and a ship takes 500 at most") as error:
+        make_plan(loop.rescaled(100_000), topology, 7)
+    most = error.value.fields["most"]
+    assert f"--containers 1 to {most}" in error.value.hint
+    plan = make_plan(loop.rescaled(most - 10), topology, 7)
+    aboard: Counter[str] = Counter()
+    fullest = 0
+    moves = sorted((m.time, m.code, m.site, m.to or "") for b in plan.boxes for m in b.moves)
+    for _, code, site, to in moves:
+        aboard[to if code == "LOAD" else site] += {"LOAD": 1, "DISC": -1}.get(code, 0)
+        fullest = max(fullest, max(aboard.values()))
+    assert 450 < fullest <= 500
