@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator
+from typing import Protocol
 
 from fairlead.errors import ConfigurationError
 from simulators.mishaps import make_plan
@@ -19,6 +20,20 @@ from simulators.scenario import Scenario
 from simulators.steps import Step
 from simulators.unfolding import Unfolding
 from topologies.model import Topology
+
+
+class Course(Protocol):
+    """What can be sailed: a voyage that is made, one that was recorded, or one that is being recorded."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def starts(self) -> dt.datetime: ...
+    @property
+    def ends(self) -> dt.datetime: ...
+    def expected_messages(self) -> int: ...
+    def steps(self) -> Iterator[Step]: ...
+
 
 _SHORTEST = dt.timedelta(minutes=1)
 
