@@ -171,6 +171,26 @@ def test_each_fault_is_found(plant: Callable[[Case], Case], words: str) -> None:
     assert words in "; ".join(problems(plant(good())))
 
 
+@pytest.mark.parametrize(
+    ("to_site", "granted_by", "from_site", "wrong"),
+    [
+        ("sydney", "tokyo", "tokyo", False),  # it came in elsewhere: the site that it left gave the log
+        ("tokyo", "tokyo", None, False),  # it came in where it left
+        ("sydney", "sydney", None, True),  # two sites could do that
+        ("sydney", "sydney", "tokyo", True),
+        ("tokyo", "tokyo", "tokyo", True),
+    ],
+)
+def test_a_box_that_left_comes_in_by_the_site_that_it_left(
+    to_site: str, granted_by: str, from_site: str | None, wrong: bool
+) -> None:
+    opened, gone, back = good().entries
+    gone = msgspec.structs.replace(gone, to_site=None, event="GTOT")
+    back = msgspec.structs.replace(back, event="GTIN", to_site=to_site, granted_by=granted_by, from_site=from_site)
+    found = in_ledgers(BOX_LOG, good().log, [opened, gone, back])
+    assert [f"{granted_by} gave term 3 after term 2 of None" in each for each in found] == [True] * wrong
+
+
 def seized(case: Case, *, entered: tuple[int, ...]) -> Case:
     """The last term was opened by a seizure, on top of a giver that had crashed before it wrote an entry."""
     last = case.entries[2]
