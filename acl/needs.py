@@ -17,6 +17,7 @@ from acl.parser import parse
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError
 from fairlead.names import SITE_NAME
+from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
 from topologies.model import InsertPoint, Link, SiteKind, Topology
 from topologies.users import Role, ServiceUser, is_reserved
@@ -26,6 +27,7 @@ _REPLICA = (*_OWN_LOG, Operation.DELETE, Operation.ALTER_CONFIGS)
 _SOURCE = (Operation.READ, Operation.DESCRIBE_CONFIGS)
 _ORDERS = Extent("fairlead.orders", Pattern.LITERAL)  # no log of any stream: written by the site's admin
 _CUSTODY_ORDERS = Extent(CUSTODY_ORDERS, Pattern.LITERAL)
+_ALERT_ORDERS = Extent(ALERT_ORDERS, Pattern.LITERAL)
 _SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
 
 PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
@@ -148,6 +150,9 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
     if "custody" in topology.streams:
         why = "bridge: follows the orders about custody that are given here"
         yield from _topics(user.name, _CUSTODY_ORDERS, (Operation.READ,), why)
+    if at_sea and "alerts" in topology.streams:
+        why = "bridge: follows the orders about alerts that are given here"
+        yield from _topics(user.name, _ALERT_ORDERS, (Operation.READ,), why)
 
 
 def _replicator(topology: Topology, user: ServiceUser) -> Iterator[Grant]:

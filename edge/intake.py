@@ -20,14 +20,17 @@ from edge.lanes import SiteLanes, digest
 from edge.messages import (
     BookingMessage,
     EventMessage,
+    Identity,
     ReadingMessage,
+    Reason,
     Rejected,
     ShipMessage,
+    readings_topic,
 )
 from edge.metrics import Metrics
 from edge.movements import Movements
 from edge.mqtt import Delivery
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, Cause
 from fairlead.records.ship import Position
 
 log = logging.getLogger(__name__)
@@ -62,6 +65,7 @@ class Intake:
         self._metrics = metrics
         self._watch = watch
         self._finish = finish
+        self._dropped = 0  # as the MQTT broker counts
         self.movements = Movements(
             site, lanes, custodian, metrics, finish=finish, reject=self.reject, on_moved=self._on_moved
         )
@@ -85,6 +89,32 @@ class Intake:
                 self._take_booking(message, delivery, now)
             case Rejected():
                 self._reject(message, delivery, now)
+
+    def take_checked(
+        self,
+        log: str,
+        number: str,
+        identity: Identity,
+        device_ms: int,
+        received_ms: int,
+        payload: bytes,
+        redelivered: bool,
+        ticket: Ticket | None,
+    ) -> None:
+        """A reading that an intake process has classified (``edge.intakes``). Detection wants to see all of it."""
+        if self._watch is not None:
+            self.take(Delivery(readings_topic(number), payload, redelivered, ticket))
+            return
+        self._metrics.received += 1
+        record = records.published(payload, key=number, at_ms=device_ms, received_ms=received_ms)
+        self._lanes.box(log).put(Entry(record, identity, redelivered, ticket))
+
+    def refuse_checked(
+        self, rejected: Rejected, topic: str, payload: bytes, received_ms: int, redelivered: bool, ticket: Ticket | None
+    ) -> None:
+        """A message that an intake process has found unusable."""
+        self._metrics.received += 1
+        self._reject(rejected, Delivery(topic, payload, redelivered, ticket), received_ms)
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         if self._watch is not None:
@@ -142,7 +172,19 @@ class Intake:
             self._raise(self._watch.forget(number, time.time_ns() // 1_000_000))
 
     def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
+        if self._watch is not None and rejected.reason is Reason.DEVICE_CLOCK:
+            self._raise(self._clock_off(self._watch, rejected, delivery, now), delivery.ticket)
         self.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ticket, now)
+
+    def _clock_off(self, watch: Watch, rejected: Rejected, delivery: Delivery, now: int) -> list[Alert]:
+        """Somebody must look at a container whose readings nobody watches."""
+        identity = records.identity(delivery.payload)
+        match delivery.topic.split("/"):
+            case [_, _, "containers", number, "readings"] if identity is not None:
+                device, boot, sequence = identity
+                cause = Cause(log=self._lanes.letters.log, offset=-1, device_id=device, boot_id=boot, sequence=sequence)
+                return watch.refused(number, cause, rejected.detail, now)
+        return []
 
     def reject(
         self, rejected: Rejected, topic: str, payload: bytes, redelivered: bool, ticket: Ticket | None, now: int = 0
@@ -159,12 +201,12 @@ class Intake:
             dropped = int(payload)
         except ValueError:
             return
-        grown = dropped - self._metrics.mqtt_dropped
+        grown, self._dropped = dropped - self._dropped, dropped
         if grown > 0:
+            self._metrics.mqtt_dropped += grown
             log.error(
                 "%s: THE MQTT BROKER HAS DROPPED %d MESSAGES (%d since it started): its queue limits are too small",
                 self._site,
                 grown,
                 dropped,
             )
-        self._metrics.mqtt_dropped = dropped

@@ -104,6 +104,11 @@ class BookingMessage:
     device_ms: int
 
 
+def readings_topic(number: str) -> str:
+    """Where the readings of a container are published."""
+    return f"{ROOT}/containers/{number}/readings"
+
+
 Message = ReadingMessage | ShipMessage | EventMessage | BookingMessage
 
 

@@ -16,7 +16,7 @@ from edge.holdings import Custody, Holdings
 from edge.lane import Entry
 from edge.lanes import SiteLanes
 from edge.messages import Identity, ReadingMessage, milliseconds
-from edge.records import alert, alert_key
+from edge.records import alert, alert_key, received_ms
 from edge.strays import readable
 from edge.tails import LogTail, Tails
 from fairlead.records import UNREADABLE, decoder
@@ -45,14 +45,15 @@ async def recall_readings(watch: Watch, lanes: SiteLanes, holdings: Holdings, ta
     for first in range(0, len(held), _AT_ONCE):
         for topic, tail in await _tails(held[first : first + _AT_ONCE], tails, watch.reach_ms):
             sure_from = sure_from_ms(tail, watch.reach_ms)
-            for message in readings_of(topic, tail.records):
+            for message, came_ms in readings_of(topic, tail.records):
                 seen += 1
-                put_alerts(lanes, watch.recall(message, topic, _now(), sure=message.device_ms >= sure_from))
+                sure = message.device_ms >= sure_from
+                put_alerts(lanes, watch.recall(message, topic, _now(), received_ms=came_ms, sure=sure))
         await asyncio.sleep(0)
-    for message in await _strays(lanes, tails):
+    for message, came_ms in await _strays(lanes, tails):
         seen += 1
         aboard.add(message.number)
-        put_alerts(lanes, watch.recall(message, lanes.strays.log, _now()))
+        put_alerts(lanes, watch.recall(message, lanes.strays.log, _now(), received_ms=came_ms))
     put_alerts(lanes, watch.settle(aboard, _now()))
     log.info(
         "%s: the watch knows %d containers again, by %d readings, in %.1f s",
@@ -63,13 +64,13 @@ async def recall_readings(watch: Watch, lanes: SiteLanes, holdings: Holdings, ta
     )
 
 
-def readings_of(topic: str, records: Iterable[Record]) -> Iterator[ReadingMessage]:
-    """The readings among the records of a container's log, in their order."""
+def readings_of(topic: str, records: Iterable[Record]) -> Iterator[tuple[ReadingMessage, int]]:
+    """The readings among the records of a container's log, in their order, each with the time of its receipt."""
     for record in records:
         if record.value is not None and is_data(record):
             message = _message(topic, record.value)
             if message is not None:
-                yield message
+                yield message, received_ms(record)
 
 
 def deep_enough(tail: LogTail, reach_ms: int) -> bool:
@@ -111,22 +112,22 @@ async def _tail(topic: str, tails: Tails, depth: int) -> LogTail | None:
         return None
 
 
-async def _strays(lanes: SiteLanes, tails: Tails) -> list[ReadingMessage]:
-    """The readings that wait in this site's strays log, the newest of them."""
+async def _strays(lanes: SiteLanes, tails: Tails) -> list[tuple[ReadingMessage, int]]:
+    """The readings that wait in this site's strays log, the newest of them, each with the time of its receipt."""
     index = lanes.strays.index
     waiting = {topic: frozenset(index.offsets(topic)) for topic in index.logs()}
     offsets = [offset for each in waiting.values() for offset in each]
     if not offsets:
         return []
     first = max(min(offsets), index.end - _STRAYS)
-    messages: list[ReadingMessage] = []
+    messages: list[tuple[ReadingMessage, int]] = []
     async for record in tails.records(lanes.strays.log, first, index.end):
         stray = readable(record)
         if stray is None or stray.event or record.offset not in waiting.get(stray.log, ()):
             continue
         message = _message(stray.log, stray.payload)
         if message is not None:
-            messages.append(message)
+            messages.append((message, milliseconds(stray.received_date_time)))
     return messages
 
 

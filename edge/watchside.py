@@ -7,6 +7,7 @@ them set points cannot be compared, and the default thresholds count for every c
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -22,11 +23,14 @@ from edge.patience import patiently
 from edge.recollection import put_alerts, recall_readings
 from edge.tails import Tails
 from fairlead.records import UNREADABLE, decoder
+from fairlead.records.alert import ALERT_ORDERS, AlertOrder
 from fairlead.records.booking import Booking
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import Record
 from topologies.model import SiteKind, Topology
+
+log = logging.getLogger(__name__)
 
 Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 
@@ -40,6 +44,8 @@ class WatchSide:
         self._site = site
         self._logs = booking_logs(topology, site) if on_board else ()
         self._bookings: Follower | None = None
+        self._orders: Follower | None = None
+        self._order = decoder(AlertOrder)
         self._booking = decoder(Booking)
 
     async def catch_up(self, cluster: Cluster, lanes: SiteLanes, holdings: Holdings, tails: Tails) -> None:
@@ -51,15 +57,29 @@ class WatchSide:
             await patiently(self._bookings.catch_up, f"{self._site}: reading bookings")
         await recall_readings(self.watch, lanes, holdings, tails)
         holdings.when_given(partial(self._given, lanes))
+        self._orders = Follower(cluster, [ALERT_ORDERS], partial(self._take_order, lanes))
 
     def work(self) -> Work:
         """What goes on until the bridge ends."""
-        return {"bookings": self._bookings.follow} if self._bookings is not None else {}
+        followed = {"bookings": self._bookings, "orders about alerts": self._orders}
+        return {name: each.follow for name, each in followed.items() if each is not None}
 
     def _given(self, lanes: SiteLanes, topic: str) -> None:
         """A box is in another's care now: by an event, by hand, or because another site has claimed it."""
         if self.watch is not None:
             put_alerts(lanes, self.watch.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
+
+    def _take_order(self, lanes: SiteLanes, topic: str, record: Record, _at_start: bool) -> None:
+        """An order by hand: the alert's CLEARED state follows; of one that is over, nothing."""
+        if self.watch is None or record.value is None or not is_data(record):
+            return
+        try:
+            order = self._order.decode(record.value)
+        except UNREADABLE as error:
+            log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
+            return
+        if order.at_site == self._site:
+            put_alerts(lanes, self.watch.dismiss(order, time.time_ns() // 1_000_000))
 
     def _take(self, topic: str, record: Record, at_start: bool) -> None:
         if self.watch is None or record.value is None or not is_data(record):

@@ -9,7 +9,7 @@ from typing import ClassVar
 from edge.detection.box import Box
 from edge.detection.ship import ShipState
 from edge.messages import ReadingMessage
-from fairlead.records.alert import AlertKind, AlertState, Cause, Evidence, Severity
+from fairlead.records.alert import Alert, AlertKind, AlertState, Cause, Evidence, Severity
 from fairlead.records.reading import GeoLocation
 
 
@@ -40,10 +40,16 @@ class Rule:
     kind: ClassVar[AlertKind]
     takes_late: ClassVar[bool] = False
     """Whether readings count that come after a newer one of their device."""
+    by_receipt: ClassVar[bool] = False
+    """Whether ``Finding.at_ms`` is the time of receipt (``Box.received_ms``), for rules that doubt devices' clocks."""
 
     def see(self, box: Box, message: ReadingMessage, ship: ShipState) -> Finding | None:
         """Judge a reading that ``box`` has just taken in."""
         return None
+
+    def is_same(self, box: Box, dismissed: Alert, finding: Finding) -> bool:
+        """Whether a finding that would open an alert is about the condition of one that a person has cleared."""
+        return bool(finding.causes) and finding.causes[0] == dismissed.causes[0]
 
     def tick(self, ship: ShipState) -> Iterable[tuple[Box, Finding]]:
         """Judge what follows from time passing; called when the ship's own clock (``ship.at_ms``) has moved on."""

@@ -36,8 +36,9 @@ class _Sign(NamedTuple):
 
 @dataclass(slots=True)
 class _Story:
-    """The signs of the last window by name, and where the box was when it last knew."""
+    """The signs of the last window by name, and where the box was when it last knew. ``since_ms``: of the first one."""
 
+    since_ms: int
     signs: dict[str, _Sign] = field(default_factory=dict)
     place: GeoLocation | None = None
 
@@ -52,7 +53,7 @@ class Overboard(Rule):
         if story is None:
             if not found:
                 return None
-            story = box.pending[KIND] = _Story()
+            story = box.pending[KIND] = _Story(message.device_ms)
         at, limits = message.device_ms, box.limits.overboard
         cause = box.cause(message)
         for evidence in found:
@@ -71,6 +72,15 @@ class Overboard(Rule):
         if not found:
             return None
         return _judge(box, story, ship, at, _neighbours(box, ship, at))
+
+    def is_same(self, box: Box, dismissed: Alert, finding: Finding) -> bool:
+        """Signs go on without a pause as long as the window, and none is new."""
+        story: _Story | None = box.pending.get(KIND)
+        return (
+            story is not None
+            and story.since_ms <= _ms(dismissed)
+            and {each.name for each in finding.evidence} <= {each.name for each in dismissed.evidence}
+        )
 
     def tick(self, ship: ShipState) -> Iterable[tuple[Box, Finding]]:
         """Say what could not be said at once, and judge the boxes that have fallen silent after signs of a fall."""

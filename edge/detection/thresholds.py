@@ -112,6 +112,16 @@ class Silence:
 
 
 @_strict
+class Device:
+    """Devices themselves. ``ahead``: of the site's clock; ``window``: how long after its last reading a device still
+    counts as one that reports."""
+
+    ahead: Milliseconds
+    window: Milliseconds
+    source: str
+
+
+@_strict
 class Overboard:
     """Evidence score. Units: seconds, g, degrees of tilt, metres. See ``edge.detection.overboard``."""
 
@@ -142,6 +152,7 @@ class Limits:
     co2: Range
     door: Door
     silence: Silence
+    device: Device
     overboard: Overboard
 
     @property
@@ -170,7 +181,11 @@ class Thresholds:
         all_limits = (self.default, *self.commodities.values())
         return max(
             max(each.power.dwell, each.setpoint.dwell, each.door.dwell, each.overboard.window)
-            + max(each.temperature.dwell + each.temperature.after_defrost, *(r.dwell for r in each.ranges))
+            + max(
+                each.temperature.dwell + each.temperature.after_defrost,
+                each.device.window,
+                *(r.dwell for r in each.ranges),
+            )
             for each in all_limits
         )
 

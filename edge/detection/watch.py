@@ -8,7 +8,6 @@ recalling it raises the alert, or the reading comes again from the MQTT broker.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 from collections.abc import Iterable, Set
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from edge.detection.atmosphere import CarbonDioxide, Humidity, Oxygen
 from edge.detection.bookings import Bookings
 from edge.detection.box import NOT_YET_STORED, Box
+from edge.detection.devices import Clock, DeviceConflict, DeviceMoved
 from edge.detection.door import DoorOpen
 from edge.detection.finding import Finding, Rule
 from edge.detection.geo import known
@@ -24,10 +24,11 @@ from edge.detection.power import PowerLost
 from edge.detection.setpoint import WrongSetpoint
 from edge.detection.ship import ShipState
 from edge.detection.silence import ALL, Silence
+from edge.detection.stating import anew, cleared_by_hand, is_by_hand, left, state_of
 from edge.detection.temperature import OutOfBand
 from edge.detection.thresholds import Thresholds, default_thresholds
 from edge.messages import ReadingMessage, milliseconds
-from fairlead.records.alert import Alert, AlertKind, Cause, Evidence
+from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause
 from fairlead.records.booking import Booking
 from fairlead.records.reading import GeoLocation
 from fairlead.records.ship import Position
@@ -49,6 +50,9 @@ def default_rules() -> tuple[Rule, ...]:
         CarbonDioxide(),
         DoorOpen(),
         Silence(),
+        Clock(),
+        DeviceConflict(),
+        DeviceMoved(),
     )
 
 
@@ -94,30 +98,37 @@ class Watch:
         before = self._said.get((box.number, alert.kind))
         opened_ms = at_ms if alert.state == "OPENED" or before is None else before.opened_ms
         self._said[box.number, alert.kind] = _Said(opened_ms, at_ms)
-        if alert.state == "CLEARED":
-            box.open.pop(alert.kind, None)
-        else:
+        if alert.state != "CLEARED":
             box.open[alert.kind] = alert
+            return
+        box.open.pop(alert.kind, None)
+        if is_by_hand(alert):
+            box.dismissed[alert.kind] = alert
 
-    def recall(self, message: ReadingMessage, log: str, now_ms: int, *, sure: bool = True) -> list[Alert]:
+    def recall(
+        self, message: ReadingMessage, log: str, now_ms: int, *, received_ms: int | None = None, sure: bool = True
+    ) -> list[Alert]:
         """Take in a reading that was stored before the restart, in the order of its log.
 
         Args:
+            received_ms: When it came; ``now_ms`` where that is not known.
             sure: Enough of what came before it is known to judge it; else it is only remembered.
 
         Returns:
             Alerts that the restart came in between of: their reading is stored and they are not.
         """
-        box, fresh = self._take(message, log, 0)
+        came_ms = now_ms if received_ms is None else received_ms
+        box, fresh = self._take(message, log, came_ms, 0)
         alerts: list[Alert] = []
         for rule in self._rules if fresh else self._late_rules:
             said = self._said.get((box.number, rule.kind))
-            opened = box.open.pop(rule.kind, None) if said and message.device_ms <= said.opened_ms else None
+            at_ms = came_ms if rule.by_receipt else message.device_ms
+            opened = box.open.pop(rule.kind, None) if said and at_ms <= said.opened_ms else None
             finding = self._ask(rule, box, message)
             if opened is not None:
                 box.open[rule.kind] = opened  # it was not, when this reading came
             if finding is not None and sure and (said is None or finding.at_ms > said.last_ms):
-                alerts.append(self._say(box, rule.kind, finding, now_ms, known(message.reading.geo_location)))
+                alerts += self._say(box, rule, finding, now_ms, known(message.reading.geo_location))
         return alerts
 
     def recall_ship(self, position: Position, at_ms: int, now_ms: int = 0) -> None:
@@ -149,7 +160,8 @@ class Watch:
             except Exception:
                 self._failed(rule, "the time")
                 continue
-            alerts += [self._say(box, rule.kind, finding, now_ms or at_ms, None) for box, finding in found]
+            for box, finding in found:
+                alerts += self._say(box, rule, finding, now_ms or at_ms, None)
         return alerts
 
     def booked(self, booking: Booking) -> None:
@@ -164,21 +176,8 @@ class Watch:
         box = self._boxes.pop(number, None)
         if box is None:
             return []
-        left = (Evidence(name="left", weight=1.0, detail=f"the container is no longer in the care of {self._site}"),)
         return [
-            self._say(
-                box,
-                kind,
-                Finding(
-                    "CLEARED",
-                    opened.severity,
-                    max(box.at_ms, milliseconds(opened.event_date_time)),
-                    opened.causes,
-                    left,
-                ),
-                now_ms or box.at_ms,
-                opened.geo_location,
-            )
+            self._state(box, kind, left(box, opened, self._site), now_ms or box.at_ms, opened.geo_location)
             for kind, opened in tuple(box.open.items())
         ]
 
@@ -188,13 +187,34 @@ class Watch:
         ``log`` is where the reading is being stored; its offset is not known yet, because an alert does not wait for
         it, so ``causes`` give offset -1 and name the reading by device, boot and sequence.
         """
-        box, fresh = self._take(message, log, self.ship.at_ms)
+        box, fresh = self._take(message, log, now_ms, self.ship.at_ms)
         alerts: list[Alert] = []
         for rule in self._rules if fresh else self._late_rules:
             finding = self._ask(rule, box, message)
             if finding is not None:
-                alerts.append(self._say(box, rule.kind, finding, now_ms, known(message.reading.geo_location)))
+                alerts += self._say(box, rule, finding, now_ms, known(message.reading.geo_location))
         return alerts
+
+    def refused(self, number: str, cause: Cause, why: str, now_ms: int) -> list[Alert]:
+        """A container's reading went to the dead letters because of its device's clock; ``cause`` says which."""
+        alerts: list[Alert] = []
+        for rule in self._rules:
+            if isinstance(rule, Clock):
+                box = self._box(number, now_ms)
+                finding = rule.refused(box, cause, why, now_ms)
+                if finding is not None:
+                    alerts += self._say(box, rule, finding, now_ms, None)
+        return alerts
+
+    def dismiss(self, order: AlertOrder, now_ms: int) -> list[Alert]:
+        """End an alert because a person says so; nothing where it is not open. The same condition raises it no more."""
+        box = self._boxes.get(order.equipment_reference)
+        opened = box.open.get(order.kind) if box is not None else None
+        if box is None or opened is None or opened.alert_id != order.alert_id:
+            return []
+        cleared = self._state(box, order.kind, cleared_by_hand(box, opened, order), now_ms, opened.geo_location)
+        box.dismissed[order.kind] = cleared
+        return [cleared]
 
     # -- boxes and alerts
 
@@ -209,12 +229,13 @@ class Watch:
         self.failures += 1
         log.exception("%s: rule %s cannot judge %s; the others go on", self._site, rule.kind, what)
 
-    def _take(self, message: ReadingMessage, log: str, ship_ms: int) -> tuple[Box, bool]:
+    def _take(self, message: ReadingMessage, log: str, received_ms: int, ship_ms: int) -> tuple[Box, bool]:
         """The reading's box, and whether the reading is its newest now."""
         box = self._boxes.get(message.number)
         if box is None:
             box = self._box(message.number, message.device_ms)
         box.log, box.held = log, log == message.log
+        box.hear(message, received_ms)
         return box, box.take(message, ship_ms)
 
     def _box(self, number: str, at_ms: int) -> Box:
@@ -228,33 +249,16 @@ class Watch:
         box.booking = self._bookings.of(box.number, at_ms)
         box.limits = self._thresholds.of(box.booking.commodity if box.booking is not None else None)
 
-    def _say(self, box: Box, kind: AlertKind, finding: Finding, now_ms: int, place: GeoLocation | None) -> Alert:
-        opened = box.open.get(kind)
-        alert = Alert(
-            alert_id=opened.alert_id if opened is not None else _id(kind, box.number, finding.causes[0]),
-            kind=kind,
-            severity=finding.severity,
-            state=finding.state,
-            equipment_reference=box.number,
-            raised_at=self._site,
-            event_date_time=_time(finding.at_ms),
-            raised_date_time=_time(now_ms),
-            vessel_imo_number=self.ship.imo,
-            geo_location=finding.place or place or self.ship.place,
-            evidence=finding.evidence,
-            causes=finding.causes,
-            revision=opened.revision + 1 if opened is not None else 0,
-        )
-        if finding.state == "CLEARED":
-            box.open.pop(kind, None)
-        else:
-            box.open[kind] = alert
-        return alert
+    def _say(self, box: Box, rule: Rule, finding: Finding, now_ms: int, place: GeoLocation | None) -> Iterable[Alert]:
+        """The alert of a finding; none where a person has cleared it and the same condition goes on."""
+        dismissed = box.dismissed.get(rule.kind) if finding.state == "OPENED" else None
+        if dismissed is not None:
+            other = None if rule.is_same(box, dismissed, finding) else anew(finding, dismissed)
+            if other is None:
+                return ()
+            del box.dismissed[rule.kind]
+            finding = other
+        return (self._state(box, rule.kind, finding, now_ms, place),)
 
-
-def _id(kind: AlertKind, number: str, first: Cause) -> str:
-    return f"{kind}.{number}.{first.device_id}.{first.boot_id}.{first.sequence}"
-
-
-def _time(at_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+    def _state(self, box: Box, kind: AlertKind, finding: Finding, now_ms: int, place: GeoLocation | None) -> Alert:
+        return state_of(self._site, self.ship, box, kind, finding, now_ms, place)

@@ -14,6 +14,7 @@ from acl.parser import parse
 from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
 from fairlead.errors import ConfigurationError
 from fairlead.names import parse_log
+from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
 from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
 from topologies.load import load
@@ -157,7 +158,7 @@ def _not_a_log(topology: Topology, topic: str) -> bool:
     )
 
 
-ORDERS = {"fairlead.orders", CUSTODY_ORDERS}
+ORDERS = {"fairlead.orders", CUSTODY_ORDERS, ALERT_ORDERS}
 
 
 @given(topologies())
@@ -290,6 +291,15 @@ def test_orders_about_custody_are_read_by_the_sites_own_bridge_and_nobody_writes
         about = {rule for rule in compile_site(topology, site) if rule.covers(Resource.TOPIC, CUSTODY_ORDERS)}
         bridged = spec.kind is not SiteKind.CUSTOMER and "custody" in topology.streams
         assert {(rule.user, rule.operation) for rule in about} == ({("bridge", Operation.READ)} if bridged else set())
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_orders_about_alerts_are_read_by_the_bridges_of_ships_and_nobody_writes_them(name: str) -> None:
+    topology = load(name)
+    for site, spec in topology.sites.items():
+        about = {rule for rule in compile_site(topology, site) if rule.covers(Resource.TOPIC, ALERT_ORDERS)}
+        watched = spec.kind is SiteKind.SHIP and "alerts" in topology.streams
+        assert {(rule.user, rule.operation) for rule in about} == ({("bridge", Operation.READ)} if watched else set())
 
 
 def test_rules_do_not_grow_with_containers_and_little_with_customers(big_blue: Topology) -> None:

@@ -31,7 +31,8 @@ def ms(after_s: int) -> int:
 
 
 def message(sequence: int, after_s: int = 0, *, number: str = BOX, boot: int = 1, **fields: Any) -> ReadingMessage:
-    """A reading as the classifier hands it on."""
+    """A reading as the classifier hands it on; each box has a device of its own unless ``name`` says which."""
+    fields.setdefault("name", "d1" if number == BOX else f"d-{number}")
     payload = reading(sequence, number=number, boot=boot, at=NOW + dt.timedelta(seconds=after_s), **fields)
     found = SHIP.classify(readings_topic(number), payload, ms(after_s))
     assert isinstance(found, ReadingMessage)

@@ -109,7 +109,7 @@ async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
     tails = Tails(cluster)
     await side.catch_up(cluster, lanes, Holdings("star", CustodyView()), tails)
     await tails.close()
-    assert list(side.work()) == ["bookings"]
+    assert list(side.work()) == ["bookings", "orders about alerts"]
     voyage.watch, voyage.sequences = side.watch, {BOX: 2}
     [alert] = voyage.see(30 * 60, strays=True, setpoints={"temperature": 4.0})
     assert (alert.kind, alert.alert_id) == ("SETPOINT", f"SETPOINT.{BOX}.d1.1.0")

@@ -41,7 +41,7 @@ class Ship:
     """The logs of a ship whose bridge may be killed: readings stored, alerts stored, and the watch of the bridge."""
 
     def __init__(self) -> None:
-        self.stored: list[ReadingMessage] = []
+        self.stored: list[tuple[ReadingMessage, int]] = []  # each with the time of its receipt
         self.alerts: list[Alert] = []
         self.watch = self.started()
 
@@ -62,31 +62,32 @@ class Ship:
         self.watch.ship_reported(position(), ms(0), ms(0))
         for number in BOXES:
             self.watch.booked(booking(number, commodity="pharmaceuticals"))
-        for seen in self.stored:
-            self.append(self.watch.recall(seen, seen.log, ms(0)))
+        for seen, came_ms in self.stored:
+            self.append(self.watch.recall(seen, seen.log, ms(0), received_ms=came_ms))
         self.append(self.watch.settle(set(BOXES), ms(0)))
 
-    def take(self, seen: ReadingMessage, crash: str) -> None:
+    def take(self, seen: ReadingMessage, crash: str, came_ms: int | None = None) -> None:
         """One reading, with a crash at one of the places where its alerts and itself are on their way."""
-        alerts = self.watch.see(seen, seen.log, ms(0))
+        came_ms = seen.device_ms if came_ms is None else came_ms
+        alerts = self.watch.see(seen, seen.log, came_ms)
         if crash == "before":
             pass
         elif crash == "reading stored":
-            self.stored.append(seen)
+            self.stored.append((seen, came_ms))
         elif crash == "first alert stored":
             self.append(alerts[:1])
         elif crash == "alerts stored":
             self.append(alerts)
         else:
             self.append(alerts)
-            self.stored.append(seen)
+            self.stored.append((seen, came_ms))
         if crash == "none":
             return
         self.restart()
         if crash != "all stored":  # it was not acknowledged: the MQTT broker sends it again
-            self.append(self.watch.see(seen, seen.log, ms(0)))
-            if seen not in self.stored:
-                self.stored.append(seen)
+            self.append(self.watch.see(seen, seen.log, came_ms))
+            if (seen, came_ms) not in self.stored:
+                self.stored.append((seen, came_ms))
 
 
 CRASHES = ("none", "before", "reading stored", "first alert stored", "alerts stored", "all stored")
@@ -188,7 +189,7 @@ def test_another_site_that_sees_the_same_readings_gives_the_same_id() -> None:
     for site in ("star", "tokyo"):
         watch = Watch(site)
         for n in range(6):
-            for alert in watch.see(message(n, n * STEP, **KINDS["warm"]), "containers.x", ms(0)):
+            for alert in watch.see(message(n, n * STEP, **KINDS["warm"]), "containers.x", ms(n * STEP)):
                 ids.add(alert.alert_id)
     assert len(ids) == 1
 
@@ -200,7 +201,9 @@ def again(readings: list[ReadingMessage], alerts: list[Alert], *, tail: int) -> 
         watch.restore(alert)
     known = readings[-tail:]
     raised = [
-        alert for n, seen in enumerate(known) for alert in watch.recall(seen, seen.log, ms(0), sure=n >= tail // 2)
+        alert
+        for n, seen in enumerate(known)
+        for alert in watch.recall(seen, seen.log, ms(0), received_ms=seen.device_ms, sure=n >= tail // 2)
     ]
     return watch, raised + watch.settle({BOX}, ms(0))
 
@@ -208,13 +211,13 @@ def again(readings: list[ReadingMessage], alerts: list[Alert], *, tail: int) -> 
 def test_an_alert_that_was_opened_before_the_tail_is_not_raised_again_and_ends_under_its_id() -> None:
     readings = [message(n, n * STEP, **KINDS["warm"]) for n in range(60)]
     first = Watch("star")
-    [opened] = [alert for seen in readings for alert in first.see(seen, seen.log, ms(0))]
+    [opened] = [alert for seen in readings for alert in first.see(seen, seen.log, seen.device_ms)]
     watch, raised = again(readings, [opened], tail=24)
     assert raised == []
     ended = [
         alert
         for n in range(60, 63)
-        for alert in watch.see(message(n, n * STEP, **KINDS["good"]), "containers.x", ms(0))
+        for alert in watch.see(message(n, n * STEP, **KINDS["good"]), "containers.x", ms(n * STEP))
     ]
     assert [(alert.alert_id, alert.state) for alert in ended] == [(opened.alert_id, "CLEARED")]
 
@@ -223,7 +226,7 @@ def test_what_a_tail_begins_with_is_not_judged_without_what_came_before() -> Non
     kinds = ["defrost", *["warm"] * 6, *["good"] * 10]  # the tail begins behind the defrost
     readings = [message(n, n * 13 * MINUTE, **KINDS[kind]) for n, kind in enumerate(kinds)]
     first = Watch("star")
-    assert [alert for seen in readings for alert in first.see(seen, seen.log, ms(0))] == []
+    assert [alert for seen in readings for alert in first.see(seen, seen.log, seen.device_ms)] == []
     assert again(readings, [], tail=16)[1] == []
     assert again(readings, [], tail=2)[1] == []
 
@@ -235,7 +238,7 @@ def test_the_ship_s_position_of_before_the_restart_ends_nothing_unheard() -> Non
     alerts: list[Alert] = []
     for n in range(8):
         for number in boxes:
-            alerts += watch.see(message(n, n * STEP, number=number), f"containers.{number}", ms(0))
+            alerts += watch.see(message(n, n * STEP, number=number), f"containers.{number}", ms(n * STEP))
     alerts += watch.ship_reported(position(), ms(20 * STEP), ms(20 * STEP))
     [opened] = alerts
     assert (opened.kind, opened.equipment_reference) == ("SILENCE", "")

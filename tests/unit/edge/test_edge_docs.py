@@ -15,7 +15,7 @@ from edge.detection.sustained import Sustained
 from edge.detection.thresholds import WEIGHTS, default_thresholds, load_thresholds
 from edge.detection.watch import Watch, default_rules
 from edge.strayage import KIND as STRAYS_WAITING
-from tests.unit.edge.detecting import MINUTE, message, ms
+from tests.unit.edge.detecting import MINUTE, message
 from tests.unit.edge.samples import BOX_LOG
 
 ROOT = Path(__file__).parents[3]
@@ -25,13 +25,13 @@ LONGEST = 40
 TRY_SENSOR = """
 from edge.classifier import Classifier
 from edge.detection.watch import Watch
-from tests.unit.edge.detecting import message, ms
+from tests.unit.edge.detecting import message
 
 watch = Watch("star")
 alerts = []
 for n in range(13):
     seen = message(n, n * 600, measurements={"ethylene": 4.0})
-    alerts += watch.see(seen, seen.log, ms(0))
+    alerts += watch.see(seen, seen.log, seen.device_ms)
 print([(alert.kind, alert.evidence[0].detail) for alert in alerts])
 """
 
@@ -63,7 +63,7 @@ def test_the_rule_of_the_page_is_short_and_works() -> None:
             setpoints={"temperature": 4.0},
             measurements={"cargoProbe1Temperature": probe, "supplyTemperature": 4.0},
         )
-        said += watch.see(seen, BOX_LOG, ms(0))
+        said += watch.see(seen, BOX_LOG, seen.device_ms)
     assert [(alert.kind, alert.state, alert.severity) for alert in said] == [
         ("CARGO_WARM", "OPENED", "CRITICAL"),
         ("CARGO_WARM", "CLEARED", "CRITICAL"),

@@ -112,8 +112,8 @@ async def test_a_condition_that_began_before_the_restart_goes_on_after_it() -> N
     watch, found = started(), lanes()
     await recall_readings(watch, found, holdings(BOX_LOG), Logs(**{BOX_LOG: log}))  # type: ignore[arg-type]
     assert put(found) == []
-    [next_one] = readings_of(BOX_LOG, [stored(new_record(3, 30 * MINUTE, **OFF), 3)])
-    [alert] = watch.see(next_one, BOX_LOG, ms(0))
+    [(next_one, _)] = readings_of(BOX_LOG, [stored(new_record(3, 30 * MINUTE, **OFF), 3)])
+    [alert] = watch.see(next_one, BOX_LOG, next_one.device_ms)
     assert alert.alert_id == f"POWER_LOST.{BOX}.d1.1.0"
 
 
@@ -138,7 +138,7 @@ async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> 
 
 async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
     watch = started()
-    [seen] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
+    [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
     [opened] = watch.see(seen, BOX_LOG, ms(0))
     again, found = started(), lanes()
     again.restore(opened)
@@ -148,7 +148,7 @@ async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
 
 async def test_a_box_whose_log_is_on_its_way_to_the_ship_has_not_left_it() -> None:
     watch = started()
-    [seen] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
+    [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
     [opened] = watch.see(seen, STRAYS, ms(0))
     again, found, custody = started(), lanes(), holdings(BOX_LOG)
     custody.broke(BOX_LOG)

@@ -1,0 +1,167 @@
+"""What is wrong with devices themselves: a clock that is ahead, two on one container, one that changes its container.
+
+Readings are stored all the same, in the log of the container that they name; these alerts tell people to look. Their
+times are those of receipt, because the devices' own clocks are part of the question.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+from edge.detection.box import Box, Heard
+from edge.detection.finding import Finding, Rule
+from edge.detection.ship import ShipState
+from edge.messages import ReadingMessage
+from fairlead.records.alert import Cause, Evidence
+
+
+class Clock(Rule):
+    """A device's clock is ahead of the site's, or so far off that its readings are refused (``refused``).
+
+    Being behind shows nothing: a reading may be late.
+    """
+
+    kind = "CLOCK"
+    by_receipt = True
+
+    def see(self, box: Box, message: ReadingMessage, ship: ShipState) -> Finding | None:
+        ahead = message.device_ms - box.received_ms
+        wrong = ahead > box.limits.device.ahead
+        opened = box.open.get(self.kind)
+        if wrong == (opened is not None):
+            return None
+        cause = box.cause(message)
+        if opened is not None:
+            return Finding("CLEARED", opened.severity, box.received_ms, (cause,), _says(self.kind, "right again"))
+        detail = f"the device's clock is {ahead // 60_000} min ahead of the ship's"
+        return Finding("OPENED", "WARNING", box.received_ms, (cause,), _says(self.kind, detail))
+
+    def refused(self, box: Box, cause: Cause, detail: str, now_ms: int) -> Finding | None:
+        """A reading went to the dead letters because of its clock: nothing watches this container meanwhile."""
+        if self.kind in box.open:
+            return None
+        said = f"{detail}; its readings are dead letters, and this container is not watched"
+        return Finding("OPENED", "WARNING", now_ms, (cause,), _says(self.kind, said))
+
+
+class DeviceConflict(Rule):
+    """Two devices report for one container: one is heard again after another. One that takes over from one is none.
+
+    Both are stored, and rules go by whichever is newer. It is over when only one has been heard for the window.
+    """
+
+    kind = "DEVICE_CONFLICT"
+    takes_late = True
+    by_receipt = True
+
+    def see(self, box: Box, message: ReadingMessage, ship: ShipState) -> Finding | None:
+        opened = box.open.get(self.kind)
+        if len(box.heard) == 1 and opened is None:
+            return None
+        mine = box.heard.get(message.identity.device)
+        if mine is None or mine.last != message.identity:
+            return None
+        now, window = box.received_ms, box.limits.device.window
+        others = [each for each in box.heard.values() if each is not mine and now - each.last_ms <= window]
+        if opened is not None:
+            if others or now - min(each.first_ms for each in box.heard.values()) <= window:
+                return None
+            detail = f"only {message.identity.device} reports now"
+            return Finding("CLEARED", opened.severity, now, (box.cause(message),), _says(self.kind, detail))
+        between = [
+            each
+            for each in others
+            if mine.before_ms is not None
+            and mine.before_ms < each.last_ms
+            and now - mine.before_ms <= window
+            # Else one of them only sends what it had kept.
+            and message.device_ms > each.first_device_ms
+            and mine.before_device_ms < each.last_device_ms
+        ]
+        if not between:
+            return None
+        other = max(between, key=lambda each: each.last_ms)
+        detail = f"{other.last.device} and {message.identity.device} both report for this container"
+        return Finding("OPENED", "WARNING", now, (other.cause(), box.cause(message)), _says(self.kind, detail))
+
+
+class DeviceMoved(Rule):
+    """A device reports for another container than before, and both are aboard.
+
+    Said when it has done so twice and not again for the one before. An id that three containers or more share tells
+    nothing: it is a gateway's. It is over when the device returns, or the container before it has left or has another.
+    """
+
+    kind = "DEVICE_MOVED"
+    takes_late = True
+    by_receipt = True
+
+    def __init__(self) -> None:
+        self._heard_in: dict[
+            str, tuple[str, ...]
+        ] = {}  # device to containers, to find them; follows from ``Box.heard``
+
+    def see(self, box: Box, message: ReadingMessage, ship: ShipState) -> Finding | None:
+        device = message.identity.device
+        known = self._heard_in.get(device)
+        if known is None:
+            self._heard_in[device] = (box.number,)
+            return None
+        if box.number not in known:
+            aboard = tuple(number for number in known if _has(ship, number, device))
+            known = self._heard_in[device] = (*aboard, box.number)
+        if len(known) == 1 and self.kind not in box.open:
+            return None
+        return self._judge(box, device, known, ship, box.received_ms)
+
+    def tick(self, ship: ShipState) -> Iterable[tuple[Box, Finding]]:
+        """The device may be heard elsewhere, and here no more."""
+        found: list[tuple[Box, Finding]] = []
+        for box in [box for box in ship.aboard.values() if self.kind in box.open]:
+            device = box.open[self.kind].causes[0].device_id
+            known = self._heard_in.get(device, ())
+            others = [ship.aboard[number].heard[device] for number in known if _has(ship, number, device)]
+            at = max((each.last_ms for each in others), default=box.received_ms)
+            finding = self._judge(box, device, known, ship, at)
+            if finding is not None and finding.state == "CLEARED":
+                found.append((box, finding))
+        return found
+
+    def _judge(self, box: Box, device: str, known: tuple[str, ...], ship: ShipState, now: int) -> Finding | None:
+        mine, opened = box.heard.get(device), box.open.get(self.kind)
+        before = [number for number in known if number != box.number and _has(ship, number, device)]
+        if opened is not None and opened.causes[0].device_id != device:
+            return None
+        if mine is None or len(before) > 1:
+            return None
+        if not before:
+            return self._over(box, mine, now, "the other container has left")
+        other = ship.aboard[before[0]]
+        there = other.heard[device]
+        if there.last_ms >= mine.first_ms:
+            return self._over(box, mine, now, f"it reports for {other.number} again")
+        if any(each.last_ms > there.last_ms for each in other.heard.values()):
+            return self._over(box, mine, now, f"{other.number} has another device")
+        if opened is not None or mine.last_ms <= mine.first_ms:
+            return None
+        until = dt.datetime.fromtimestamp(there.last_ms / 1000, dt.UTC)
+        detail = (
+            f"{device} reported for {other.number} until {until:%Y-%m-%d %H:%M} UTC, and reports for this one since"
+        )
+        return Finding("OPENED", "WARNING", now, (there.cause(), mine.cause()), _says(self.kind, detail))
+
+    def _over(self, box: Box, mine: Heard, now: int, why: str) -> Finding | None:
+        opened = box.open.get(self.kind)
+        if opened is None:
+            return None
+        return Finding("CLEARED", opened.severity, now, (mine.cause(),), _says(self.kind, why))
+
+
+def _has(ship: ShipState, number: str, device: str) -> bool:
+    box = ship.aboard.get(number)
+    return box is not None and device in box.heard
+
+
+def _says(kind: str, detail: str) -> tuple[Evidence, ...]:
+    return (Evidence(name=kind.lower().replace("_", "-"), weight=1.0, detail=detail),)
