@@ -1,7 +1,7 @@
 """The bridge of one site: every message from MQTT ends in a log, and is acknowledged when it is there.
 
-    MqttSession -> Intake (Classifier) -> the lane of the message's log -> Appender (acks=all) -> acknowledgement
-                                          or dead letters, strays; alerts leave before the reading that caused them
+    WayIn (MqttSession) -> Intake (Classifier) -> the lane of the message's log -> Appender (acks=all) -> acknowledged
+                                       or dead letters, strays; alerts leave before the reading that caused them
 
 One event loop, no threads but for the TCP connect and the creation of topics.
 """
@@ -25,12 +25,11 @@ from edge.detection.thresholds import Thresholds
 from edge.errors import FixedLogError
 from edge.garbage import search_less_often
 from edge.holdings import Holdings
-from edge.intake import DROPPED, Intake
+from edge.intake import Intake
+from edge.intakes.wayin import WayIn, check_count
 from edge.lanes import SiteLanes
 from edge.logs import fixed_logs
-from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
-from edge.mqtt import MqttSession
 from edge.opening import TopicMaker, connect, open_fixed_logs, recall
 from edge.patience import patiently
 from edge.strayage import LIMIT, StrayAge
@@ -48,6 +47,16 @@ T = TypeVar("T")
 
 _SHUTDOWN_PATIENCE = 10.0
 _SNAPSHOT_EVERY = 1.0
+_NOTHING_TAKEN = {
+    "acked": 0,
+    "unacked": 0,
+    "mqtt_connected": False,
+    "mqtt_connections": 0,
+    "mqtt_sessions_lost": 0,
+    "held_for_order": 0,
+    "passed_unordered": 0,
+    "intakes": [],
+}
 
 
 class Bridge:
@@ -60,9 +69,10 @@ class Bridge:
         stray_limit: Seconds that a stray may wait before an alert is raised.
         thresholds: What detection on board goes by; None for the defaults.
         ais: Where a ship's own AIS reports come from; None where it publishes its position by MQTT.
+        intakes: How many processes of their own take readings in (``edge.intakes``); 0: this one does.
 
     Raises:
-        ConfigurationError: the topology has no streams for a bridge.
+        ConfigurationError: the topology has no streams for a bridge, or there cannot be so many intakes.
     """
 
     def __init__(
@@ -77,7 +87,9 @@ class Bridge:
         stray_limit: float = LIMIT,
         thresholds: Thresholds | None = None,
         ais: AisSource | None = None,
+        intakes: int = 0,
     ) -> None:
+        check_count(intakes)
         self.site = site
         self.metrics = Metrics()
         self.ready = asyncio.Event()  # set once messages are taken
@@ -91,7 +103,8 @@ class Bridge:
         self._watch_side = WatchSide(topology, site, thresholds)
         self._ais = ais
         self._started = time.monotonic()
-        self._session: MqttSession | None = None
+        self._intakes = intakes
+        self._way: WayIn | None = None
         self._lanes: SiteLanes | None = None
         self._custody: CustodySide | None = None
         self._stray_limit = stray_limit
@@ -99,17 +112,13 @@ class Bridge:
 
     def snapshot(self) -> dict[str, Any]:
         """What the bridge has done and how it is, JSON-ready."""
-        session, lanes = self._session, self._lanes
+        way, lanes = self._way, self._lanes
         return {
             "site": self.site,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "ready": self.ready.is_set(),
             **self.metrics.snapshot(),
-            "acked": session.acknowledged if session else 0,
-            "unacked": session.outstanding if session else 0,
-            "mqtt_connected": bool(session and session.connected.is_set()),
-            "mqtt_connections": session.connections if session else 0,
-            "mqtt_sessions_lost": session.sessions_lost if session else 0,
+            **(way.snapshot() if way else _NOTHING_TAKEN),
             "strays_waiting": lanes.strays.index.waiting if lanes else 0,
             "events_waiting": sum(map(len, lanes.strays.events.values())) if lanes else 0,
             "custody": self._holdings.counts(),
@@ -178,47 +187,42 @@ class Bridge:
             finish=self._finish,
         )
         custody.wake_with(intake.movements.wake)
-        self._session = MqttSession(
-            self._mqtt,
-            client_id=self._client_id,
-            subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
-            on_message=intake.take,
-        )
+        self._way = WayIn(self._topology, self.site, self._mqtt, self._client_id, intake, classifier, self._intakes)
         work: Work = {
-            "mqtt": self._session.run,
+            "mqtt": self._way.run,
             "events that wait": lambda: intake.movements.retry(classifier, tails),
             "age of strays": age.run,
             **custody.work(),
             **self._watch_side.work(),
-            **self._ais_work(intake, lanes),
+            **self._ais_work(self._way, lanes),
         }
-        return _Parts(lanes, self._session, work)
+        return _Parts(lanes, self._way, work)
 
-    def _ais_work(self, intake: Intake, lanes: SiteLanes) -> Work:
+    def _ais_work(self, way: WayIn, lanes: SiteLanes) -> Work:
         """Own AIS reports go the way of the ship's MQTT messages, but for the acknowledgement."""
         imo, location = self._topology.sites[self.site].imo, self._logs.location
         if self._ais is None or imo is None or location is None:
             return {}
-        return {"AIS": ship_feed(self._ais, imo, intake.take, lanes.ship[location]).run}
+        return {"AIS": ship_feed(self._ais, imo, way.take, lanes.ship[location]).run}
 
     async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
         work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]
         work.append(asyncio.create_task(self._write_snapshots(), name=f"snapshot {self.site}"))
-        announcing = asyncio.create_task(self._announce(parts.session))
+        announcing = asyncio.create_task(self._announce(parts.way))
         stopping = asyncio.create_task(stop.wait())
         ends: set[asyncio.Future[Any]] = {*work, stopping}
         if self._failure is not None:
             ends.add(self._failure)
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            parts.session.pause()
+            parts.way.pause()
             for end in done:
                 end.result()  # raises what went wrong
             await self._finish_up(parts.lanes)
         finally:
             self.ready.clear()
             with contextlib.suppress(OSError):
-                await parts.session.disconnect()
+                await parts.way.close()
             for task in (*work, announcing, stopping):
                 task.cancel()
             await asyncio.gather(*work, announcing, stopping, return_exceptions=True)
@@ -235,8 +239,8 @@ class Bridge:
         except TimeoutError:
             log.warning("%s: stopped with messages under way; the MQTT broker keeps them", self.site)
 
-    async def _announce(self, session: MqttSession) -> None:
-        await session.connected.wait()
+    async def _announce(self, way: WayIn) -> None:
+        await way.taking()
         self.ready.set()
         log.info("%s: the bridge takes messages; it holds %d logs", self.site, self._holdings.counts()["held"])
 
@@ -249,8 +253,8 @@ class Bridge:
     # -- what the parts tell
 
     def _finish(self, ticket: Ticket) -> None:
-        if self._session is not None:
-            self._session.finish(ticket)
+        if ticket.owner is not None:
+            ticket.owner.finish(ticket)
 
     def _lost_custody(self, topic: str) -> None:
         if self._custody is not None:
@@ -275,7 +279,7 @@ class Bridge:
 @dataclass(frozen=True, slots=True)
 class _Parts:
     lanes: SiteLanes
-    session: MqttSession
+    way: WayIn
     work: Work
 
 

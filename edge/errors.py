@@ -55,3 +55,7 @@ class MqttUnavailableError(UnavailableError):
 
 class MqttRefusedError(RefusedError):
     """The site's MQTT broker refused the bridge: wrong user, password or client id."""
+
+
+class IntakeError(EdgeError):
+    """The bridge and one of its intake processes do not understand each other."""

@@ -51,6 +51,8 @@ class MqttSession:
         window: How many messages may be unacknowledged. Those of a connection that was lost are taken again on the
             next one while they are still being stored, so that at most twice as many are in memory.
         on_change: Called when the session is connected or has lost its connection.
+
+    What these say may be changed until ``run``.
     """
 
     def __init__(
@@ -65,10 +67,10 @@ class MqttSession:
     ) -> None:
         self._endpoint = endpoint
         self._client_id = client_id
-        self._subscriptions = subscriptions
-        self._on_message = on_message
-        self._on_change = on_change
-        self._window = window
+        self.subscriptions = subscriptions
+        self.on_message = on_message
+        self.on_change = on_change
+        self.window = window
         self._order = AckOrder(self)
         self._client: paho.Client | None = None
         self._socket: LoopSocket | None = None
@@ -94,7 +96,7 @@ class MqttSession:
     @property
     def full(self) -> bool:
         """Whether nothing more is taken until something is acknowledged."""
-        return len(self._order) >= self._window
+        return len(self._order) >= self.window
 
     @property
     def head(self) -> Ticket | None:
@@ -114,9 +116,9 @@ class MqttSession:
                 client.ack(mid, 1)
                 self.acknowledged += 1
         socket = self._socket
-        if socket is not None and not socket.reading and len(self._order) <= self._window // 2:
+        if socket is not None and not socket.reading and len(self._order) <= self.window // 2:
             socket.start_reading()
-        if ticket.epoch != self._order.epoch and self._order.left_behind <= self._window:
+        if ticket.epoch != self._order.epoch and self._order.left_behind <= self.window:
             self._room.set()
 
     async def run(self) -> None:
@@ -181,7 +183,7 @@ class MqttSession:
         # Closing a socket with unread messages in it resets the connection, and acknowledgements still on their way
         # would be lost. A broker answers in order: once it confirms a subscription, it has read them all.
         self._ready = loop.create_future()
-        client.subscribe(self._subscriptions[-1:])
+        client.subscribe(self.subscriptions[-1:])
         if self._socket is not None and not self._socket.reading:
             self._socket.start_reading()
         with contextlib.suppress(TimeoutError, MqttUnavailableError, MqttRefusedError):
@@ -242,7 +244,7 @@ class MqttSession:
 
     async def _has_room(self) -> None:
         """Wait until no more than a window's messages of earlier connections are still being stored."""
-        while self._order.left_behind > self._window and not self._closing:
+        while self._order.left_behind > self.window and not self._closing:
             self._room.clear()
             await self._room.wait()
 
@@ -265,8 +267,8 @@ class MqttSession:
             self._tell()
 
     def _tell(self) -> None:
-        if self._on_change is not None:
-            self._on_change()
+        if self.on_change is not None:
+            self.on_change()
 
     # -- paho's callbacks, all on the loop's thread
 
@@ -280,7 +282,7 @@ class MqttSession:
             ready.set_exception(refusal(self._endpoint, reason))
             return
         self._present = flags.session_present
-        client.subscribe(self._subscriptions)
+        client.subscribe(self.subscriptions)
 
     def _suback(
         self, _client: paho.Client, _data: Any, _mid: int, reasons: list[ReasonCode], _props: Properties | None
@@ -288,7 +290,7 @@ class MqttSession:
         ready = self._ready
         if ready is None or ready.done():
             return
-        refused = [topic for (topic, _), reason in zip(self._subscriptions, reasons, strict=False) if reason.is_failure]
+        refused = [topic for (topic, _), reason in zip(self.subscriptions, reasons, strict=False) if reason.is_failure]
         if refused:
             ready.set_exception(refused_subscriptions(self._endpoint, refused))
         else:
@@ -325,7 +327,7 @@ class MqttSession:
         except UnicodeDecodeError:  # the broker should refuse these itself
             topic = "(a topic that is not UTF-8)"
         ticket = self._order.received(message.mid) if message.qos else None
-        self._on_message(Delivery(topic, bytes(message.payload), message.dup, ticket))
+        self.on_message(Delivery(topic, bytes(message.payload), message.dup, ticket))
 
     def _readable(self) -> None:
         client, socket = self._client, self._socket
@@ -335,7 +337,7 @@ class MqttSession:
             before = self._got
             if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 return
-            if len(self._order) >= self._window and not self._discarding:
+            if len(self._order) >= self.window and not self._discarding:
                 socket.stop_reading()
                 return
             if self._got == before:

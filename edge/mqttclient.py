@@ -116,6 +116,35 @@ def visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str
     return present[0]
 
 
+def echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:
+    """Whether the broker carries a message of this user to itself on a topic. Blocks: call it in a thread.
+
+    Raises:
+        MqttUnavailableError, MqttRefusedError
+    """
+    visit(endpoint, client_id, clean=True)  # says what is wrong, if anything is
+    client = new_client(endpoint, client_id, clean=True)
+    heard: list[bool] = []
+
+    def connected(*_: Any) -> None:
+        client.subscribe(topic, 1)
+
+    def subscribed(*_: Any) -> None:
+        client.publish(topic, b"", 1)
+
+    def came(*_: Any) -> None:
+        heard.append(True)
+
+    client.on_connect, client.on_subscribe, client.on_message = connected, subscribed, came
+    open_socket(client, endpoint)
+    end = time.monotonic() + CONNECT_TIMEOUT
+    while not heard and time.monotonic() < end:
+        if client.loop(0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            raise MqttUnavailableError(f"the MQTT broker of {endpoint.site} closed the connection")
+    client.disconnect()
+    return bool(heard)
+
+
 def refused_subscriptions(endpoint: MqttEndpoint, filters: list[str]) -> MqttRefusedError:
     """What a SUBACK that is a failure means."""
     return MqttRefusedError(
@@ -152,6 +181,8 @@ class LoopSocket:
     def close(self) -> None:
         """Close it, whatever state it is in."""
         self.stop_reading()
+        client = self._client  # which may outlive the loop
+        client.on_socket_register_write = client.on_socket_unregister_write = client.on_socket_close = None
         if (sock := self._client.socket()) is not None:
             with contextlib.suppress(RuntimeError):
                 asyncio.get_running_loop().remove_writer(sock)

@@ -55,6 +55,9 @@ def bridge(
             metavar="SOURCE",
         ),
     ] = None,
+    intakes: Annotated[
+        int, typer.Option(help="Processes for each site that take readings in; 0: the bridge does.", metavar="N")
+    ] = 0,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.
@@ -77,7 +80,9 @@ def bridge(
         uvloop.run(
             run_bridges(
                 [
-                    make_bridge(context, site, stray_limit=stray_alert * 3600, thresholds=limits, ais=source)
+                    make_bridge(
+                        context, site, stray_limit=stray_alert * 3600, thresholds=limits, ais=source, intakes=intakes
+                    )
                     for site in sites
                 ]
             )
@@ -94,6 +99,7 @@ def make_bridge(
     stray_limit: float = LIMIT,
     thresholds: Thresholds | None = None,
     ais: AisSource | None = None,
+    intakes: int = 0,
 ) -> Bridge:
     """A site's bridge as the topology says, with its metrics in the state folder."""
     return Bridge(
@@ -105,6 +111,7 @@ def make_bridge(
         stray_limit=stray_limit,
         thresholds=thresholds,
         ais=ais,
+        intakes=intakes,
     )
 
 

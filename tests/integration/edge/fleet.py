@@ -19,6 +19,8 @@ from confluent_kafka import Consumer, TopicPartition
 from paho.mqtt.enums import CallbackAPIVersion
 
 from edge.bridge import Bridge
+from edge.intakes.names import intake_id, nets
+from edge.mqttclient import visit
 from edge.opening import TopicMaker
 from edge.strayage import LIMIT
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
@@ -66,6 +68,7 @@ class Fleet:
     imo: str = "9074729"
     snapshots: Path | None = None
     stray_limit: float = LIMIT
+    intakes: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _events: Iterator[int] = field(default_factory=itertools.count)
 
@@ -91,6 +94,7 @@ class Fleet:
             self.mqtt[site],
             snapshot=snapshot,
             stray_limit=self.stray_limit,
+            intakes=self.intakes,
         )
 
     @contextlib.asynccontextmanager
@@ -148,14 +152,9 @@ class Fleet:
     def forget_sessions(self) -> None:
         """End the bridges' MQTT sessions, so that the brokers queue nothing for them any more."""
         for site, endpoint in self.brokers.items():
-            client = paho.Client(CallbackAPIVersion.VERSION2, f"fairlead-bridge-{site}", clean_session=True)
-            _login(client, endpoint)
-            client.connect(endpoint.host, endpoint.port)
-            for _ in range(100):
-                if client.is_connected():
-                    break
-                client.loop(0.1)
-            client.disconnect()
+            bridge = f"fairlead-bridge-{site}"
+            for name in (bridge, *nets(bridge), *(intake_id(bridge, number) for number in range(1, 5))):
+                visit(endpoint, name, clean=True)
 
 
 class Publisher:
@@ -296,6 +295,7 @@ async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Pro
         "kafka": [kafka.bootstrap, kafka.user, kafka.password.get_secret_value() if kafka.password else None],
         "mqtt": [mqtt.host, mqtt.port, mqtt.user, mqtt.password.get_secret_value() if mqtt.password else None],
         "snapshot": str(fleet.snapshots / f"child.{site}.json"),
+        "intakes": fleet.intakes,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,

@@ -27,6 +27,7 @@ async def main() -> None:
         KafkaEndpoint(site, tuple((h, p) for h, p in bootstrap), kafka_user, SecretStr(kafka_password)),
         MqttEndpoint(site, host, port, mqtt_user, SecretStr(mqtt_password)),
         snapshot=Path(given["snapshot"]),
+        intakes=given["intakes"],
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

@@ -1,0 +1,116 @@
+"""Nets: what catches messages that the MQTT broker gives to no intake, because it has just started again.
+
+Mosquitto 2.0 keeps sessions over a restart, and plain subscriptions, but forgets shared ones. What is published
+between its start and the intakes' next SUBSCRIBE is acknowledged to the device and, without a subscriber, dropped. So
+there is always one more session, with a plain subscription and not connected: a net. What is queued for it is thrown
+away, unread, every ``EVERY`` seconds, by putting up a fresh net and ending the old ones. Only when the core's own
+connection has been lost in the meantime, and when the bridge starts, are they emptied instead, after the intakes are
+subscribed again; what the intakes had as well is recognised as a repeat.
+
+An old net is ended only when a mark that was published after the fresh one was put up has come back over the same
+connection: the broker has not been started again since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from edge.errors import MqttUnavailableError
+from edge.intakes.hub import Hub
+from edge.intakes.leftovers import empty, end, exists
+from edge.intakes.names import nets
+from edge.intakes.order import Source
+from edge.messages import SUBSCRIPTION
+from edge.mqtt import MqttSession
+from edge.mqttclient import visit
+from fairlead.endpoint import MqttEndpoint
+
+log = logging.getLogger(__name__)
+
+EVERY = 10.0
+
+
+class Nets:
+    """Keeps a net up.
+
+    Args:
+        session, core: The core's own.
+        subscribed: Waits until all intakes are subscribed, on connections made after now if these were lost.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        endpoint: MqttEndpoint,
+        client_id: str,
+        session: MqttSession,
+        core: Source,
+        subscribed: Callable[[], Awaitable[None]],
+        *,
+        every: float = EVERY,
+    ) -> None:
+        self._hub = hub
+        self._endpoint = endpoint
+        self._client_id = client_id
+        self._session = session
+        self._core = core
+        self._subscribed = subscribed
+        self._every = every
+        self._seen = 0  # connections of the core's session when the nets were last emptied
+        self._changed = asyncio.Event()
+        self.emptied = 0
+
+    def changed(self) -> None:
+        """The core's session is connected, or not any more."""
+        self._changed.set()
+
+    async def put_up(self) -> None:
+        """A fresh net, with a name that no session has."""
+        for name in nets(self._client_id):
+            if not await exists(self._endpoint, name):
+                await asyncio.to_thread(visit, self._endpoint, name, clean=False, subscribe=SUBSCRIPTION)
+                return
+        log.warning("%s: all nets are up already", self._endpoint.site)
+
+    async def run(self) -> None:
+        """Renew the net again and again; until cancelled. Nobody else may be emptying a net."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._every):
+                    while self._session.connections <= self._seen:
+                        self._changed.clear()
+                        await self._changed.wait()
+            await self._session.connected.wait()
+            try:
+                await self._renew()
+            except MqttUnavailableError as error:
+                log.info("%s; the net is renewed later", error.what)
+                await asyncio.sleep(1.0)
+
+    async def _renew(self) -> None:
+        connections = self._session.connections
+
+        def alive() -> bool:
+            return self._session.connections == connections and self._session.connected.is_set()
+
+        lost = connections > self._seen
+        if lost:
+            await self._subscribed()
+        old = [name for name in nets(self._client_id) if await exists(self._endpoint, name)]
+        await self.put_up()
+        if not await self._hub.passed(self._core, alive=alive):
+            return
+        if lost:
+            if self._seen:
+                log.warning("%s: the MQTT broker may have been started again; taking what it kept", self._endpoint.site)
+            go = asyncio.Event()
+            go.set()
+            await empty(self._hub, self._endpoint, self._client_id, old, go)
+            self.emptied += 1
+            self._seen = connections
+        else:
+            for name in old:
+                await end(self._endpoint, name)
