@@ -18,7 +18,7 @@ from simulators.player import Played, Player, Progress
 from simulators.report.collect import container_logs
 from simulators.steps import Step
 from simulators.truth import Truth
-from simulators.voyage import Voyage
+from simulators.voyage import Course
 from simulators.waiting import Waiter
 from topologies.directory import Directory
 from topologies.model import SiteKind, Topology
@@ -48,7 +48,7 @@ def ships(topology: Topology) -> list[str]:
 
 
 async def sail(
-    voyage: Voyage,
+    voyage: Course,
     topology: Topology,
     directory: Directory,
     *,
