@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from edge.bridge import Bridge
+from fairlead.local.sites import LocalSites
 from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, child, until
 
 pytestmark = pytest.mark.integration
@@ -91,6 +92,29 @@ async def test_an_intake_is_killed(fleet: Fleet) -> None:
             await all_stored(fleet, boxes, 60)
             assert bridge.snapshot()["passed_unordered"] == 0
     assert_all_there_once(fleet, boxes, 60)
+
+
+async def test_the_mqtt_broker_is_started_again_and_has_forgotten_the_sharing(fleet: Fleet, sites: LocalSites) -> None:
+    """Mosquitto 2.0 keeps no shared subscription over a restart: what comes before the intakes are back is in a net."""
+    fleet.intakes = 2
+    with fleet.publisher(fleet.port) as device:
+        async with child(fleet, fleet.port) as bridge:
+            boxes = await enter(fleet, device)
+            await stream(device, boxes, range(10))
+            everybody = [psutil.Process(bridge.pid), *psutil.Process(bridge.pid).children()]
+            for process in everybody:
+                process.suspend()  # so that none of them is back before the devices are
+            try:
+                await asyncio.to_thread(sites.restart, "alpha", "mqtt")
+                await stream(device, boxes, range(10, 20))
+            finally:
+                for process in everybody:
+                    process.resume()
+            await stream(device, boxes, range(20, 30))
+            await all_stored(fleet, boxes, 30)
+            bridge.send_signal(signal.SIGTERM)
+            assert await bridge.wait() == 0
+    assert_all_there_once(fleet, boxes, 30)
 
 
 async def test_the_bridge_is_killed_and_its_intakes_are_changed(fleet: Fleet) -> None:
