@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -13,15 +14,17 @@ from fairlead.errors import ExitCode
 from simulators.commodities import COMMODITIES
 from simulators.expectations import unmet
 from simulators.faults import FAULTS
-from simulators.linkweather import LinkTrouble
+from simulators.linkweather import USUAL, Conditions, LinkTrouble
 from simulators.mishaps import make_plan
 from simulators.scale.sizing import MODELLED
 from simulators.scenario import Lot, Scenario
 from simulators.scenario_file import load, shipped
+from simulators.weather import link_weather
 from tests.unit.simulators.worlds import big_blue
 
 TEXT = (Path(__file__).parents[3] / "docs" / "simulators.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+(LINKS,) = re.findall(r"```yaml links\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.fixture
@@ -47,6 +50,22 @@ def test_its_command_runs(file: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert cli.run(arguments) == ExitCode.OK
     body = json.loads(capsys.readouterr().out)
     assert (body["scenario"], body["modelled"]) == ("wine-home", 16)
+
+
+def test_its_links_have_the_weather_that_is_told(file: Path) -> None:
+    file.write_text(EXAMPLE + LINKS, encoding="utf-8")
+    plan = make_plan(load(file), big_blue(), 7)
+    sky = link_weather(plan)
+
+    def home(days: float) -> Conditions:
+        return sky.between("duck-star", "los-angeles", plan.starts + days * dt.timedelta(days=1))
+
+    assert (home(5.5).latency, home(5.5).rate) == (900, 2_000)
+    assert [home(days).up for days in (5.9, 6, 8.9, 9)] == [True, False, False, True]
+    cut = {frozenset(between) for between, _, _ in sky.outages()}
+    assert {frozenset(("singapore", each)) for each in ("tokyo", "sydney", "los-angeles", "duck-star")} <= cut
+    for carrier, usual in USUAL.items():
+        assert re.search(rf"\| {carrier} \|.*\| {usual.latency:.0f} ms \| {usual.jitter:.0f} ms \|", TEXT), carrier
 
 
 def test_everything_that_a_scenario_may_say_is_there() -> None:
