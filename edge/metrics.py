@@ -17,7 +17,8 @@ class Metrics:
 
     ``appended`` counts messages of every kind that went to their own log, ``readings`` those of containers among them;
     ``strays`` readings kept because their log is elsewhere, ``drained`` strays that have since got into their log,
-    ``events_kept`` events that wait for custody or have waited.
+    ``events_kept`` events that wait for custody or have waited; ``mqtt_dropped`` messages that the MQTT broker says its
+    queues have dropped, over its restarts.
     """
 
     received: int = 0

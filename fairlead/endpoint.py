@@ -79,7 +79,11 @@ def current(endpoint: Endpoint) -> KafkaEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class MqttEndpoint:
-    """A site's MQTT broker seen by one user."""
+    """A site's MQTT broker seen by one user.
+
+    ``keep_seconds``: How long a device keeps a message after its acknowledgement, because a broker that is killed
+    forgets what it has not saved (docs/edge.md, profiles of the MQTT broker); 0 where it need not, or does not mind.
+    """
 
     site: str
     host: str
@@ -87,3 +91,4 @@ class MqttEndpoint:
     user: str | None = None
     password: SecretStr | None = None
     tls_ca: Path | None = None
+    keep_seconds: float = 0.0

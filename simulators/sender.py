@@ -5,7 +5,12 @@ is made with a fresh client and everything unacknowledged is sent again, in orde
 broker may get a message twice, and never a newer one of a box before an older one. (paho would also send again by
 itself, but a message published between its TCP connection and its CONNACK would then overtake older ones.)
 
-Limits: ``WINDOW`` messages under way to the broker, ``BACKLOG`` kept in all; ``room`` waits while the backlog is full.
+An MQTT broker that is killed forgets what it had acknowledged and not yet saved. So a device of a site whose profile
+is ``durable`` keeps a message for ``MqttEndpoint.keep_seconds`` after its PUBACK, and when its connection ends it sends
+those again first, in order: whatever the broker has forgotten is among them. The bridge recognises the others.
+
+Limits: ``WINDOW`` messages under way to the broker, ``BACKLOG`` that wait for it or are under way; ``room`` waits while
+the backlog is full.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -39,21 +45,30 @@ class Sender:
     Args:
         client_id: MQTT client id, different for each connection to a broker at the same time.
         on_trouble: Told why the broker cannot be used, once per outage, and None when it can again.
+        clock: Seconds, for how long something is kept.
     """
 
     def __init__(
-        self, endpoint: MqttEndpoint, client_id: str, *, on_trouble: Callable[[str | None], None] | None = None
+        self,
+        endpoint: MqttEndpoint,
+        client_id: str,
+        *,
+        on_trouble: Callable[[str | None], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._endpoint = endpoint
         self._client_id = client_id
         self._on_trouble = on_trouble or (lambda _: None)
+        self._clock = clock
         self._kept: deque[_Message] = deque()  # unacknowledged and unsent, oldest first
         self._sent = 0  # how many of them are under way on this connection
+        self._safe: deque[tuple[float, _Message]] = deque()  # acknowledged lately, and when
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
         self._failure: RefusedError | None = None
         self._task: asyncio.Task[None] | None = None
         self.acknowledged = 0
+        self.sent_again = 0  # of those that were acknowledged already
         self.trouble: str | None = None
 
     @property
@@ -82,7 +97,7 @@ class Sender:
         self._raise_failure()
 
     def send(self, topic: str, payload: bytes) -> None:
-        """Take a message: it is kept until the broker has acknowledged it."""
+        """Take a message: it is kept until the broker has acknowledged it, and as long as the endpoint says."""
         self._kept.append(_Message(topic, payload))
         self._publish_more()
 
@@ -145,14 +160,33 @@ class Sender:
             self._report(await connection.ended())
         finally:
             self._connection, self._sent = None, 0
+            self._take_back()
 
     def _acknowledge(self) -> None:
         """The oldest message under way has its PUBACK."""
-        self._kept.popleft()
+        message = self._kept.popleft()
         self._sent -= 1
         self.acknowledged += 1
+        if self._endpoint.keep_seconds:
+            self._safe.append((self._clock(), message))
+            self._forget()
         self._publish_more()
         self._changed.set()
+
+    def _forget(self) -> None:
+        """Let go of what was acknowledged so long ago that the broker has saved it."""
+        until = self._clock() - self._endpoint.keep_seconds
+        while self._safe and self._safe[0][0] < until:
+            self._safe.popleft()
+
+    def _take_back(self) -> None:
+        """The connection has ended, perhaps because the broker was killed: what it may not have saved is sent again."""
+        self._forget()
+        again = len(self._safe)
+        self.sent_again += again
+        self.acknowledged -= again
+        self._kept.extendleft(message for _, message in reversed(self._safe))
+        self._safe.clear()
 
     def _refused(self, problem: str) -> RefusedError:
         site, user = self._endpoint.site, self._endpoint.user or ""

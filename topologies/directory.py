@@ -16,6 +16,7 @@ from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.directory import KnownSites
 from fairlead.local.passwords import secret_variable
+from fairlead.local.profile import Profile
 from topologies.model import Site, Topology
 from topologies.values import parse_bootstrap
 
@@ -50,7 +51,7 @@ class Directory:
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
         """The site's MQTT broker for a user; errors as ``kafka``."""
-        address = self._site(site).mqtt
+        address, profile = self._site(site).mqtt, self._site(site).mqtt_profile or Profile.DURABLE
         if address is None:
             return self._sites.mqtt(site, user)
         return MqttEndpoint(
@@ -60,6 +61,7 @@ class Directory:
             user=user,
             password=self._password(site, user),
             tls_ca=Path(address.ca) if address.ca else None,
+            keep_seconds=profile.keep_seconds,
         )
 
     def _site(self, name: str) -> Site:

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
+from fairlead.local.profile import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
 from topologies.values import Bootstrap, BytesPerSecond, Duration, Start
 
@@ -134,7 +135,11 @@ class MqttAddress(Model):
 
 
 class Site(Model):
-    """One Kafka cluster with what runs beside it."""
+    """One Kafka cluster with what runs beside it.
+
+    ``mqtt_profile``: whether its MQTT broker and devices see to it that nothing is lost when the broker is killed; null
+    for what ``fairlead up`` was told, and durable without that.
+    """
 
     kind: SiteKind
     title: str = ""
@@ -143,6 +148,7 @@ class Site(Model):
     retention: dict[StreamName | Literal["default"], Duration] = Field(default_factory=dict)
     kafka: KafkaAddress | None = None
     mqtt: MqttAddress | None = None
+    mqtt_profile: Profile | None = None
 
     def retention_of(self, stream: str) -> dt.timedelta:
         """How long this site keeps records of a stream; forever unless the topology says otherwise."""

@@ -18,6 +18,7 @@ from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, Top
 from fairlead.commands.sitestatus import look, loses, show
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
+from fairlead.local.profile import Profile
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
 from fairlead.local.workers import Workers
@@ -27,7 +28,18 @@ from topologies.users import service_users
 SitesArgument = Annotated[list[str] | None, typer.Argument(help="Only these sites. Default: all.", metavar="[SITE]...")]
 
 
-def up(sites: SitesArgument = None, topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
+def up(
+    sites: SitesArgument = None,
+    mqtt_profile: Annotated[
+        Profile | None,
+        typer.Option(
+            help="What Mosquitto may forget when it is killed: nothing (durable), or the last seconds (fast). "
+            "Kept until told otherwise; new sites are durable."
+        ),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
     """Start sites: each its own Kafka and Mosquitto on this machine, with users and access rules.
 
     Sites that run are left alone. If one cannot be started, or on Ctrl-C, those that this call started are stopped.
@@ -37,7 +49,7 @@ def up(sites: SitesArgument = None, topology: TopologyOption = DEFAULT_TOPOLOGY,
     context = open_topology(topology)
     names = _named(context, sites)
     began = time.monotonic()
-    local = bring_up(context, names, quiet=as_json)
+    local = bring_up(context, names, quiet=as_json, mqtt_profile=mqtt_profile)
     seconds = time.monotonic() - began
     found = context.local.status()
     body = {
@@ -59,10 +71,18 @@ def up(sites: SitesArgument = None, topology: TopologyOption = DEFAULT_TOPOLOGY,
     emit(body, as_json=as_json, render=render)
 
 
-def bring_up(context: Context, names: Sequence[str], *, quiet: bool) -> list[str]:
+def bring_up(context: Context, names: Sequence[str], *, quiet: bool, mqtt_profile: Profile | None = None) -> list[str]:
     """Start these sites, with users and access rules, and wait until they serve; the names of the local ones."""
-    local = [name for name in names if context.topology.sites[name].kafka is None]
-    specs = [SiteSpec(name, tuple(service_users(context.topology, name))) for name in local]
+    topology = context.topology
+    local = [name for name in names if topology.sites[name].kafka is None]
+    specs = [
+        SiteSpec(
+            name,
+            tuple(service_users(topology, name)),
+            mqtt_profile=mqtt_profile or topology.sites[name].mqtt_profile,
+        )
+        for name in local
+    ]
     with _ending_is_interrupting(), _progress(local, quiet=quiet) as tell:
         LocalSites(context.folder).up(specs, on_progress=tell)
         apply_topology(context.topology, context.directory, names, tell)
@@ -92,7 +112,10 @@ def down(
 def status(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     check: Annotated[
-        bool, typer.Option("--check", help="End with 1 when a log of any site is in a state that means loss.")
+        bool,
+        typer.Option(
+            "--check", help="End with 1 when a log is in a state that means loss, or a way in has lost messages."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fairlead.commands.bridgestatus import read_bridge
 from fairlead.errors import FairleadError
 from fairlead.local.directory import KnownSites, SiteProcess
 from fairlead.local.workers import Workers
@@ -35,7 +36,8 @@ def look(topology: Topology, folder: Path, local: KnownSites, directory: Directo
 
     ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
     links which are up have still to bring, or null while none is. ``logs_in_trouble`` are those that are not mirrored,
-    by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them.
+    by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them. ``bridge`` is what the site's bridge
+    wrote last, with its ``alarms``.
     """
     processes = local.status()
     counts = asyncio.run(_count_all(topology, processes, directory))
@@ -53,6 +55,7 @@ def look(topology: Topology, folder: Path, local: KnownSites, directory: Directo
                 "replicator": {key: value for key, value in replicator.items() if key not in ("links", "logs")}
                 if replicator
                 else None,
+                "bridge": read_bridge(folder, name),
                 "lag": sum(lags) if lags else None,
                 "links": links,
                 "logs_in_trouble": (troubled := _troubled(name, replicator)),
@@ -141,8 +144,10 @@ def _troubled(site: str, replicator: Mapping[str, Any] | None) -> dict[str, dict
 
 
 def loses(found: Mapping[str, Any]) -> bool:
-    """Whether any log of any site is in a state that means loss (``LOSS``)."""
-    return any(LOSS & set(site["logs_by_state"]) for site in found["sites"])
+    """Whether any log of any site is in a state that means loss (``LOSS``), or a site's way in has lost messages."""
+    return any(
+        LOSS & set(site["logs_by_state"]) or (site["bridge"] and site["bridge"]["alarms"]) for site in found["sites"]
+    )
 
 
 def show(found: Mapping[str, Any], console: Console) -> None:
@@ -164,6 +169,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     if links:
         _show_links(links, console)
     _show_troubles(found["sites"], console)
+    _show_alarms(found["sites"], console)
     for worker in found["workers"]:
         state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
         console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)
@@ -200,6 +206,14 @@ def _show_troubles(sites: list[dict[str, Any]], console: Console) -> None:
             console.print(f"    [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
         if len(troubled) > _SHOWN:
             console.print(f"  and {len(troubled) - _SHOWN} more: fairlead status --json", soft_wrap=True)
+
+
+def _show_alarms(sites: list[dict[str, Any]], console: Console) -> None:
+    """What went wrong at the sites' ways in, each with what to do."""
+    for site in sites:
+        for each in site["bridge"]["alarms"] if site["bridge"] else ():
+            console.print(f"[bold red]{site['site']}: {escape(each['what'])}[/]", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(each['what_to_do'])}", soft_wrap=True)
 
 
 def _part(part: Mapping[str, Any] | None) -> str:

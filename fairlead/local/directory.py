@@ -66,7 +66,8 @@ class KnownSites:
         """Where a site's Mosquitto is, for a user; raises as ``kafka`` does."""
         state = self._known(site)
         password = self._password(site, user, "MQTT", state.mqtt_users)
-        return MqttEndpoint(site, ports.HOST, state.mqtt_port, user, password)
+        keep = state.mqtt_profile.keep_seconds
+        return MqttEndpoint(site, ports.HOST, state.mqtt_port, user, password, keep_seconds=keep)
 
     def _status(self, name: str, state: SiteState) -> SiteProcess:
         site = self._site(name)

@@ -23,6 +23,7 @@ from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.local import ports
 from fairlead.local.files import explained, tail, write_file
+from fairlead.local.profile import Profile
 from fairlead.local.waiting import Wait
 
 BRIDGE = "bridge"  # reads everything; every other user is a device or a player of devices, and only publishes
@@ -31,9 +32,8 @@ INTAKES = "fairlead/intakes/#"  # what a bridge and its intakes say to each othe
 READY_TIMEOUT = 30.0  # seconds; 0.01 on a quiet machine
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 
-# Nothing queued is ever dropped (0 = no limit). An acknowledgement of Mosquitto 2.0 survives a crash only after the
-# next save, hence every 5 s. The packet limit is above Kafka's record limit so that the bridge, not a disconnect that
-# the device cannot understand, says what was wrong with a message that is too large.
+# Nothing queued is ever dropped (0 = no limit). The packet limit is above Kafka's record limit so that the bridge, not
+# a disconnect that the device cannot understand, says what was wrong with a message that is too large.
 _CONFIGURATION = """per_listener_settings false
 listener {port} {host}
 socket_domain ipv4
@@ -43,7 +43,7 @@ acl_file {folder}/acl
 persistence true
 persistence_location {folder}/
 persistence_file mosquitto.db
-autosave_interval 5
+autosave_interval {autosave}
 autosave_on_changes false
 max_queued_messages 0
 max_queued_bytes 0
@@ -105,24 +105,34 @@ def _version(broker: str) -> str:
     return match[1] if match else ""
 
 
-def write_files(folder: Path, port: int, users: Mapping[str, SecretStr], programs: Programs) -> None:
-    """Write configuration, password file (hashed) and access rules.
+def write_configuration(folder: Path, port: int, profile: Profile) -> None:
+    """Write the configuration; a running Mosquitto takes a new profile from it at SIGHUP.
+
+    Raises:
+        UnavailableError: the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    configuration = _CONFIGURATION.format(
+        port=port, host=ports.HOST, folder=folder.resolve(), autosave=profile.autosave
+    )
+    if os.geteuid() == 0:
+        configuration += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
+    write_file(folder / "mosquitto.conf", configuration)
+
+
+def write_users(folder: Path, users: Mapping[str, SecretStr], programs: Programs) -> None:
+    """Write password file (hashed) and access rules.
 
     Raises:
         UnavailableError: the disk is full, or Mosquitto's own tool failed.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    configuration = _CONFIGURATION.format(port=port, host=ports.HOST, folder=folder.resolve())
-    if os.geteuid() == 0:
-        configuration += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
-    write_file(folder / "mosquitto.conf", configuration)
     write_file(folder / "acl", access_rules(users))
     _write_passwords(folder / "passwd", users, programs)
 
 
 def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
-    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only; but for
-    the bridge's own marks (``edge.intakes``)."""
+    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only; but
+    for the bridge's own marks (``edge.intakes``)."""
     rules: list[str] = []
     for user in users:
         reads = [f"topic read {TOPICS}", f"topic readwrite {INTAKES}", "topic read $SYS/#"]

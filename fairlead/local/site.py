@@ -105,16 +105,17 @@ class Start:
         site, folder, tools = self.site, self.site.mosquitto_folder, self.tools
         pid_file = site.pid_file("mqtt")
         process = processes.find(pid_file)
+        mosquitto.write_configuration(folder, self.state.mqtt_port, self.state.mqtt_profile)
         new = {user: secret for user, secret in self.mqtt_users.items() if self.known.get(user) != secret}
         if process is None or new or set(self.mqtt_users) != set(self.state.mqtt_users):
-            mosquitto.write_files(folder, self.state.mqtt_port, self.mqtt_users, tools.mosquitto)
+            mosquitto.write_users(folder, self.mqtt_users, tools.mosquitto)
         if process is None:
             line, mark = mosquitto.command(tools.mosquitto, folder), mosquitto.marker(folder)
             log, version = folder / "mosquitto.log", tools.mosquitto.version
             process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
             self.started.append(pid_file)
         else:
-            processes.send(pid_file, signal.SIGHUP)  # reads passwords and rules again
+            processes.send(pid_file, signal.SIGHUP)  # reads profile, passwords and rules again
         user = next(iter(self.mqtt_users))
         endpoint = MqttEndpoint(site.name, ports.HOST, self.state.mqtt_port, user, self.mqtt_users[user])
         mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)

@@ -25,6 +25,7 @@ from fairlead.local.directory import KnownSites
 from fairlead.local.files import explained, require_room
 from fairlead.local.formatting import kafka_uuid
 from fairlead.local.passwords import secret_variable
+from fairlead.local.profile import Profile
 from fairlead.local.site import Start, Toolbox, port_taken
 from fairlead.local.state import SiteState, State, read_state, write_state
 from fairlead.local.waiting import Cancelled, interruptible
@@ -39,7 +40,8 @@ _LOCK_TIMEOUT = 600.0
 class SiteSpec:
     """A site to start. ``properties`` win over the brokers' usual ones. Kafka's super user ``admin`` always exists.
 
-    With three ``brokers`` or more (odd numbers only) topics have three replicas, two of which must be in sync.
+    With three ``brokers`` or more (odd numbers only) topics have three replicas, two of which must be in sync. Without
+    an ``mqtt_profile`` a site keeps the one that it had; a new one is durable.
     """
 
     name: str
@@ -47,6 +49,7 @@ class SiteSpec:
     mqtt_users: tuple[str, ...] = ("bridge", "device")
     properties: Mapping[str, str] = field(default_factory=dict)
     brokers: int = 1
+    mqtt_profile: Profile | None = None
 
 
 class LocalSites(KnownSites):
@@ -82,7 +85,9 @@ class LocalSites(KnownSites):
         tools = self._tools(lambda _site, _text: None)
         with self._locked():
             processes.stop([self._site(site).pid_file(what, broker)])
-            spec = SiteSpec(site, state.kafka_users, state.mqtt_users, state.properties, len(state.brokers))
+            spec = SiteSpec(
+                site, state.kafka_users, state.mqtt_users, state.properties, len(state.brokers), state.mqtt_profile
+            )
             starts = self._prepare([spec], tools, lambda _site, _text: None)
             for start in starts:
                 start.brokers = (broker,) if what == "kafka" else start.brokers
@@ -121,7 +126,10 @@ class LocalSites(KnownSites):
                 hint="1, 3 or 5: each is a controller too, and more than half of them must run",
             )
         site, known = self._site(spec.name), state.sites.get(spec.name)
-        properties = {"properties": dict(spec.properties)}
+        properties = {
+            "properties": dict(spec.properties),
+            **({"mqtt_profile": spec.mqtt_profile} if spec.mqtt_profile else {}),
+        }
         if known is not None:
             taken = site.taken_ports(known)
             if len(known.brokers) == spec.brokers:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file
+from fairlead.local.profile import Profile
 
 
 class Broker(NamedTuple):
@@ -33,6 +34,7 @@ class SiteState(BaseModel):
     mqtt_users: tuple[str, ...] = ()
     properties: dict[str, str] = Field(default_factory=dict)
     more_brokers: tuple[tuple[int, int], ...] = ()
+    mqtt_profile: Profile = Profile.DURABLE
 
     @property
     def brokers(self) -> tuple[Broker, ...]:

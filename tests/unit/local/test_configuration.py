@@ -9,6 +9,8 @@ from pydantic import SecretStr
 
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.local import kafka, mosquitto
+from fairlead.local.passwords import Passwords
+from fairlead.local.profile import Profile
 from fairlead.local.site import Toolbox
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import Broker, SiteState, State, read_state, write_state
@@ -130,3 +132,34 @@ def test_an_unknown_user_is_told_the_valid_ones(tmp_path: Path) -> None:
         LocalSites(tmp_path).kafka("tokyo", "brigde")
     with pytest.raises(UnknownNameError, match="MQTT user"):
         LocalSites(tmp_path).mqtt("tokyo", "admin")
+
+
+@pytest.mark.parametrize(("profile", "autosave", "keep"), [("durable", 1, 10.0), ("fast", 5, 0.0)])
+def test_what_a_killed_mosquitto_may_forget(tmp_path: Path, profile: str, autosave: int, keep: float) -> None:
+    chosen = Profile(profile)
+    mosquitto.write_configuration(tmp_path, 20003, chosen)
+    lines = (tmp_path / "mosquitto.conf").read_text().splitlines()
+    assert f"autosave_interval {autosave}" in lines
+    assert "persistence true" in lines
+    assert {"max_queued_messages 0", "max_queued_bytes 0"} <= set(lines)
+    site = SITE.model_copy(update={"mqtt_profile": chosen, "mqtt_users": ("device",)})
+    write_state(tmp_path / "state.json", State(sites={"tokyo": site}))
+    known = LocalSites(tmp_path)
+    Passwords(tmp_path / "secrets.json").keep("tokyo", {"device": SecretStr("word")})
+    assert known.mqtt("tokyo", "device").keep_seconds == keep
+
+
+def test_devices_keep_long_enough_for_two_saves() -> None:
+    """Mosquitto saves one second after its interval, and a kill may cut the second save off."""
+    for profile in Profile:
+        assert not profile.keep_seconds or profile.keep_seconds > 2 * (profile.autosave + 1) + 3
+
+
+def test_a_site_keeps_its_profile_until_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = LocalSites(tmp_path)
+    tools = Toolbox(tmp_path, (), (), "", mosquitto.Programs(tmp_path, tmp_path, ""))
+    monkeypatch.setattr(local, "_tools", lambda _tell: tools)
+    monkeypatch.setattr(local, "_run", lambda _starts: None)
+    for told, then in ((None, "durable"), (Profile.FAST, "fast"), (None, "fast"), (Profile.DURABLE, "durable")):
+        local.up([SiteSpec("tokyo", mqtt_profile=told)])
+        assert read_state(tmp_path / "state.json").sites["tokyo"].mqtt_profile == then
