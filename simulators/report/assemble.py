@@ -57,6 +57,7 @@ async def assemble(
     tell("asking the customers")
     customers = await asyncio.to_thread(_ask_all, topology, directory, sailed)
     overboard = {loss.container for loss in truth.losses}
+    rows = {info.name: info.rows for info in tables(folder)} if topology.shore else {}
     return Report(
         topology=topology.name,
         scenario=plan.scenario.name,
@@ -73,9 +74,10 @@ async def assemble(
         false_alerts=len(alerted - overboard),
         logs_compared=compared,
         logs_differing=differing,
-        delta_rows=_rows(folder, "readings"),
+        delta_rows=rows.get("readings", 0),
         delta_rows_expected=records,
-        condition_rows=_rows(folder, "conditions"),
+        condition_rows=rows.get("conditions", 0),
+        shore=topology.shore is not None,
         alert_seconds=alert_seconds(sailed, topology),
         customers=customers,
         links=link_figures(topology, folder),
@@ -115,10 +117,6 @@ async def _audit(topology: Topology, directory: Directory) -> tuple[int, int]:
 def _ask_all(topology: Topology, directory: Directory, sailed: Sailed) -> dict[str, CustomerFigures]:
     names = [name for name, one in topology.customers.items() if one.feed_at or one.reads_at]
     return {name: ask(topology, directory, sailed.truth, name) for name in names}
-
-
-def _rows(folder: Path, table: str) -> int:
-    return next((info.rows for info in tables(folder) if info.name == table), 0)
 
 
 def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -22,16 +23,11 @@ _COLUMNS = [
 
 
 def page_data(sailed: Sailed, topology: Topology, folder: Path) -> PageData:
-    """Tracks and losses as the ships told them, temperatures as the table ``readings`` has them."""
+    """Tracks and losses as the ships told them, temperatures as the table ``readings`` has them, if there is one."""
     truth = sailed.truth
     known = ports()
     box = truth.chart_container
-    found = (
-        table(folder, "readings")
-        .to_table(columns=_COLUMNS, filter=pc.field("equipment_reference") == box)
-        .sort_by("device_date_time")
-        .to_pylist()
-    )
+    found = _temperatures(folder, box) if topology.shore else []
     return PageData(
         tracks=tuple(
             TrackPoint(ship, point.time, point.longitude, point.latitude)
@@ -48,3 +44,9 @@ def page_data(sailed: Sailed, topology: Topology, folder: Path) -> PageData:
         temperatures=tuple(Temperature(*(row[name] for name in _COLUMNS)) for row in found),
         milestones=tuple((m.time, f"{m.code} {m.site}") for m in truth.milestones),
     )
+
+
+def _temperatures(folder: Path, box: str) -> list[dict[str, Any]]:
+    of_box = table(folder, "readings").to_table(columns=_COLUMNS, filter=pc.field("equipment_reference") == box)
+    found: list[dict[str, Any]] = of_box.sort_by("device_date_time").to_pylist()
+    return found

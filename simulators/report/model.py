@@ -85,6 +85,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     delta_rows: int
     delta_rows_expected: int
     condition_rows: int  # windows of one hour and one container
+    shore: bool = True  # whether the topology has tables
     alert_seconds: dict[str, float | None]
     customers: dict[str, CustomerFigures]
     links: tuple[LinkFigures, ...]
@@ -127,12 +128,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         out += [
             Line("logs compared between sites", f"{self.logs_compared:,}", self.logs_compared > 0),
             Line("logs differing", f"{self.logs_differing:,}", self.logs_differing == 0),
-            Line(
-                "rows in Delta / records in Kafka",
-                f"{self.delta_rows:,} / {self.delta_rows_expected:,}",
-                self.delta_rows == self.delta_rows_expected and self.delta_rows > 0,
-            ),
-            Line("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
+        ]
+        if self.shore:
+            out += [
+                Line(
+                    "rows in Delta / records in Kafka",
+                    f"{self.delta_rows:,} / {self.delta_rows_expected:,}",
+                    self.delta_rows == self.delta_rows_expected and self.delta_rows > 0,
+                ),
+                Line("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
+            ]
+        out += [
             Line(
                 "overboard: boxes lost / alerted / false alerts",
                 f"{len(self.overboard)} / {self.overboard_alerts} / {self.false_alerts}",

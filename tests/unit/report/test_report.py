@@ -138,3 +138,10 @@ def test_what_was_cut_is_told() -> None:
     (line,) = (line for line in made.lines() if line.what == "link singapore - tokyo cut")
     assert line.value == "15 Sep 00:00 to 16 Sep 12:00, 1.5 days (3.2 s here)"
     assert json.loads(made.to_json())["cuts"][0]["between"] == ["singapore", "tokyo"]
+
+
+def test_where_nobody_fills_tables_none_are_missing() -> None:
+    changes = {"delta_rows": 0, "condition_rows": 0}
+    assert not report(**changes).ok
+    assert report(shore=False, **changes).ok
+    assert not report(shore=False, readings_lost=1, **changes).ok
