@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from fairlead.clusters import Clusters
 from fairlead.errors import FairleadError
@@ -20,13 +20,25 @@ DISCOVERY = 1.0  # seconds between two looks for alert logs that are new at a si
 
 
 class AlertWatch:
-    """Follows ``alerts.<ship>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight."""
+    """Follows ``alerts.<ship>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight.
 
-    def __init__(self, clusters: Clusters, sites: Sequence[str], ships: Sequence[str]) -> None:
+    Args:
+        on_alert: Told of every state of every alert, once for each site that has it.
+    """
+
+    def __init__(
+        self,
+        clusters: Clusters,
+        sites: Sequence[str],
+        ships: Sequence[str],
+        *,
+        on_alert: Callable[[Alert], None] = lambda _: None,
+    ) -> None:
         self._clusters = clusters
         self._sites = tuple(sites)
         self._logs = {f"alerts.{ship}" for ship in ships}
         self._alert = decoder(Alert)
+        self._on_alert = on_alert
         self.seen: dict[tuple[str, str], float] = {}
         self._news = asyncio.Event()
 
@@ -75,6 +87,7 @@ class AlertWatch:
                     if not is_data(record):
                         continue
                     alert = self._alert.decode(record.value or b"")
+                    self._on_alert(alert)
                     if alert.kind == "OVERBOARD":
                         self.seen.setdefault((site, alert.equipment_reference), now)
                         self._news.set()

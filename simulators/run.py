@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.clusters import Clusters
 from fairlead.errors import ConfigurationError
+from fairlead.records.alert import Alert
 from simulators.alertwatch import AlertWatch
 from simulators.links.network import Cut, Network
 from simulators.links.steering import already_switched, steered
 from simulators.plan import Plan
 from simulators.player import Played, Player, Progress
 from simulators.report.collect import container_logs
-from simulators.steps import Step
+from simulators.steps import Publish, Step
 from simulators.truth import Truth
 from simulators.voyage import Course
 from simulators.waiting import Waiter
@@ -58,12 +60,18 @@ async def sail(
     barrier_timeout: float = 60.0,
     check: Callable[[], None] = lambda: None,
     network: Network | None = None,
+    on_player: Callable[[Player], None] = lambda _: None,
+    on_published: Callable[[Publish], None] = lambda _: None,
+    on_alert: Callable[[Alert], None] = lambda _: None,
 ) -> Sailed:
     """Play the whole voyage and return when every message is in a log and every alert at every port.
 
     Args:
         on_step: Awaited before each step of the voyage (see ``Player``).
         check: Called while the voyage waits; raises when a worker it needs has ended.
+        on_player: Given the player before it begins, for those who steer it.
+        on_published: Told of every message as it is handed to its broker.
+        on_alert: Told of every state of every alert, as each site has it.
         network: The lines under the replicators, if they have any; a voyage that cuts links needs them.
 
     Raises:
@@ -73,21 +81,27 @@ async def sail(
     truth = Truth(voyage.plan)
     async with Clusters(lambda site: directory.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         await _refuse_second_voyage(topology, clusters)
-        watch = AlertWatch(clusters, alert_sites(topology), ships(topology))
+        watch = AlertWatch(clusters, alert_sites(topology), ships(topology), on_alert=on_alert)
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
         waiter = Waiter(
             topology, clusters, timeout=barrier_timeout, check=check, cut=lambda: network.cut_sites if network else ()
         )
+
+        def publish(message: Publish, at: dt.datetime) -> None:
+            truth.record(message, at)
+            on_published(message)
+
         player = Player(
             lambda site: directory.mqtt(site, "device"),
             waiter.wait,
             speed=speed,
             on_progress=on_progress,
-            on_published=truth.record,
+            on_published=publish,
             on_step=steered(network, on_step) if network else on_step,
             on_link=already_switched if network else None,
         )
+        on_player(player)
         try:
             played = await _unless_failed(watching, player.play(voyage.steps()))
             await _all_alerts(truth, watch, alert_sites(topology))

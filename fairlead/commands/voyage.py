@@ -9,23 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, open_topology
+from fairlead.commands.context import Context, JsonOption
 from fairlead.commands.sites import bring_up
-from fairlead.commands.voyagesail import sail_and_report
+from fairlead.commands.voyagemake import planned, recorded, recording, run_model, show_scenarios, size_fleet, utc
+from fairlead.commands.voyagesail import How, sail_and_report
+from fairlead.commands.voyagesteer import VERBS, steer_voyage
 from fairlead.commands.voyageworkers import phase, weather, workers
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode
 
 if TYPE_CHECKING:
-    from simulators.voyage import Voyage
+    from simulators.report.model import Report
+    from simulators.voyage import Course
 
 
 def voyage(
     topology: Annotated[
         str | None,
-        typer.Argument(help="A shipped topology's name or a YAML file. Default: the scenario's.", show_default=False),
+        typer.Argument(
+            help="A shipped topology's name or a YAML file. Default: the scenario's. Or [bold]pause[/], "
+            "[bold]resume[/]: the voyage that another terminal sails.",
+            show_default=False,
+        ),
+    ] = None,
+    of: Annotated[
+        str | None,
+        typer.Argument(help="After pause and resume, on which topology, when several are sailed.", show_default=False),
     ] = None,
     scenario: Annotated[
         str | None,
@@ -33,13 +43,17 @@ def voyage(
     ] = None,
     containers: Annotated[
         int | None,
-        typer.Option("--containers", min=1, max=20_000, help="Rescale the scenario's mix to this many boxes."),
+        typer.Option("--containers", min=1, help="Rescale the scenario's mix to this many; a ship takes 20,000."),
     ] = None,
     speed: Annotated[
         float | None,
         typer.Option("--speed", min=0.001, help="Simulated seconds per second. Default: as fast as it goes."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Everything random follows from it.")] = 7,
+    realtime: Annotated[bool, typer.Option("--realtime", help="A simulated second takes a second: --speed 1.")] = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Watch it: ships on a chart, boxes, links, alerts. Needs a terminal.")
+    ] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="Everything random follows from it.  [default: 7]")] = None,
     interval: Annotated[
         str | None, typer.Option("--interval", help="Time between two readings of a box, such as 1h.")
     ] = None,
@@ -67,6 +81,15 @@ def voyage(
     list_scenarios: Annotated[
         bool, typer.Option("--list-scenarios", help="List the shipped scenarios with what each expects, and end.")
     ] = False,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Write everything that is published into this file.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --record: run the model only, without sites.")
+    ] = False,
+    replay: Annotated[
+        Path | None, typer.Option("--replay", help="Sail what --record wrote, message by message.")
+    ] = None,
     calm: Annotated[bool, typer.Option("--calm", help="Leave out the weather of links.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,89 +101,97 @@ def voyage(
     Example: fairlead voyage big-blue --containers 200 --speed 3600 --seed 7
 
     Example: fairlead voyage --scenario duck-voyage --scale 100000
-    """
-    from simulators.dates import check_clock
-    from simulators.report.table import as_table
-    from simulators.scale.sizing import modelled
-    from simulators.scenario_file import load, topology_source
-    from simulators.voyage import Voyage
-    from topologies.values import parse_duration
 
+    Example: fairlead voyage minimal --speed 7200 --live
+
+    Example: fairlead voyage --scenario duck-voyage --record ducks.gz --dry-run
+    """
+    if topology in VERBS:
+        steer_voyage(topology, of, as_json=as_json)
+        return
+    if of is not None:
+        raise typer.BadParameter(f"what is {of!r}? Only pause and resume are followed by a topology", param_hint="OF")
     if list_scenarios:
-        _list(as_json=as_json)
+        show_scenarios(as_json=as_json)
         return
-    if scale is not None and containers is not None:
-        raise ConfigurationError(
-            "--scale and --containers were both given", hint="--scale says for how many boxes; leave out --containers"
-        )
-    named = load(scenario) if scenario else None
-    context = open_topology(topology or (topology_source(named) if named else DEFAULT_TOPOLOGY))
-    plan = named or load(_default_scenario(context))
-    if calm:
-        plan = plan.model_copy(update={"links": ()})
-    if scale is not None:
-        containers = modelled(scale, len(plan.cargo))
-    try:
-        every = parse_duration(interval) if interval else None
-    except ValueError as error:
-        raise ConfigurationError(f"--interval {interval}: {error}") from None
-    trip = Voyage(
-        plan,
-        context.topology,
-        seed=seed,
-        containers=containers,
-        start=start.replace(tzinfo=dt.UTC) if start else None,
-        reading_interval=every,
-        with_bad=with_bad,
+    _check_options(
+        ("--scale", scale, "--containers", containers, "--scale says for how many boxes"),
+        ("--realtime", realtime, "--speed", speed, "--realtime is --speed 1"),
+        ("--scale", scale, "--record", record, "--scale publishes nothing; --dry-run records without sites"),
+        *(
+            ("--replay", replay, option, value, "the recording says what was sailed")
+            for option, value in {
+                "--scenario": scenario,
+                "--containers": containers,
+                "--scale": scale,
+                "--record": record,
+                "--seed": seed,
+                "--interval": interval,
+                "--start": start,
+                "--with-bad": with_bad,
+            }.items()
+        ),
     )
-    if scale is not None:
-        _size(trip, scale, as_json=as_json)
-        return
-    check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), speed)
+    if dry_run and record is None:
+        raise ConfigurationError("--dry-run has nothing to do", hint="add --record FILE, or use --scale N")
+    trip: Course
+    if replay is not None:
+        context, trip = recorded(topology, replay, calm=calm)
+    else:
+        context, made = planned(
+            topology,
+            scenario,
+            calm=calm,
+            scale=scale,
+            interval=interval,
+            seed=7 if seed is None else seed,
+            containers=containers,
+            start=utc(start),
+            with_bad=with_bad,
+        )
+        if scale is not None:
+            size_fleet(made, scale, as_json=as_json)
+            return
+        trip = made
+    how = How(1.0 if realtime else speed, patience, live=live, quiet=as_json)
+    with recording(trip, record, with_bad=with_bad) as sailed:
+        if dry_run:
+            run_model(sailed, quiet=as_json)
+        else:
+            result = _on_sites(context, sailed, how, calm=calm)
+    if record is not None:
+        errors.print(f"recording: {escape(str(record))}, {record.stat().st_size:,} bytes")
+    if not dry_run:
+        _show(*result, report, as_json=as_json)
+
+
+def _on_sites(context: Context, trip: Course, how: How, *, calm: bool) -> tuple[Report, str]:
+    """Start what is missing, sail, and report; the workers that were started are stopped."""
+    from simulators.dates import check_clock
+
+    check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), how.speed)
     phases: dict[str, float] = {}
     with phase(phases, "starting sites"):
-        bring_up(context, list(context.topology.sites), quiet=as_json)
+        bring_up(context, list(context.topology.sites), quiet=how.quiet)
     with weather(context, trip, calm=calm) as network, workers(context, phases, weather=network is not None):
-        made, page = sail_and_report(context, trip, speed, patience, phases, network, quiet=as_json)
-    report.mkdir(parents=True, exist_ok=True)
-    (report / "report.json").write_bytes(made.to_json())
-    (report / "report.html").write_text(page, encoding="utf-8")
+        return sail_and_report(context, trip, how, phases, network)
+
+
+def _show(made: Report, page: str, folder: Path, *, as_json: bool) -> None:
+    """Write the report and print it; end with 1 when a line of it is false."""
+    from simulators.report.table import as_table
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_bytes(made.to_json())
+    (folder / "report.html").write_text(page, encoding="utf-8")
     emit(json.loads(made.to_json()), as_json=as_json, render=lambda: console.print(as_table(made)))
-    errors.print(f"report: {escape(str(report / 'report.json'))}, {escape(str(report / 'report.html'))}")
+    errors.print(f"report: {escape(str(folder / 'report.json'))}, {escape(str(folder / 'report.html'))}")
     if not made.ok:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _size(trip: Voyage, containers: int, *, as_json: bool) -> None:
-    """The size of a fleet, by the model alone."""
-    import msgspec
-
-    from simulators.scale.sizing import size
-    from simulators.scale.table import as_tables
-
-    columns = (SpinnerColumn(), TextColumn("running the model"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=errors, disable=as_json or not errors.is_terminal) as progress:
-        task = progress.add_task("", total=trip.expected_messages())
-        found = size(trip, containers, lambda done: progress.update(task, completed=done))
-    emit(msgspec.to_builtins(found), as_json=as_json, render=lambda: console.print(as_tables(found)))
-
-
-def _list(*, as_json: bool) -> None:
-    """The shipped scenarios."""
-    from simulators.scenario_list import as_table, described
-
-    found = described()
-    emit(found, as_json=as_json, render=lambda: console.print(as_table(found)))
-
-
-def _default_scenario(context: Context) -> str:
-    """The shipped scenario that sails on this topology: its first story where it has several."""
-    from simulators.scenario_file import FIRST, load, shipped
-
-    fitting = [name for name in shipped() if load(name).topology == context.topology.name]
-    if not fitting:
-        raise ConfigurationError(
-            f"no shipped scenario sails on topology {context.topology.name!r}",
-            hint=f"name one with --scenario; shipped: {', '.join(shipped())}",
-        )
-    return min(fitting, key=lambda name: (name not in FIRST, name))
+def _check_options(*pairs: tuple[str, object, str, object, str]) -> None:
+    """Refuse two options that say the same or opposite things; 0 and False count as not given."""
+    for one, given, other, also, why in pairs:
+        if given not in (None, False) and also not in (None, False):
+            raise ConfigurationError(f"{one} and {other} were both given", hint=f"{why}; leave out {other}")

@@ -29,8 +29,8 @@ def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def sailing(trip: Course, *, quiet: bool) -> Iterator[Callable[[Sailing], None]]:
-    """Where the voyage is."""
+def sailing(trip: Course, *, quiet: bool, steerable: bool) -> Iterator[Callable[[Sailing], None]]:
+    """Where the voyage is. ``steerable``: say which keys there are."""
     if quiet:
         yield lambda _: None
         return
@@ -44,6 +44,8 @@ def sailing(trip: Course, *, quiet: bool) -> Iterator[Callable[[Sailing], None]]
 
         yield say
         return
+    if steerable:
+        errors.print("[dim]space pauses and goes on, q ends[/]")
     columns = (SpinnerColumn(), TextColumn("{task.fields[when]}"), BarColumn(), TextColumn("{task.description}"))
     with Progress(*columns, TimeElapsedColumn(), console=errors) as progress:
         task = progress.add_task("", total=trip.expected_messages(), when="")

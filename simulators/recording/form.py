@@ -1,8 +1,8 @@
 """The form of a recording: gzip'd JSON Lines, one line a step. Pure data; ``docs/simulators.md`` describes it.
 
 The first line is the ``Header``, the last one the ``End`` with a count and a digest, so that a file that was cut short
-or changed is noticed. Every line between has one key: ``publish``, ``barrier`` or ``link``. Times are RFC 3339 in UTC, to
-the microsecond, and simulated. Payloads are text; those that are not UTF-8 stand in ``payload_base64``.
+or changed is noticed. Every line between has one key: ``publish``, ``barrier`` or ``link``. Times are simulated, RFC
+3339 in UTC, to the microsecond. Payloads are text; those that are not UTF-8 stand in ``payload_base64``.
 """
 
 from __future__ import annotations

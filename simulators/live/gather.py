@@ -1,0 +1,134 @@
+"""What is going on while a voyage sails: from its messages, its player, and the alerts of the sites. No I/O."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.records.event import Event
+from simulators import routes
+from simulators.live.state import AlertLine, Holder, LinkState, Place, View
+from simulators.player import Player, Progress
+from simulators.steps import Kind, Publish
+from simulators.voyage import Course
+
+_NEWEST = 60  # alerts that are kept to be shown; a terminal has no more lines
+_WINDOW = 10.0  # seconds over which readings per second are counted
+_event = decoder(Event)
+
+
+class Gathering:
+    """The state of one voyage as it grows; ``view`` says what is known now.
+
+    Args:
+        clock: Wall time in seconds, for the rate.
+    """
+
+    def __init__(
+        self, course: Course, *, speed: float | None, keys: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        plan = course.plan
+        self._course, self._topology = course, plan.topology
+        self._speed, self._keys, self._clock = speed, keys, clock
+        self._title = plan.scenario.title or plan.scenario.name
+        self._ships = list(plan.timetables)
+        calls = [call for table in plan.timetables.values() for call in table.calls]
+        self._places: dict[str, Place] = {}
+        for call in calls:
+            port = routes.port(call.unlocode)
+            self._places[call.port] = (port.latitude, port.longitude)
+        self._ports = sorted({call.port for call in calls})
+        self._boxes: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
+        self._expected = course.expected_messages()
+        self._readings = 0
+        self._marks: deque[tuple[float, int]] = deque()
+        self._alerts: dict[str, Alert] = {}
+        self._progress: Progress | None = None
+
+    def published(self, message: Publish) -> None:
+        """A message was handed to its broker."""
+        if message.kind is Kind.READING:
+            self._readings += 1
+            if message.decides:
+                self._boxes[message.site] -= 1
+                self._lost[message.site] += 1
+        elif message.moves_log is not None:
+            self._move(message)
+        elif message.kind is Kind.POSITION and message.place is not None:
+            self._places[message.site] = message.place
+
+    def _move(self, message: Publish) -> None:
+        payload = _event.decode(message.payload).payload
+        if message.detail in ("GTIN", "DISC"):
+            port = self._topology.port_at(payload.un_location_code or "")
+            self._boxes[port or ""] += 1
+        if message.detail in ("LOAD", "DISC", "GTOT"):
+            self._boxes[message.site] -= 1
+        if message.detail == "LOAD":
+            self._boxes[self._topology.ship_with(payload.vessel_imo_number or "") or ""] += 1
+
+    def progressed(self, now: Progress) -> None:
+        self._progress = now
+
+    def alerted(self, alert: Alert) -> None:
+        """A site has this state of an alert; every site tells, the newest revision counts."""
+        known = self._alerts.get(alert.alert_id)
+        if known is None or alert.revision > known.revision:
+            self._alerts.pop(alert.alert_id, None)
+            self._alerts[alert.alert_id] = alert
+
+    def view(self, player: Player | None, links: Iterable[LinkState] = ()) -> View:
+        now, progress = self._clock(), self._progress
+        newest = sorted(self._alerts.values(), key=lambda alert: alert.event_date_time, reverse=True)
+        still = Counter(str(alert.severity) for alert in newest if alert.state != "CLEARED")
+        return View(
+            title=self._title,
+            clock=(player.clock if player else None) or (progress.sim_time if progress else None),
+            starts=self._course.starts,
+            ends=self._course.ends,
+            phase=progress.phase if progress else "starting",
+            speed=self._speed,
+            published=progress.published if progress else 0,
+            expected=self._expected,
+            per_second=self._rate(now),
+            holders=tuple(self._holders()),
+            links=tuple(links),
+            open_alerts=dict(still),
+            alerts=tuple(_line(alert) for alert in newest[:_NEWEST]),
+            troubles=progress.troubles if progress else {},
+            keys=self._keys,
+        )
+
+    def _holders(self) -> Iterable[Holder]:
+        for name in (*self._ships, *self._ports):
+            ship = name in self._ships
+            yield Holder(name, self._places.get(name), self._boxes[name], ship, self._lost[name])
+
+    def _rate(self, now: float) -> float:
+        marks = self._marks
+        marks.append((now, self._readings))
+        while now - marks[0][0] > _WINDOW and len(marks) > 2:
+            marks.popleft()
+        (since, before), (until, after) = marks[0], marks[-1]
+        return (after - before) / (until - since) if until > since else 0.0
+
+
+def links_of(snapshots: Iterable[Mapping[str, Any] | None]) -> list[LinkState]:
+    """Links of replicators' status files; None stands for a site that has none."""
+    return [
+        LinkState(link["name"], link["state"], link["lag"])
+        for snapshot in snapshots
+        if snapshot is not None
+        for link in snapshot["links"]
+    ]
+
+
+def _line(alert: Alert) -> AlertLine:
+    return AlertLine(
+        alert.event_date_time, alert.severity, alert.kind, alert.equipment_reference, alert.raised_at, alert.state
+    )

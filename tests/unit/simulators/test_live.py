@@ -1,0 +1,236 @@
+"""The live view: what it gathers from a voyage, and how that looks at fixed sizes. No terminal, no brokers."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import io
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+
+from fairlead.records.alert import Alert, AlertState
+from fairlead.records.reading import GeoLocation
+from simulators.live.chart import Mark, draw, is_land, window
+from simulators.live.gather import Gathering, links_of
+from simulators.live.layout import frame
+from simulators.live.state import AlertLine, Holder, LinkState, View
+from simulators.player import Progress
+from simulators.steps import Kind, Publish
+from simulators.voyage import Voyage
+from tests.unit.simulators.worlds import small_plan, small_steps, voyage
+
+NOON = dt.datetime(2026, 9, 13, 12, tzinfo=dt.UTC)
+VIEW = View(
+    title="The duck voyage",
+    clock=NOON,
+    starts=NOON - dt.timedelta(days=5),
+    ends=NOON + dt.timedelta(days=5),
+    phase="publishing",
+    speed=3600.0,
+    published=12_345,
+    expected=27_000,
+    per_second=1_234.5,
+    holders=(
+        Holder("duck-star", (-33.0, 155.0), 96, ship=True, lost=4),
+        Holder("blue-marlin", (20.0, 130.0), 44, ship=True),
+        Holder("tokyo", (35.6, 139.8), 12, ship=False),
+        Holder("sydney", (-33.9, 151.2), 0, ship=False),
+    ),
+    links=(
+        *(LinkState(f"tokyo->port-{n}", "mirroring", n) for n in range(40)),
+        LinkState("duck-star->los-angeles", "unavailable", None),
+    ),
+    open_alerts={"CRITICAL": 4, "WARNING": 1},
+    alerts=tuple(
+        AlertLine(NOON - dt.timedelta(minutes=n), "CRITICAL", "OVERBOARD", "BIGU1000016", "duck-star", "OPENED")
+        for n in range(70)
+    ),
+    troubles={"sydney": "connection refused"},
+)
+
+
+@cache
+def course() -> Voyage:
+    return voyage()
+
+
+def shown(view: View, columns: int, lines: int, *, colours: bool = False) -> list[str]:
+    console = Console(
+        width=columns,
+        height=lines,
+        record=True,
+        file=io.StringIO(),
+        force_terminal=colours,
+        color_system="truecolor",
+        highlight=False,
+    )
+    console.print(frame(view, columns, lines), end="")
+    return console.export_text(styles=colours).splitlines()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (120, 40)])
+def test_it_fills_the_terminal_and_no_more(size: tuple[int, int]) -> None:
+    lines = shown(VIEW, *size)
+    assert len(lines) == size[1]
+    assert {cell_len(line) for line in lines} == {size[0]}
+    text = "\n".join(lines)
+    for wanted in (
+        "The duck voyage",
+        "Sun 13 Sep 2026 12:00:00 UTC",
+        " 50%",
+        "3600 x real time",
+        "publishing",
+        "12,345 of about 27,000 published, 1,23",
+        "sydney: connection refused",
+        "▲ duck-star          96 -4",
+        "■ tokyo              12",
+        "41, 780 records behind",
+        "unavailable",
+        "4 CRITICAL  1 WARNING",
+        "13 Sep 12:00 OVERBOARD",
+        "space pauses",
+    ):
+        assert wanted in text, wanted
+    assert text.index("duck-star->los-angeles"[:12]) < text.index("tokyo->port-39"), "trouble comes first"
+
+
+def test_a_large_terminal_shows_more() -> None:
+    small, large = ("\n".join(shown(VIEW, *size)) for size in ((80, 24), (200, 50)))
+    assert small.count("tokyo->port") < large.count("tokyo->port")
+    assert small.count("OVERBOARD") < large.count("OVERBOARD")
+    assert "more links" in small
+    assert "■ sydney" in small
+
+
+def test_colours_only_where_there_are_some() -> None:
+    assert not any("\x1b" in line for line in shown(VIEW, 80, 24))
+    assert any("\x1b[1;31m4 CRITICAL" in line for line in shown(VIEW, 80, 24, colours=True))
+
+
+@given(st.integers(1, 250), st.integers(1, 80), st.integers(0, 4), st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_no_size_breaks_it(columns: int, lines: int, holders: int, under_way: bool) -> None:
+    view = dataclasses.replace(VIEW, holders=VIEW.holders[:holders], clock=NOON if under_way else None)
+    found = frame(view, columns, lines).plain.split("\n")
+    assert len(found) == lines
+    assert {cell_len(line) for line in found} == {columns}
+
+
+# -- the chart
+
+
+def test_land_is_where_it_is() -> None:
+    for latitude, longitude in ((-25, 134), (48, 2), (40, -100), (36, 138.5), (0, 22), (65, 100)):
+        assert is_land(latitude, longitude)
+    for latitude, longitude in ((0, -150), (0, 150), (30, -40), (-50, 80), (35, 145), (90, 0), (-90, 180)):
+        assert not is_land(latitude, longitude)
+
+
+def test_a_chart_over_the_date_line_is_one_piece() -> None:
+    places = [(35.6, 139.8), (33.7, -118.3)]  # Tokyo and Los Angeles: the Pacific, not the whole world
+    shown_here = window(places, 60, 15)
+    assert 120 * shown_here.scale < 130
+    lines = draw(shown_here, 60, 15, [Mark(*places[0], "■", "tokyo", ""), Mark(*places[1], "■", "los-angeles", "")])
+    text = [line.plain for line in lines]
+    [row] = [line for line in text if "tokyo" in line]
+    [other] = [line for line in text if "los-angeles" in line]
+    assert row.index("■") < 10
+    assert other.rindex("■") > 50
+
+
+@given(
+    st.lists(st.tuples(st.floats(-80, 80), st.floats(-180, 180)), min_size=1, max_size=8),
+    st.integers(10, 100),
+    st.integers(3, 30),
+)
+@settings(deadline=None, max_examples=25)
+def test_every_place_is_on_the_chart(places: list[tuple[float, float]], columns: int, rows: int) -> None:
+    found = window(places, columns, rows)
+    for place in places:
+        lines = draw(found, columns, rows, [Mark(*place, "x", "", "")])
+        assert [len(line.plain) for line in lines] == [columns] * rows
+        assert sum(line.plain.count("x") for line in lines) == 1
+
+
+# -- what is gathered
+
+
+def test_boxes_are_where_the_plan_has_them() -> None:
+    gathering = Gathering(course(), speed=None, keys=False)
+    last = small_steps()[0].sim_time
+    for step in small_steps():
+        if isinstance(step, Publish):
+            gathering.published(step)
+            last = step.sim_time
+    plan = small_plan()
+    held = Counter(box.holder(last) for box in plan.boxes if box.falls is None)
+    fallen = Counter(box.holder(box.falls) for box in plan.boxes if box.falls)
+    holders = {holder.name: holder for holder in gathering.view(None).holders}
+    assert set(holders) == {"duck-star", "blue-marlin", "tokyo", "singapore", "sydney"}
+    assert {name: holder.boxes for name, holder in holders.items()} == {name: held[name] for name in holders}
+    assert {name: holder.lost for name, holder in holders.items()} == {name: fallen[name] for name in holders}
+    assert holders["duck-star"].lost > 0
+    place = holders["duck-star"].place
+    assert place is not None
+    assert place == pytest.approx((-33.9, 151.2), abs=1.0), "it has arrived in Sydney"
+
+
+def test_readings_per_second_are_those_of_the_last_seconds() -> None:
+    wall = [0.0]
+    gathering = Gathering(course(), speed=None, keys=False, clock=lambda: wall[0])
+    readings = [step for step in small_steps() if isinstance(step, Publish) and step.kind is Kind.READING]
+    assert gathering.view(None).per_second == 0
+    for second in range(1, 31):
+        wall[0] = second
+        for reading in readings[: 50 if second <= 15 else 0]:
+            gathering.published(reading)
+        rate = gathering.view(None).per_second
+        if second in (5, 15):
+            assert rate == pytest.approx(50, rel=0.15)
+    assert rate == 0
+
+
+def alert(number: str, revision: int, state: AlertState, minute: int) -> Alert:
+    return Alert(
+        alert_id=f"OVERBOARD.{number}",
+        kind="OVERBOARD",
+        severity="CRITICAL",
+        state=state,
+        equipment_reference=number,
+        raised_at="duck-star",
+        event_date_time=NOON + dt.timedelta(minutes=minute),
+        raised_date_time=NOON,
+        vessel_imo_number=None,
+        geo_location=GeoLocation(latitude=0.0, longitude=150.0),
+        evidence=(),
+        causes=(),
+        revision=revision,
+    )
+
+
+def test_alerts_are_counted_once_by_their_newest_state() -> None:
+    gathering = Gathering(course(), speed=1.0, keys=True)
+    for each in (alert("A", 0, "OPENED", 0), alert("A", 0, "OPENED", 0), alert("B", 0, "OPENED", 2)):
+        gathering.alerted(each)
+    assert gathering.view(None).open_alerts == {"CRITICAL": 2}
+    gathering.alerted(alert("A", 1, "CLEARED", 5))
+    gathering.alerted(alert("A", 0, "OPENED", 0))  # from a site that is behind
+    view = gathering.view(None)
+    assert view.open_alerts == {"CRITICAL": 1}
+    assert [(line.container, line.state) for line in view.alerts] == [("A", "CLEARED"), ("B", "OPENED")]
+
+
+def test_progress_and_links_are_told_as_they_are() -> None:
+    gathering = Gathering(course(), speed=None, keys=False)
+    gathering.progressed(Progress(NOON, 7, 6, "paused", {"tokyo": "refused"}))
+    links = links_of([{"links": [{"name": "a->b", "state": "mirroring", "lag": 3, "records": 9}]}, None])
+    view = gathering.view(None, links)
+    assert (view.clock, view.phase, view.published, view.troubles) == (NOON, "paused", 7, {"tokyo": "refused"})
+    assert view.links == (LinkState("a->b", "mirroring", 3),)
+    assert "as fast as it goes" in "\n".join(shown(view, 100, 30))
