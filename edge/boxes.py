@@ -40,6 +40,8 @@ class BoxLane(HistoryLane):
         on_lost: Told when appending is refused for good.
     """
 
+    __slots__ = ("_book", "_copy", "_drain", "_draining", "_holdings", "_looked", "_on_lost", "_strays")
+
     def __init__(
         self,
         topic: str,
@@ -65,6 +67,10 @@ class BoxLane(HistoryLane):
 
     def term(self) -> int | None:
         return self._holdings.term(self.log)
+
+    def ready(self) -> bool:
+        term = self._holdings.term(self.log)
+        return term > 0 and term == self._looked and super().ready() and not self._book.wait_for(self.log)
 
     async def prepare(self) -> None:
         if self._holdings.state(self.log) is not Custody.HELD:

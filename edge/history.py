@@ -15,6 +15,8 @@ from fairlead.wire.record import Record
 class HistoryLane(Lane[Identity]):
     """The lane of a log of readings (a container's, or one of the ship's own)."""
 
+    __slots__ = ("_floor", "_repeats", "_start_offset", "_tails")
+
     def __init__(
         self,
         log: str,
@@ -28,7 +30,10 @@ class HistoryLane(Lane[Identity]):
         super().__init__(log, sink, self._repeats, settle=settle, fail=fail)
         self._tails = tails
         self._floor: int | None = None  # offset from which on the log is remembered; None before the first look
-        self._start = 0
+        self._start_offset = 0
+
+    def ready(self) -> bool:
+        return self._floor is not None
 
     async def prepare(self) -> None:
         if self._floor is None:
@@ -40,12 +45,12 @@ class HistoryLane(Lane[Identity]):
         self.memory = self._repeats = Repeats(complete=tail.whole, deep=depth >= DEEP)
         for record in tail.records:
             self._recall(record)
-        self._start, self._floor = tail.start, tail.floor
+        self._start_offset, self._floor = tail.start, tail.floor
 
     def opened(self) -> None:
         """The log is new: there is nothing to read."""
         self.memory = self._repeats = Repeats(complete=True)
-        self._start = self._floor = 0
+        self._start_offset = self._floor = 0
 
     def unload(self) -> None:
         """Forget the log: somebody else appends to it now."""
@@ -67,10 +72,10 @@ class HistoryLane(Lane[Identity]):
             await self.load(DEEP)
             if all(self._repeats.check(key, redelivered=True) is not Verdict.UNDECIDED for key in keys):
                 return
-        if self._floor is not None and self._floor > self._start:
+        if self._floor is not None and self._floor > self._start_offset:
             # Set first: what the memory's bounds make it forget while reading must show as "not complete".
             self._repeats.complete = True
-            await self.cover(self._start)
+            await self.cover(self._start_offset)
 
     def arrange(self, batch: Sequence[Entry[Identity]]) -> None:
         """Mark what comes after a newer reading of its device: the order in the log is no longer the device's."""

@@ -4,6 +4,9 @@ Every log has its own lane, so that no container waits behind another. What a la
 broker lets be unacknowledged, because every entry that came from MQTT keeps its message unacknowledged until it is
 stored. Controls (an event that moves the insert point) stand in the same queue as the readings and run alone: what
 arrived before one is stored before it begins, what arrived after it waits.
+
+There are as many lanes as a site has logs, so one at rest is small, and the common case is cheap: where nothing needs
+to be awaited but the append itself, no task is made.
 """
 
 from __future__ import annotations
@@ -25,15 +28,16 @@ MAX_BATCH_BYTES = 850_000  # below the appender's own limit, with room for the f
 _RECORD_OVERHEAD = 120
 
 K = TypeVar("K")
+_Sent = tuple["list[Entry[K]]", "list[Entry[K]]"]  # a batch, and repeats of entries in it
 K_contra = TypeVar("K_contra", contravariant=True)
 
 
 class Sink(Protocol):
     """Where lanes append: the part of ``fairlead.wire.appender.Appender`` that they use."""
 
-    async def append(
+    def submit(
         self, log: TopicPartition, records: Sequence[NewRecord], *, term: int | None = None
-    ) -> Appended: ...
+    ) -> asyncio.Future[Appended]: ...
 
 
 class Memory(Protocol[K_contra]):
@@ -77,13 +81,15 @@ class Control:
 
 
 class Lane(Generic[K]):
-    """The queue of one log and the one task that empties it.
+    """The queue of one log, and what empties it.
 
     Args:
         memory: What the log already has; may be replaced by ``prepare``.
         settle: Called for each entry that is stored (or was already), in order.
         fail: Called with an error that the lane cannot deal with; the bridge stops.
     """
+
+    __slots__ = ("_fail", "_queue", "_resting", "_sent", "_settle", "_sink", "_work", "log", "memory", "tp")
 
     def __init__(
         self,
@@ -100,29 +106,32 @@ class Lane(Generic[K]):
         self._sink = sink
         self._settle = settle
         self._fail = fail
-        self._queue: deque[Entry[K] | Control] = deque()
-        self._task: asyncio.Task[None] | None = None
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._queue: deque[Entry[K] | Control] | None = None  # none while it is empty: it takes more than all the rest
+        self._sent: _Sent[K] | None = None  # under way without a task
+        # What goes on now: a start in the next turn of the event loop, an append without a task, or a task.
+        self._work: asyncio.Handle | asyncio.Future[Appended] | asyncio.Task[None] | None = None
+        self._resting: asyncio.Event | None = None  # where somebody waits for it
 
     def __len__(self) -> int:
-        return len(self._queue)
+        return len(self._queue) if self._queue is not None else 0
 
     @property
     def busy(self) -> bool:
         """Whether the lane has something to do."""
-        return self._task is not None
+        return self._work is not None
 
     def put(self, item: Entry[K] | Control) -> None:
         """Add to the end of the queue."""
-        self._queue.append(item)
+        if self._queue is None:
+            self._queue = deque((item,))
+        else:
+            self._queue.append(item)
         self.wake()
 
     def wake(self) -> None:
         """Go on, if there is something to do and nobody does it."""
-        if self._task is None and self._queue:
-            self._idle.clear()
-            self._task = asyncio.create_task(self._run(), name=f"lane {self.log}")
+        if self._work is None and self._queue:
+            self._work = asyncio.get_running_loop().call_soon(self._start)
 
     async def append(self, record: NewRecord, key: K, *, redelivered: bool = False) -> Entry[K]:
         """Put one record in and wait until it is stored; returns its entry with the offset (-1 for a repeat)."""
@@ -161,13 +170,20 @@ class Lane(Generic[K]):
 
     async def idle(self) -> None:
         """Wait until the lane has nothing to do."""
-        await self._idle.wait()
+        while self._work is not None:
+            self._resting = self._resting or asyncio.Event()
+            await self._resting.wait()
 
     async def close(self) -> None:
         """Stop at once; what is not stored stays unacknowledged."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        work = self._work
+        if work is None:
+            return
+        work.cancel()
+        if isinstance(work, asyncio.Future):
+            await asyncio.gather(work, return_exceptions=True)
+        else:
+            self._rest()
 
     async def write(self, entries: Iterable[Entry[K]]) -> int:
         """Append entries now, in order, without the queue; returns how many were not repeats.
@@ -186,6 +202,10 @@ class Lane(Generic[K]):
         """The term in which this site may append; None where that never changes."""
         return None
 
+    def ready(self) -> bool:
+        """Whether ``prepare`` has nothing to do and ``divert`` would take nothing."""
+        return True
+
     async def prepare(self) -> None:
         """Called before a batch is taken; a subclass loads here what it needs to know of the log."""
 
@@ -203,10 +223,69 @@ class Lane(Generic[K]):
         """An append failed for good; True when the entries were dealt with otherwise."""
         return False
 
+    # -- without a task
+
+    def _start(self) -> None:
+        """Send what is there, if nothing else has to be awaited; the lane's task does all other things."""
+        queue = self._queue
+        if queue is None or isinstance(queue[0], Control) or not self.ready():
+            self._run_as_task()
+            return
+        try:
+            batch, followers, unknown = self._gather(queue)
+            if batch:
+                self.arrange(batch)
+                self._sent = batch, followers
+                self._work = self._sink.submit(self.tp, [entry.record for entry in batch], term=self.term())
+                self._work.add_done_callback(self._answered)
+                return
+        except Exception as error:
+            self._run_as_task(error)
+            return
+        if unknown is not None or queue:
+            self._run_as_task()
+        else:
+            self._rest()
+
+    def _answered(self, answer: asyncio.Future[Appended]) -> None:
+        """The append that went without a task has ended."""
+        if answer.cancelled():
+            self._sent = None
+            self._rest()
+            return
+        error = answer.exception()
+        if error is not None:
+            self._run_as_task(error)
+            return
+        sent, self._sent = self._sent, None
+        try:
+            if sent is not None:
+                self._landed(*sent, answer.result())
+        except Exception as trouble:
+            self._fail(trouble)
+        if self._queue:
+            self._start()
+        else:
+            self._rest()
+
+    def _run_as_task(self, error: BaseException | None = None) -> None:
+        self._work = asyncio.create_task(self._run(error), name=f"lane {self.log}")
+
+    def _rest(self) -> None:
+        self._work = None
+        if not self._queue:
+            self._queue = None
+        if self._resting is not None:
+            self._resting.set()
+            self._resting = None
+
     # -- the lane's task
 
-    async def _run(self) -> None:
+    async def _run(self, error: BaseException | None) -> None:
         try:
+            if error is not None:
+                sent, self._sent = self._sent or ([], []), None
+                await self._refused(error, *sent)
             while self._queue:
                 head = self._queue[0]
                 if isinstance(head, Control):
@@ -220,11 +299,10 @@ class Lane(Generic[K]):
                 await self._append_some(self._queue)
         except asyncio.CancelledError:
             raise
-        except Exception as error:
-            self._fail(error)
+        except Exception as trouble:
+            self._fail(trouble)
         finally:
-            self._task = None
-            self._idle.set()
+            self._rest()
 
     async def _append_some(self, waiting: deque[Entry[K] | Control] | deque[Entry[K]]) -> int:
         """Append one batch from the front of a queue; returns how many entries were appended."""
@@ -233,15 +311,24 @@ class Lane(Generic[K]):
             return 0
         self.arrange(batch)
         try:
-            appended = await self._sink.append(self.tp, [entry.record for entry in batch], term=self.term())
+            appended = await self._sink.submit(self.tp, [entry.record for entry in batch], term=self.term())
         except Exception as error:
-            if await self.refused(error, [*batch, *followers]):
-                return 0
-            for entry in (*batch, *followers):
-                if entry.stored is not None and not entry.stored.done():
-                    entry.stored.set_exception(error)
-                    entry.stored.exception()  # whoever waits sees it; nobody need
-            raise
+            await self._refused(error, batch, followers)
+            return 0
+        self._landed(batch, followers, appended)
+        return len(batch)
+
+    async def _refused(self, error: BaseException, batch: list[Entry[K]], followers: list[Entry[K]]) -> None:
+        """An append has failed; raises where that cannot be dealt with."""
+        if isinstance(error, Exception) and await self.refused(error, [*batch, *followers]):
+            return
+        for entry in (*batch, *followers):
+            if entry.stored is not None and not entry.stored.done():
+                entry.stored.set_exception(error)
+                entry.stored.exception()  # whoever waits sees it; nobody need
+        raise error
+
+    def _landed(self, batch: list[Entry[K]], followers: list[Entry[K]], appended: Appended) -> None:
         offset = appended.base_offset
         for entry in batch:
             entry.offset = offset
@@ -250,12 +337,28 @@ class Lane(Generic[K]):
             self.finish(entry, Outcome.APPENDED)
         for entry in followers:
             self.finish(entry, Outcome.REPEAT)
-        return len(batch)
 
     async def _take(
         self, waiting: deque[Entry[K] | Control] | deque[Entry[K]]
     ) -> tuple[list[Entry[K]], list[Entry[K]]]:
         """The next batch, and repeats of entries in it, which are safe only once it is stored."""
+        looked: Entry[K] | None = None
+        while True:
+            batch, followers, unknown = self._gather(waiting, looked)
+            if unknown is None:
+                return batch, followers
+            await self.look_back([unknown.key])
+            looked = unknown
+
+    def _gather(
+        self, waiting: deque[Entry[K] | Control] | deque[Entry[K]], looked: Entry[K] | None = None
+    ) -> tuple[list[Entry[K]], list[Entry[K]], Entry[K] | None]:
+        """``_take`` as far as the memory can tell; last the first entry of which it cannot, where nothing comes before.
+
+        Args:
+            looked: The entry for which the log was read further back. Memory that still cannot say has forgotten on
+                purpose (its bounds): rather twice than never.
+        """
         batch: list[Entry[K]] = []
         followers: list[Entry[K]] = []
         fresh: set[K] = set()
@@ -269,12 +372,8 @@ class Lane(Generic[K]):
                 waiting.popleft()
                 continue
             verdict = self.memory.check(entry.key, redelivered=entry.redelivered)
-            if verdict is Verdict.UNDECIDED:
-                if batch:
-                    break  # store these first, then look
-                await self.look_back([entry.key])
-                verdict = self.memory.check(entry.key, redelivered=entry.redelivered)
-                # Memory that still cannot say has forgotten on purpose (its bounds): rather twice than never.
+            if verdict is Verdict.UNDECIDED and entry is not looked:
+                return batch, followers, None if batch else entry  # store these first, then look
             if verdict is Verdict.REPEAT:
                 waiting.popleft()
                 self.finish(entry, Outcome.REPEAT)
@@ -285,7 +384,7 @@ class Lane(Generic[K]):
             waiting.popleft()
             batch.append(entry)
             fresh.add(entry.key)
-        return batch, followers
+        return batch, followers, None
 
     def remember(self, entry: Entry[K]) -> None:
         """An entry is in the log now."""

@@ -28,6 +28,40 @@ class Verdict(Enum):
     UNDECIDED = "undecided"
 
 
+class _Device:
+    """What is known of one device: runs by boot, those of its newest boot at hand.
+
+    ``anchored``: a record of it is known that was the newest when it was appended.
+    """
+
+    __slots__ = ("anchored", "boot", "older", "runs")
+
+    def __init__(self, boot: int, sequence: int) -> None:
+        self.anchored = False
+        self.boot = boot
+        self.runs = [sequence, sequence]
+        self.older: dict[int, list[int]] | None = None  # few devices have booted twice
+
+    def of(self, boot: int) -> list[int] | None:
+        if boot == self.boot:
+            return self.runs
+        return self.older.get(boot) if self.older is not None else None
+
+    def begin(self, boot: int, sequence: int) -> bool:
+        """A boot that was not known; False when another had to be forgotten for it."""
+        if self.older is None:
+            self.older = {}
+        if boot > self.boot:
+            self.older[self.boot] = self.runs
+            self.boot, self.runs = boot, [sequence, sequence]
+        else:
+            self.older[boot] = [sequence, sequence]
+        if len(self.older) < MAX_BOOTS:
+            return True
+        del self.older[min(self.older)]
+        return False
+
+
 class Repeats:
     """Memory of one log.
 
@@ -37,13 +71,12 @@ class Repeats:
             that a message which it sends again is found if it is there.
     """
 
-    __slots__ = ("_anchored", "_devices", "complete", "deep")
+    __slots__ = ("_devices", "complete", "deep")
 
     only_redelivered: ClassVar[bool] = False
 
     def __init__(self, *, complete: bool = False, deep: bool = False) -> None:
-        self._devices: dict[str, dict[int, list[int]]] = {}
-        self._anchored: set[str] = set()  # devices of which a record is known that was the newest when it was appended
+        self._devices: dict[str, _Device] = {}
         self.complete = complete
         self.deep = deep
 
@@ -53,26 +86,23 @@ class Repeats:
         ``redelivered`` (the MQTT DUP flag) never decides that a message is a repeat; it only says that looking at the
         newest records is not enough.
         """
-        boots = self._devices.get(identity.device)
-        runs = boots.get(identity.boot) if boots is not None else None
-        if runs is not None and _contains(runs, identity.sequence):
+        name, boot, sequence = identity
+        device = self._devices.get(name)
+        runs = device.of(boot) if device is not None else None
+        if runs is not None and _contains(runs, sequence):
             return Verdict.REPEAT
         if self.complete:
             return Verdict.NEW
-        if boots is None or identity.device not in self._anchored or (redelivered and not self.deep):
+        if device is None or not device.anchored or (redelivered and not self.deep):
             return Verdict.UNDECIDED
-        newest = max(boots)
-        if identity.boot > newest or (identity.boot == newest and runs is not None and identity.sequence > runs[-1]):
+        if boot > device.boot or (boot == device.boot and sequence > device.runs[-1]):
             return Verdict.NEW  # beyond a record that was newer than everything before it
         return Verdict.UNDECIDED
 
     def is_late(self, identity: Identity) -> bool:
         """Whether a newer reading of the same device is known."""
-        boots = self._devices.get(identity.device)
-        if boots is None:
-            return False
-        newest = max(boots)
-        return newest > identity.boot or (newest == identity.boot and boots[newest][-1] > identity.sequence)
+        device = self._devices.get(identity.device)
+        return device is not None and (device.boot, device.runs[-1]) > (identity.boot, identity.sequence)
 
     def add(self, identity: Identity, *, late: bool = False) -> None:
         """Remember a reading that the log has.
@@ -80,27 +110,26 @@ class Repeats:
         Args:
             late: A newer reading of the device was in the log before it, so it tells nothing about what is older.
         """
-        if not late:
-            self._anchored.add(identity.device)
-        boots = self._devices.get(identity.device)
-        if boots is None:
+        name, boot, sequence = identity
+        device = self._devices.get(name)
+        if device is None:
             if len(self._devices) >= MAX_DEVICES:
-                forgotten = next(iter(self._devices))
-                del self._devices[forgotten]
-                self._anchored.discard(forgotten)
+                del self._devices[next(iter(self._devices))]
                 self.complete = False
-            boots = self._devices[identity.device] = {}
-        runs = boots.get(identity.boot)
+            device = self._devices[name] = _Device(boot, sequence)
+            device.anchored = not late
+            return
+        if not late:
+            device.anchored = True
+        runs = device.of(boot)
         if runs is None:
-            boots[identity.boot] = [identity.sequence, identity.sequence]
-            if len(boots) > MAX_BOOTS:
-                del boots[min(boots)]
+            if not device.begin(boot, sequence):
                 self.complete = False
             return
-        if identity.sequence == runs[-1] + 1:
-            runs[-1] = identity.sequence
+        if sequence == runs[-1] + 1:
+            runs[-1] = sequence
             return
-        _insert(runs, identity.sequence)
+        _insert(runs, sequence)
         if len(runs) > 2 * MAX_RUNS:
             del runs[:2]
             self.complete = False

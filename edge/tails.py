@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 DEPTH = 256  # records per log; further back is read only when a message asks for it
 DEEP = 2_048  # above the number of messages that the MQTT broker may send again
 _PARTITION_BYTES = 256 * 1024
-_REQUEST_BYTES = 16 << 20
+_REQUEST_BYTES = 4 << 20
+_LOGS_AT_ONCE = 250  # their tails are in memory together
 
 
 @dataclass(slots=True)
@@ -44,7 +45,7 @@ class Tails:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._batcher: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many)
+        self._batcher: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many, most=_LOGS_AT_ONCE)
 
     async def read(self, topic: str, depth: int = DEPTH) -> LogTail:
         """The newest ``depth`` records of one log.

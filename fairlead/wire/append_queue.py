@@ -7,7 +7,6 @@ whose outcome is unknown is never forgotten and never overtaken.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -27,7 +26,6 @@ class Entry:
     """One call: records to append in order, or one marker."""
 
     records: Sequence[NewRecord]
-    sizes: Sequence[int]
     future: asyncio.Future[Appended]
     term: int | None = None  # the term that the caller believes in; for a marker the term that it opens
     is_marker: bool = False
@@ -65,7 +63,7 @@ class LogQueue:
     position: LogPosition | None = None
     known: bool = False  # ``position`` was read, and nothing has gone wrong since
     lane: tuple[int, int] = (-1, 0)  # (leader, incarnation of its connection) for which ``position`` was read
-    entries: deque[Entry] = field(default_factory=deque)
+    entries: list[Entry] = field(default_factory=list)  # a list: very many logs have none, and an empty deque is large
     batch: Batch | None = None
     carrier: object | None = None  # the one request, or rest, that looks after the log now
     stopped: WireError | None = None  # why nothing may be appended until the log is adopted or a term opened
@@ -87,7 +85,7 @@ class LogQueue:
             if trouble is not None:
                 entry.future.set_exception(trouble)
             if entry.future.done():  # failed just now, or given up by its caller
-                self.entries.popleft()
+                del self.entries[0]
                 continue
             self.batch = self._marker(entry) if entry.is_marker else self._records(max_bytes, codec)
             return self.batch
@@ -137,16 +135,32 @@ class LogQueue:
         position = self.position
         if position is None:
             raise AssertionError("a batch of records needs an open term")
+        records, shares = self._alone() or self._shared(max_bytes, position.term)
+        if self.alone > 0:
+            self.alone -= 1
+        end, term, marker = position
+        data = term_batch(records, term=term, offset=end, marker=marker, codec=codec)
+        return Batch(data, end, term, marker, len(records), shares)
+
+    def _alone(self) -> tuple[Sequence[NewRecord], list[tuple[Entry, int]]] | None:
+        """The usual case: one record waits, which goes whatever its size."""
+        entry = self.entries[0]
+        if len(self.entries) > 1 or len(entry.records) > 1:
+            return None
+        return entry.records, [(entry, 1)]
+
+    def _shared(self, room: int, term: int) -> tuple[Sequence[NewRecord], list[tuple[Entry, int]]]:
+        """As many records as there is room for, but at least one, and which entries they are of."""
         records: list[NewRecord] = []
         shares: list[tuple[Entry, int]] = []
-        room = max_bytes
         for entry in self.entries:
-            if entry.is_marker or (shares and (self.alone > 0 or entry.term not in (None, position.term))):
+            if entry.is_marker or (shares and (self.alone > 0 or entry.term not in (None, term))):
                 break
             if entry.future.done():
                 continue
             taken = 0
-            for record, size in zip(entry.records[entry.done :], entry.sizes[entry.done :], strict=True):
+            for record in entry.records[entry.done :]:
+                size = record.size_bound()
                 if size > room and records:
                     break
                 records.append(record)
@@ -156,11 +170,7 @@ class LogQueue:
                 shares.append((entry, taken))
             if taken < len(entry.records) - entry.done:
                 break
-        if self.alone > 0:
-            self.alone -= 1
-        end, term, marker = position
-        data = term_batch(records, term=term, offset=end, marker=marker, codec=codec)
-        return Batch(data, end, term, marker, len(records), shares)
+        return records, shares
 
     # --- outcomes
 
@@ -182,9 +192,12 @@ class LogQueue:
             at += count
             if entry.done == len(entry.records) and not entry.future.done():
                 entry.future.set_result(Appended(entry.base, entry.done))
-        self.entries = deque(
-            entry for entry in self.entries if entry.done < len(entry.records) and not entry.future.done()
-        )
+        over = 0
+        for entry in self.entries:
+            if entry.done < len(entry.records) and not entry.future.done():
+                break
+            over += 1
+        del self.entries[:over]
 
     def refused(self, error: WireError) -> None:
         """The broker will never take this batch: its entries fail, or are tried one by one when there are several."""
@@ -206,7 +219,7 @@ class LogQueue:
         self.attempts = 0
         if stop and isinstance(error, WireError):
             self.stopped = error
-        entries, self.entries = self.entries, deque()
+        entries, self.entries = self.entries, []
         for entry in entries:
             if not entry.future.done():
                 entry.future.set_exception(again(error) if isinstance(error, WireError) else error)

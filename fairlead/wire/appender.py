@@ -127,12 +127,17 @@ class Appender:
                 fails with it; the next append looks at the log anew.
             BrokerError: the broker will never take these records (too large, time refused, not authorised).
         """
+        return await self.submit(log, records, term=term)
+
+    def submit(self, log: TP, records: Sequence[NewRecord], *, term: int | None = None) -> asyncio.Future[Appended]:
+        """``append`` without waiting: what it would raise is raised now, or is the future's exception. Cancelling the
+        future gives up."""
         if not records:
             raise FairleadError(f"an append to {log} needs at least one record")
         queue = self._queues.get(log)
         if queue is not None and queue.stopped is not None and not queue.entries:
             raise again(queue.stopped)
-        return await self._submit(log, self._entry(records, term))
+        return self._submit(log, self._entry(records, term))
 
     async def adopt(self, log: TP, *, term: int) -> LogPosition:
         """Take over: verify that the log's last record is the marker of ``term``; appends go on in that term.
@@ -210,15 +215,15 @@ class Appender:
                     hint="give the time of the event in milliseconds since 1970 UTC",
                     timestamp_ms=record.timestamp_ms,
                 )
-        return Entry(records, [record.size_bound() for record in records], self._loop.create_future(), term)
+        return Entry(records, self._loop.create_future(), term)
 
-    async def _submit(self, log: TP, entry: Entry) -> Appended:
+    def _submit(self, log: TP, entry: Entry) -> asyncio.Future[Appended]:
         if self._carrier.closed:
             raise self._closed_error()
         queue = self._queue(log)
         queue.entries.append(entry)
         self._carrier.wake(queue, self._linger)
-        return await entry.future
+        return entry.future
 
     def _closed_error(self) -> ConnectionLost:
         return ConnectionLost(f"the appender for site {self._site!r} was closed", site=self._site)

@@ -6,7 +6,7 @@ Version 9: the first flexible one, with topic names. Bodies only; the connection
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fairlead.wire.batch import Buffer
@@ -25,14 +25,12 @@ _JOIN_BELOW: Final = 8192  # smaller batches are copied into the running buffer:
 
 def encode_request(batches: Mapping[TP, Buffer], timeout_ms: int) -> list[Buffer]:
     """The body as a list of buffers; large batches are in it as they are, not copied. One batch per log."""
-    by_topic: dict[str, list[tuple[int, Buffer]]] = {}
-    for (topic, partition), batch in batches.items():
-        by_topic.setdefault(topic, []).append((partition, batch))
     out: list[Buffer] = []
     run = bytearray(b"\0")  # no transactional id
     run += _HEAD.pack(ACKS_ALL, timeout_ms)
-    run += encode_unsigned(len(by_topic) + 1)
-    for topic, partitions in by_topic.items():
+    topics = _by_topic(batches)
+    run += encode_unsigned(len(topics) + 1)
+    for topic, partitions in topics:
         name = topic.encode()
         run += encode_unsigned(len(name) + 1)
         run += name
@@ -51,6 +49,16 @@ def encode_request(batches: Mapping[TP, Buffer], timeout_ms: int) -> list[Buffer
     run += b"\0"
     out.append(run)
     return out
+
+
+def _by_topic(batches: Mapping[TP, Buffer]) -> list[tuple[str, Sequence[tuple[int, Buffer]]]]:
+    """The batches of each topic once; nearly always a topic has one."""
+    if len({topic for topic, _ in batches}) == len(batches):
+        return [(topic, ((partition, batch),)) for (topic, partition), batch in batches.items()]
+    found: dict[str, list[tuple[int, Buffer]]] = {}
+    for (topic, partition), batch in batches.items():
+        found.setdefault(topic, []).append((partition, batch))
+    return list(found.items())
 
 
 def decode_response(frame: bytearray, position: int) -> dict[TP, ProduceResult]:

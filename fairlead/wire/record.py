@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from fairlead.errors import FairleadError
@@ -150,11 +151,16 @@ def _append_record(parts: list[bytes], record: NewRecord, offset_delta: int, tim
 def _encode_headers(headers: Headers) -> bytes:
     parts = [encode_signed(len(headers))]
     for name, value in headers:
-        raw = name.encode()
-        parts.append(encode_signed(len(raw)))
-        parts.append(raw)
+        parts.append(_header_name(name))
         parts.append(b"\1" if value is None else encode_signed(len(value)) + value)
     return b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _header_name(name: str) -> bytes:
+    """A header's name as it is stored; there are few."""
+    raw = name.encode()
+    return encode_signed(len(raw)) + raw
 
 
 def decode_batch(buffer: Buffer, start: int = 0, stop: int | None = None, *, check_crc: bool = True) -> list[Record]:

@@ -41,7 +41,12 @@ class Kafka:
         self.refuse: dict[str, Exception] = {}
         self.slow: dict[str, asyncio.Event] = {}
 
-    async def append(self, log: TopicPartition, records: Sequence[NewRecord], *, term: int | None = None) -> Appended:
+    def submit(
+        self, log: TopicPartition, records: Sequence[NewRecord], *, term: int | None = None
+    ) -> asyncio.Future[Appended]:
+        return asyncio.ensure_future(self.append(log, records))
+
+    async def append(self, log: TopicPartition, records: Sequence[NewRecord]) -> Appended:
         await asyncio.sleep(0)
         if log.topic in self.slow:
             await self.slow[log.topic].wait()

@@ -24,7 +24,12 @@ class Log:
         self.open.set()
         self.error: Exception | None = None
 
-    async def append(self, log: TopicPartition, records: Sequence[NewRecord], *, term: int | None = None) -> Appended:
+    def submit(
+        self, log: TopicPartition, records: Sequence[NewRecord], *, term: int | None = None
+    ) -> asyncio.Future[Appended]:
+        return asyncio.ensure_future(self._append(log, records))
+
+    async def _append(self, log: TopicPartition, records: Sequence[NewRecord]) -> Appended:
         await self.open.wait()
         if self.error is not None:
             raise self.error

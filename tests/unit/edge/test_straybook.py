@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from typing import Any, cast
 from unittest.mock import MagicMock
@@ -133,7 +134,10 @@ async def test_events_that_wait_are_known_again_after_a_restart() -> None:
     failures: list[BaseException] = []
 
     class Sink:
-        async def append(self, log: Any, given: Any, *, term: int | None = None) -> Any:
+        def submit(self, log: Any, given: Any, *, term: int | None = None) -> Any:
+            return asyncio.ensure_future(self._append(given))
+
+        async def _append(self, given: Any) -> Any:
             stored.extend(given)
             return MagicMock(base_offset=len(stored) - len(given))
 
