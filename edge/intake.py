@@ -172,14 +172,12 @@ class Intake:
             self._raise(self._watch.forget(number, time.time_ns() // 1_000_000))
 
     def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
-        if self._watch is not None and rejected.reason is Reason.DEVICE_CLOCK:
-            self._raise(self._clock_off(self._watch, rejected, delivery, now), delivery.ticket)
         self.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ticket, now)
 
-    def _clock_off(self, watch: Watch, rejected: Rejected, delivery: Delivery, now: int) -> list[Alert]:
+    def _clock_off(self, watch: Watch, rejected: Rejected, topic: str, payload: bytes, now: int) -> list[Alert]:
         """Somebody must look at a container whose readings nobody watches."""
-        identity = records.identity(delivery.payload)
-        match delivery.topic.split("/"):
+        identity = records.identity(payload)
+        match topic.split("/"):
             case [_, _, "containers", number, "readings"] if identity is not None:
                 device, boot, sequence = identity
                 cause = Cause(log=self._lanes.letters.log, offset=-1, device_id=device, boot_id=boot, sequence=sequence)
@@ -191,6 +189,8 @@ class Intake:
     ) -> None:
         """Put a message among the dead letters; it is acknowledged when it is there."""
         now = now or time.time_ns() // 1_000_000
+        if self._watch is not None and rejected.reason is Reason.DEVICE_CLOCK:
+            self._raise(self._clock_off(self._watch, rejected, topic, payload, now), ticket)
         self._metrics.refused_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now)
         self._lanes.letters.put(Entry(records.dead(letter, now), letter_key(letter), redelivered, ticket))

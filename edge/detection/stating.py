@@ -48,14 +48,19 @@ def state_of(
 def left(box: Box, opened: Alert, site: str) -> Finding:
     """The end of an alert whose container is in another's care now."""
     said = Evidence(name="left", weight=1.0, detail=f"the container is no longer in the care of {site}")
-    return Finding("CLEARED", opened.severity, _latest(box, opened), opened.causes, (said,))
+    at_ms = max(box.at_ms, milliseconds(opened.event_date_time))
+    return Finding("CLEARED", opened.severity, at_ms, opened.causes, (said,))
 
 
-def cleared_by_hand(box: Box, opened: Alert, order: AlertOrder) -> Finding:
-    """The end of an alert because a person says so: who and why, the order, and what had been seen."""
+def cleared_by_hand(opened: Alert, order: AlertOrder, newest_ms: int) -> Finding:
+    """The end of an alert because a person says so: who and why, the order, and what had been seen.
+
+    ``newest_ms``: the time of the container's newest reading, which the order came after.
+    """
     said = Evidence(name=BY_HAND, weight=1.0, detail=f"{order.ordered_by}: {order.reason}"[:_LONGEST_DETAIL])
     by = Evidence(name=_ORDER, weight=0.0, detail=order.order_id[:_LONGEST_DETAIL])
-    return Finding("CLEARED", opened.severity, _latest(box, opened), opened.causes, (said, by, *opened.evidence))
+    at_ms = max(newest_ms, milliseconds(opened.event_date_time))
+    return Finding("CLEARED", opened.severity, at_ms, opened.causes, (said, by, *opened.evidence))
 
 
 def is_by_hand(alert: Alert) -> bool:
@@ -72,10 +77,6 @@ def anew(finding: Finding, dismissed: Alert) -> Finding | None:
     """A finding after another of its kind was cleared by hand, named by a reading that the other was not named by."""
     fresh = [cause for cause in finding.causes if cause not in dismissed.causes]
     return replace(finding, causes=unique([*fresh, *finding.causes])) if fresh else None
-
-
-def _latest(box: Box, opened: Alert) -> int:
-    return max(box.at_ms, milliseconds(opened.event_date_time))
 
 
 def _id(kind: AlertKind, number: str, first: Cause) -> str:

@@ -8,8 +8,9 @@ recalling it raises the alert, or the reading comes again from the MQTT broker.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
 from edge.detection.atmosphere import CarbonDioxide, Humidity, Oxygen
@@ -57,10 +58,34 @@ def default_rules() -> tuple[Rule, ...]:
 
 
 class _Said(NamedTuple):
-    """Device times of a kind's newest alert of a box: when it was opened, and up to when all is said."""
+    """Of a kind's newest alert of a box: when it was opened, up to when all is said, and where a person has cleared it
+    its last state before. Device times, or for rules ``by_receipt`` times of receipt."""
 
     opened_ms: int
     last_ms: int
+    dismissed: Alert | None = None
+
+
+@contextlib.contextmanager
+def _as_it_was(box: Box, kind: AlertKind, said: _Said, at_ms: int) -> Iterator[None]:
+    """What was open when an earlier reading came, in place of what is open now."""
+    then = now = box.open.get(kind)
+    if at_ms <= said.opened_ms:
+        then = None
+    elif said.dismissed is not None and at_ms <= said.last_ms:
+        then = said.dismissed
+    _set_open(box, kind, then)
+    try:
+        yield
+    finally:
+        _set_open(box, kind, now)
+
+
+def _set_open(box: Box, kind: AlertKind, alert: Alert | None) -> None:
+    if alert is None:
+        box.open.pop(kind, None)
+    else:
+        box.open[kind] = alert
 
 
 class Watch:
@@ -97,13 +122,12 @@ class Watch:
         box = self._box(alert.equipment_reference, at_ms)
         before = self._said.get((box.number, alert.kind))
         opened_ms = at_ms if alert.state == "OPENED" or before is None else before.opened_ms
-        self._said[box.number, alert.kind] = _Said(opened_ms, at_ms)
+        last = box.open.pop(alert.kind, None)
         if alert.state != "CLEARED":
             box.open[alert.kind] = alert
-            return
-        box.open.pop(alert.kind, None)
-        if is_by_hand(alert):
+        elif is_by_hand(alert):
             box.dismissed[alert.kind] = alert
+        self._said[box.number, alert.kind] = _Said(opened_ms, at_ms, last if is_by_hand(alert) else None)
 
     def recall(
         self, message: ReadingMessage, log: str, now_ms: int, *, received_ms: int | None = None, sure: bool = True
@@ -123,10 +147,11 @@ class Watch:
         for rule in self._rules if fresh else self._late_rules:
             said = self._said.get((box.number, rule.kind))
             at_ms = came_ms if rule.by_receipt else message.device_ms
-            opened = box.open.pop(rule.kind, None) if said and at_ms <= said.opened_ms else None
-            finding = self._ask(rule, box, message)
-            if opened is not None:
-                box.open[rule.kind] = opened  # it was not, when this reading came
+            if said is None:
+                finding = self._ask(rule, box, message)
+            else:
+                with _as_it_was(box, rule.kind, said, at_ms):
+                    finding = self._ask(rule, box, message)
             if finding is not None and sure and (said is None or finding.at_ms > said.last_ms):
                 alerts += self._say(box, rule, finding, now_ms, known(message.reading.geo_location))
         return alerts
@@ -212,7 +237,9 @@ class Watch:
         opened = box.open.get(order.kind) if box is not None else None
         if box is None or opened is None or opened.alert_id != order.alert_id:
             return []
-        cleared = self._state(box, order.kind, cleared_by_hand(box, opened, order), now_ms, opened.geo_location)
+        by_receipt = any(rule.by_receipt for rule in self._rules if rule.kind == order.kind)
+        finding = cleared_by_hand(opened, order, box.received_ms if by_receipt else box.at_ms)
+        cleared = self._state(box, order.kind, finding, now_ms, opened.geo_location)
         box.dismissed[order.kind] = cleared
         return [cleared]
 

@@ -16,12 +16,13 @@ from rich.table import Table
 
 from edge.detection.lost import LostContainerReport, ReportType, text
 from edge.detection.thresholds import default_thresholds, load_thresholds
+from fairlead.commands.alertclear import WAIT, chosen, clear_body, give, order_for
 from fairlead.commands.alertlogs import make_report, read_alerts
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.commands.custodyask import ask_first
 from fairlead.console import console, emit
 from fairlead.errors import ConfigurationError, UnavailableError
-from fairlead.records.alert import Alert
+from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
 from fairlead.wire.cluster import Cluster
 from topologies.users import ADMIN
 
@@ -98,6 +99,40 @@ def report(
 
 
 @app.command()
+def clear(
+    alert: Annotated[
+        str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
+    ],
+    at: Annotated[str, typer.Option("--at", help="The site that raised it.", metavar="SITE")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the alert.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")] = False,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the bridge to answer.", min=0)] = WAIT,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """End an alert by hand: one that no reading ends (a container overboard), or that was a mistake.
+
+    The order is written at the site and carried out by its bridge, which then says CLEARED, by whom and why. What goes
+    on as before raises it no more, also after a restart; what is new does. Ends with 5 when it cannot be cleared, with
+    4 when nobody answers in time: the order stands then.
+
+    Example: fairlead alert clear BIGU1000005 --at duck-star --reason 'seen on deck; the sensor is wet'
+    """
+    context = open_topology(topology)
+
+    async def do(cluster: Cluster) -> tuple[Alert, AlertOrder, Alert | None]:
+        found = chosen(await read_alerts(cluster), alert, at)
+        order = order_for(found, reason, dt.datetime.now(dt.UTC))
+        if dry_run:
+            return found, order, None
+        return found, order, await give(cluster, context.directory.kafka(at, ADMIN), order, wait)
+
+    _, (found, order, ended) = asyncio.run(_at(context, at, do))
+    body = clear_body(found, order, ended)
+    emit(body, as_json=as_json, render=lambda: _show_cleared(found, order, str(body["outcome"])))
+
+
+@app.command()
 def rules(
     thresholds: Annotated[
         Path | None, typer.Option(help="A file as for fairlead bridge --thresholds.", metavar="FILE")
@@ -149,6 +184,18 @@ def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> 
         console.print(table)
 
 
+def _show_cleared(alert: Alert, order: AlertOrder, outcome: str) -> None:
+    what = escape(f"{alert.kind} of {alert.equipment_reference or 'all containers'} ({alert.alert_id})")
+    if outcome == "cleared":
+        console.print(f"[green]cleared[/]: {what}", soft_wrap=True)
+    elif outcome == "over":
+        console.print(f"{what} was over before the order was carried out", soft_wrap=True)
+    else:
+        where = escape(f"{ALERT_ORDERS} at {alert.raised_at}")
+        console.print(f"would append to {where}: clear {what}, because: {escape(order.reason)}", soft_wrap=True)
+        console.print("Nothing was changed. To do it, run the same command without --dry-run.")
+
+
 def _show_rules(groups: dict[str, dict[str, Any]]) -> None:
     for group, values in groups.items():
         console.print(f"[bold]{group}[/]  [dim]{escape(values['source'])}[/]", soft_wrap=True)
@@ -170,6 +217,7 @@ _DURATIONS = frozenset(
         "dwell",
         "recovery",
         "after_defrost",
+        "ahead",
         "at_least",
         "unknown",
         "window",

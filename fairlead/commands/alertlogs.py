@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-import msgspec
-
 from edge.detection.lost import LostContainerReport, ReportType, draft, incident_of
 from fairlead.errors import ConfigurationError
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
 from fairlead.records.ship import Environment
@@ -24,9 +22,10 @@ T = TypeVar("T")
 _NAMED = 10  # alerts that an error names
 
 
-async def read_alerts(cluster: Cluster) -> list[Alert]:
-    """Every state of every alert that a site has, those of one site in their order."""
-    return await _read(cluster, lambda log: log.startswith("alerts."), Alert)
+async def read_alerts(cluster: Cluster, raised_at: str | None = None) -> list[Alert]:
+    """Every state of every alert that a site has, or of those raised at one site; each site's in their order."""
+    wanted = f"alerts.{raised_at}" if raised_at is not None else "alerts."
+    return await _read(cluster, lambda log: log == wanted or (raised_at is None and log.startswith(wanted)), Alert)
 
 
 async def make_report(
@@ -83,6 +82,6 @@ async def _read(cluster: Cluster, wanted: Callable[[str], bool], kind: type[T]) 
                 continue
             try:
                 entries.append(decode(record.value))
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue
     return [entry for name in sorted(by_log) for entry in by_log[name]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 
@@ -56,7 +56,8 @@ class Table:
         return pa.schema([pa.field(c.name, c.type) for c in self.columns])
 
     def create(self, location: str) -> None:
-        """Create the empty table where there is none; an existing table is left as it is."""
+        """Create the empty table where there is none. An existing one gets the columns that it lacks, at its end and
+        null in the rows that it has; otherwise it is left as it is."""
         if "://" not in location:
             Path(location).mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
@@ -67,3 +68,7 @@ class Table:
             description=f"{self.title}. {self.grain}",
             configuration={"delta.checkpointInterval": "20"},
         )
+        there = DeltaTable(location)
+        known = {field.name for field in there.schema().fields}
+        if missing := [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]:
+            there.alter.add_columns(missing)

@@ -73,10 +73,13 @@ ALERTS = _table(
     "One row per state of an alert (OPENED, UPDATED, CLEARED).",
     (
         Column("alert_id", _TEXT, "The same over all states of one alert", path="alertID"),
-        Column("kind", _TEXT, "OVERBOARD, POWER_LOST, TEMPERATURE, STRAYS_WAITING", path="kind"),
+        Column("kind", _TEXT, "What it is about: OVERBOARD, POWER_LOST, TEMPERATURE, ... (docs/edge.md)", path="kind"),
         Column("severity", _TEXT, "DCSA RMO alarmSeverity: CRITICAL, ALARM, WARNING", path="severity"),
         Column("state", _TEXT, "OPENED, UPDATED, CLEARED", path="state"),
-        Column("equipment_reference", _TEXT, "ISO 6346 container number", path="equipmentReference"),
+        Column("revision", pa.int32(), "Counts the states of one alert; null in its first one", path="revision"),
+        Column(
+            "equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a ship", path="equipmentReference"
+        ),
         Column("raised_at", _TEXT, "Site that raised it", path="raisedAt"),
         Column("event_date_time", TIME, "Device time of the reading that caused this state", path="eventDateTime"),
         Column("raised_date_time", TIME, "When the site wrote it", path="raisedDateTime"),

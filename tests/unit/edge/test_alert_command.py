@@ -53,7 +53,7 @@ def test_what_is_no_source_of_ais_is_refused(capsys: pytest.CaptureFixture[str])
     assert "tcp://HOST:PORT" in " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize("asked", [["list"], ["report", "BIGU1000005"]])
+@pytest.mark.parametrize("asked", [["list"], ["report", "BIGU1000005"], ["clear", "X", "--reason", "y"]])
 def test_a_site_that_does_not_run_is_said(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["alert", *asked, "--at", "duck-star", "--topology", "big-blue"]) == ExitCode.UNAVAILABLE
     assert "does not run" in capsys.readouterr().err

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+from deltalake import DeltaTable
 
 from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
@@ -14,6 +17,7 @@ from fairlead.records.custody import CustodyEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
+from shore.append import append_once
 from shore.jobs.operations import PATTERN, rows_of
 from shore.tables.operations import OPERATIONS
 
@@ -119,3 +123,23 @@ def test_the_source_reads_what_the_tables_take() -> None:
     taken = [topic for topic, _ in RECORDS]
     assert all(re.fullmatch(PATTERN, topic) for topic in taken)
     assert not any(re.fullmatch(PATTERN, t) for t in ("containers.x", "ships.9074729.environment", "xalerts.tokyo"))
+
+
+def test_a_table_of_before_gets_its_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:
+    alerts = BY_NAME["alerts"].table
+    before = dataclasses.replace(alerts, columns=tuple(c for c in alerts.columns if c.name != "revision"))
+    location = str(tmp_path / "alerts")
+    before.create(location)
+    rows = rows_of(BY_NAME["alerts"], raw(*RECORDS))
+    append_once(location, rows.drop_columns(["revision"]), app="old", version=0)
+    for _ in range(2):  # as at every start
+        alerts.create(location)
+    second = msgspec.structs.replace(RECORDS[0][1], state="UPDATED", revision=1)
+    append_once(location, rows_of(BY_NAME["alerts"], raw((RECORDS[0][0], second))), app="new", version=0)
+    found = DeltaTable(location).to_pyarrow_table().sort_by("state").to_pylist()
+    assert [(row["state"], row["revision"], row["alert_id"]) for row in found] == [
+        ("OPENED", None, "a1"),
+        ("UPDATED", 1, "a1"),
+    ]
+    described = {field.name: field.metadata["comment"] for field in DeltaTable(location).schema().fields}
+    assert described["revision"].startswith("Counts the states")
