@@ -29,7 +29,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -310,20 +310,20 @@ async def _as_fast_as_it_goes(load: Load, sender: Sender) -> None:
         await asyncio.sleep(0.002)
 
 
-async def measure(only: str, count: int, seed: int) -> dict[str, Any]:
+async def measure(only: str, variants: Sequence[Variant], count: int, seed: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"machine": _results.machine(), "rate": RATE, "seed": seed}
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         folders = (Path(name) / str(number) for number in itertools.count())
         if only != "kills":
             figures["speed"] = {}
-            for variant in (each for each in VARIANTS if each.name != "durable, devices that forget"):
+            for variant in (each for each in variants if each.name != "durable, devices that forget"):
                 rows = figures["speed"][variant.name] = []
                 for queued in QUEUED:
                     rows.append(await speed(next(folders), variant, queued))
                     print(f"{variant.name:42} {rows[-1]}", flush=True)
         if only != "speed":
             figures["kills"] = {}
-            for variant in VARIANTS:
+            for variant in variants:
                 found = figures["kills"][variant.name] = {}
                 both = await asyncio.gather(
                     *(
@@ -343,9 +343,11 @@ def main() -> None:
     parser.add_argument("--only", choices=("kills", "speed"), default="")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--variants", type=int, nargs="*", help="Only these, counted from 0.")
     options = parser.parse_args()
+    variants = VARIANTS if options.variants is None else [VARIANTS[number] for number in options.variants]
     logging.disable(logging.WARNING)  # each device says that its broker is gone
-    figures = asyncio.run(measure(options.only, options.kills, options.seed))
+    figures = asyncio.run(measure(options.only, variants, options.kills, options.seed))
     name = f"mqtt_profiles_{options.only}" if options.only else "mqtt_profiles"
     _results.write(name, figures)
 
