@@ -142,18 +142,24 @@ BOOKINGS = _table(
 CUSTODY_ENTRIES = _table(
     "custody_entries",
     "The ledgers of custody as written",
-    "One row per entry: a grant, opening or seizure; what a site had beyond a seizure (return); a refused order. "
-    "Columns that an entry of its kind does not have are null.",
+    "One row per entry: a grant, opening or seizure; what a site had beyond a seizure (return); a refused order; a "
+    "site that asks for the log of a box that had left elsewhere (claim). Columns that an entry of its "
+    "kind does not have are null.",
     (
-        Column("entry_type", _TEXT, "grant, return, refusal", path="entryType"),
+        Column("entry_type", _TEXT, "grant, return, refusal, claim", path="entryType"),
         Column("entry_log", _TEXT, "Log that it is about", path="log"),
-        Column("entry_term", pa.int32(), "Term that begins; of a return the seizure's", path="term"),
+        Column(
+            "entry_term",
+            pa.int32(),
+            "Term that begins; the seizure's of a return, the gate-out's of a claim",
+            path="term",
+        ),
         Column("marker_offset", pa.int64(), "Offset of that term's marker in the log", path="markerOffset"),
         Column("from_site", _TEXT, "Grant: holder before; null at an opening", path="fromSite"),
         Column("to_site", _TEXT, "Grant: holder from then on; null when the box leaves", path="toSite"),
         Column("event", _TEXT, "Grant: GTIN, LOAD, DISC, GTOT, HAND, SEIZURE", path="event"),
-        Column("event_id", _TEXT, "Grant: the event or order that moved it", path="eventId"),
-        Column("event_date_time", TIME, "Grant: when it happened", path="eventDateTime"),
+        Column("event_id", _TEXT, "Grant: the event or order that moved it. Claim: the gate-in", path="eventId"),
+        Column("event_date_time", TIME, "Grant, claim: when that happened", path="eventDateTime"),
         Column("granted_date_time", TIME, "Grant: when it was written down", path="grantedDateTime"),
         Column("granted_by", _TEXT, "Grant: site that wrote it", path="grantedBy"),
         Column("ordered_by", _TEXT, "Grant: who ordered it by hand; empty otherwise", path="orderedBy"),
@@ -166,6 +172,9 @@ CUSTODY_ENTRIES = _table(
         Column("code", _TEXT, "Refusal: class of the error", path="code"),
         Column("refused_date_time", TIME, "Refusal: when it was written down", path="refusedDateTime"),
         Column("refused_by", _TEXT, "Refusal: site that wrote it", path="refusedBy"),
+        Column("left_site", _TEXT, "Claim: site that the box had left", path="leftSite"),
+        Column("claimed_date_time", TIME, "Claim: when it was written down", path="claimedDateTime"),
+        Column("claimed_by", _TEXT, "Claim: site where the box came in", path="claimedBy"),
         Column("reason", _TEXT, "Grant by hand: why. Refusal: why not", path="reason"),
     ),
 )

@@ -18,7 +18,7 @@ from shore.jobs.operations import rows_of
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
-from tests.unit.shared.test_custody_chain import LOG, came_back, entry, histories, refused
+from tests.unit.shared.test_custody_chain import LOG, came_back, claimed, entry, histories, refused
 from tests.unit.shore.test_operations import raw
 
 LEDGERS = next(operation for operation in OPERATIONS if operation.table is CUSTODY_ENTRIES)
@@ -47,13 +47,17 @@ def intervals(places: Places, *columns: str, log: str = LOG) -> list[tuple[Any, 
 
 
 def test_every_kind_of_entry_is_a_row_that_can_be_read() -> None:
-    rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in (VOYAGE[0], came_back(18, 5, 9), refused("o1")))))
-    assert rows["problem"].null_count == 3
-    assert rows["entry_type"].to_pylist() == ["grant", "return", "refusal"]
-    assert rows["entry_log"].to_pylist() == [LOG] * 3
-    assert rows["entry_term"].to_pylist() == [1, 18, None]
-    assert (rows["end_offset"].to_pylist(), rows["order_id"].to_pylist()) == ([None, 9, None], [None, None, "o1"])
-    assert rows["reason"].to_pylist() == ["", None, "no"]
+    entries = (VOYAGE[0], came_back(18, 5, 9), refused("o1"), claimed("sydney", 3))
+    rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in entries)))
+    assert rows["problem"].null_count == 4
+    assert rows["entry_type"].to_pylist() == ["grant", "return", "refusal", "claim"]
+    assert rows["entry_log"].to_pylist() == [LOG] * 4
+    assert rows["entry_term"].to_pylist() == [1, 18, None, 3]
+    assert rows["end_offset"].to_pylist() == [None, 9, None, None]
+    assert rows["order_id"].to_pylist() == [None, None, "o1", None]
+    assert rows["reason"].to_pylist() == ["", None, "no", None]
+    assert rows["claimed_by"].to_pylist() == [None, None, None, "sydney"]
+    assert rows["left_site"].to_pylist() == [None, None, None, "tokyo"]
 
 
 def test_intervals_grow_with_the_ledger(places: Places) -> None:
