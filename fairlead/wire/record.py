@@ -242,6 +242,8 @@ def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         size, position = decode_signed(data, position)
+        if size < 0:
+            raise ValueError("a header without a name")  # going back, one would never come to the end
         name = data[position : position + size].decode(errors="replace")  # as Java shows it
         position += size
         size, position = decode_signed(data, position)

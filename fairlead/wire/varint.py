@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+_LARGEST_SHIFT: Final = 63
+
 
 def encode_unsigned(value: int) -> bytes:
     """``value`` (0 or more) in 7-bit groups, lowest first."""
@@ -23,7 +25,7 @@ def encode_signed(value: int) -> bytes:
 
 
 def decode_unsigned(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """(value, position after it); ``IndexError`` when the buffer ends early."""
+    """(value, position after it); ``IndexError`` when the buffer ends early, or the number has more than ten bytes."""
     byte = buffer[position]
     position += 1
     if byte < 0x80:
@@ -37,6 +39,8 @@ def decode_unsigned(buffer: bytes | bytearray | memoryview, position: int) -> tu
         if byte < 0x80:
             return value, position
         shift += 7
+        if shift > _LARGEST_SHIFT:  # each further byte would cost more than the one before it
+            raise IndexError("a number of more than 64 bits")
 
 
 def decode_signed(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:

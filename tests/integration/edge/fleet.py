@@ -18,6 +18,7 @@ import paho.mqtt.client as paho
 from confluent_kafka import Consumer, TopicPartition
 from paho.mqtt.enums import CallbackAPIVersion
 
+from edge.aisfeed import AisSource
 from edge.bridge import Bridge
 from edge.intakes.names import intake_id, nets
 from edge.mqttclient import visit
@@ -68,6 +69,7 @@ class Fleet:
     imo: str = "9074729"
     snapshots: Path | None = None
     stray_limit: float = LIMIT
+    ais: AisSource | None = None
     intakes: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _events: Iterator[int] = field(default_factory=itertools.count)
@@ -95,6 +97,7 @@ class Fleet:
             snapshot=snapshot,
             stray_limit=self.stray_limit,
             intakes=self.intakes,
+            ais=self.ais if site == self.ship else None,
         )
 
     @contextlib.asynccontextmanager
