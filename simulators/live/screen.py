@@ -13,7 +13,7 @@ from rich.live import Live
 from replication.verbs.status import read_status
 from simulators.live.gather import Gathering, links_of
 from simulators.live.layout import frame
-from simulators.live.state import LinkState
+from simulators.live.state import LinkState, View
 from simulators.player import Player
 from topologies.model import Topology
 
@@ -49,8 +49,14 @@ async def _draw(
         if count % _LOOK_EVERY == 0:
             links = await asyncio.to_thread(_links, topology, folder)
         count += 1
-        live.update(frame(gathering.view(player(), links), *console.size), refresh=True)
+        picture = gathering.view(player(), links)
+        # Beside the event loop: a terminal that takes nothing (Ctrl-S, a slow line) must not hold the voyage.
+        await asyncio.to_thread(_show, live, console, picture)
         await asyncio.sleep(INTERVAL)
+
+
+def _show(live: Live, console: Console, picture: View) -> None:
+    live.update(frame(picture, *console.size), refresh=True)
 
 
 def _links(topology: Topology, folder: Path) -> list[LinkState]:

@@ -7,6 +7,7 @@ import dataclasses
 import datetime as dt
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -17,6 +18,8 @@ from fairlead.local.sites import LocalSites
 from fairlead.records import decoder
 from fairlead.records.reading import Reading
 from simulators.player import BarrierTooLong, Player, Progress, no_wait
+from simulators.recording.read import Replay
+from simulators.recording.write import recording
 from simulators.scenario_file import load as load_scenario
 from simulators.steps import Barrier, BarrierKind, Kind, Publish, Step
 from simulators.truth import Truth
@@ -90,6 +93,34 @@ async def test_all_messages_arrive_once_and_in_order(voyage: Voyage, mqtt: Endpo
     assert not played.unacknowledged
     readings = sum(1 for step in voyage.steps() if isinstance(step, Publish) and step.kind is Kind.READING)
     assert truth.readings == readings > 500
+
+
+async def test_a_recorded_voyage_is_published_again(
+    voyage: Voyage, mqtt: Endpoints, listen: Listen, tmp_path: Path
+) -> None:
+    """Recorded while it is published, and paused meanwhile; then replayed to another broker."""
+    alpha, beta = listen("alpha"), listen("beta")
+    stood: list[Progress] = []
+
+    def goes_on(now: Progress) -> None:
+        if now.phase == "publishing" and now.published > 300 and not stood:
+            player.pause()
+        elif now.phase == "paused":
+            stood.append(now)
+            player.resume()
+
+    player = Player(lambda _: mqtt("alpha", "device"), no_wait, speed=3_000_000, on_progress=goes_on)
+    with recording(voyage, tmp_path / "voyage.gz", with_bad=True) as sailed:
+        await player.play(sailed.steps())
+    [paused] = stood
+    assert paused.published == paused.acknowledged > 300
+    replay = Replay(tmp_path / "voyage.gz", load_topology("big-blue", env={}))
+    played = await Player(lambda _: mqtt("beta", "device"), no_wait).play(replay.steps())
+    assert played.published == played.acknowledged
+    wanted = sorted(sent(voyage.steps()))
+    for listener in (alpha, beta):
+        listener.wait_for(lambda got: len(got) >= len(wanted))
+        assert sorted(listener.messages) == wanted
 
 
 async def test_a_restarted_broker_loses_nothing(
