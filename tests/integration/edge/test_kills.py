@@ -1,0 +1,121 @@
+"""Bridge, Mosquitto and Kafka killed in every combination while devices publish: nothing is lost, nothing repeated.
+
+The devices are those of the profile ``durable``: what Mosquitto had acknowledged shortly before it was killed, they
+send again (``simulators.sender``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import signal
+from collections.abc import Collection
+
+import pytest
+from confluent_kafka import KafkaException
+
+from fairlead.local.sites import LocalSites, What
+from simulators.sender import Sender
+from tests.integration.edge.fleet import EVENTS, Fleet, child, now, until
+from tests.unit.edge.samples import reading, readings_topic
+
+pytestmark = pytest.mark.integration
+
+BROKERS: tuple[What, ...] = ("mqtt", "kafka")
+PARTS = ("bridge", *BROKERS)
+COMBINATIONS = [which for count in (1, 2, 3) for which in itertools.combinations(PARTS, count)]
+KILLS = int(os.environ.get("FAIRLEAD_CHAOS_KILLS") or 4)  # of each combination, by make chaos
+BOXES = 5
+PAUSE = 0.02  # seconds between two rounds of readings
+
+
+class Quay:
+    """Boxes at the port and their devices, which go on publishing whatever happens."""
+
+    def __init__(self, fleet: Fleet, device: Sender) -> None:
+        self._fleet = fleet
+        self._device = device
+        self.boxes = [fleet.new_box() for _ in range(BOXES)]
+        self.rounds = 0
+        for box in self.boxes:
+            device.send(EVENTS, fleet.event("GTIN", box))
+
+    async def publish(self, rounds: int) -> None:
+        """Readings of each box in turn, whether anybody takes them or not."""
+        for _ in range(rounds):
+            for box in self.boxes:
+                body = reading(self.rounds, number=box, at=now(), name=f"dev-{box}")
+                self._device.send(readings_topic(box), body)
+            self.rounds += 1
+            await asyncio.sleep(PAUSE)
+
+    def stored(self) -> list[list[int]]:
+        return [self._fleet.sequences(self._fleet.port, box) for box in self.boxes]
+
+    async def all_stored(self) -> None:
+        """Everything is in the logs, in order and once: a repeat or a gap would still be there in the end."""
+        wanted = [list(range(self.rounds))] * BOXES
+
+        def enough() -> bool:
+            with contextlib.suppress(KafkaException):  # a log that its bridge has not made yet
+                return all(len(log) >= self.rounds for log in self.stored())
+            return False
+
+        await until(enough, what="every reading in its log")
+        assert self.stored() == wanted
+
+
+async def saved(sites: LocalSites) -> None:
+    """Wait until Mosquitto has saved all it knows now: a save that begins from now on, and then is complete."""
+    file = sites.folder / "sites" / "alpha" / "mosquitto" / "mosquitto.db"
+
+    def inode() -> int:
+        return file.stat().st_ino if file.exists() else 0
+
+    for _ in range(2):  # the first may have begun before
+        before = inode()
+        await until(lambda before=before: inode() not in (0, before), what="a save")  # type: ignore[misc]
+
+
+async def storm(fleet: Fleet, sites: LocalSites, kills: list[Collection[str]], seed: int) -> None:
+    """Publish, kill what is named, start it again meanwhile, go on publishing; once for each of ``kills``."""
+    chance = random.Random(seed)  # noqa: S311 - moments, not secrets
+    async with (
+        Sender(fleet.devices[fleet.port], f"quay-{fleet.port}") as device,
+        contextlib.AsyncExitStack() as running,
+    ):
+        bridge = await running.enter_async_context(child(fleet, fleet.port))
+        quay = Quay(fleet, device)
+        await saved(sites)  # the bridge's session is new
+        for which in kills:
+            brokers: list[What] = [part for part in BROKERS if part in which]
+            await quay.publish(chance.randint(5, 100))
+            if "bridge" in which:
+                bridge.send_signal(signal.SIGKILL)
+            await asyncio.gather(*(asyncio.to_thread(sites.kill, "alpha", part) for part in brokers))
+            publishing = asyncio.create_task(quay.publish(40))
+            for part in chance.sample(brokers, len(brokers)):
+                await asyncio.to_thread(sites.restart, "alpha", part)
+            if "bridge" in which:
+                await running.aclose()
+                bridge = await running.enter_async_context(child(fleet, fleet.port))
+            await publishing
+        await quay.publish(10)
+        await device.flush()
+        await quay.all_stored()
+
+
+async def test_all_three_killed_at_once(fleet: Fleet, sites: LocalSites) -> None:
+    await storm(fleet, sites, [PARTS], seed=1)
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("which", COMBINATIONS, ids=lambda which: "+".join(which))
+async def test_every_combination_again_and_again(fleet: Fleet, sites: LocalSites, which: tuple[str, ...]) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print(f"seed {seed}")  # noqa: T201 - what a test prints
+    await storm(fleet, sites, [which] * KILLS, seed)
