@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import datetime as dt
 import json
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -59,7 +60,8 @@ class Report:
 
     @contextlib.contextmanager
     def part(self, *names: str) -> Iterator[dict[str, Any]]:
-        """Fill in the figures of these parts. What goes wrong is said in those that are not filled in by then."""
+        """Fill in the figures of these parts. What goes wrong is said in those that are not complete by then, without
+        their ``target``."""
         here, new = machine(), dict[str, Any]()
         try:
             yield new
@@ -67,8 +69,8 @@ class Report:
             traceback.print_exc()
             why = error.what if isinstance(error, FairleadError) else f"{type(error).__name__}: {error}"
             for name in names:
-                if name not in new:
-                    new[name] = {"error": why}
+                if "target" not in new.get(name, {}):
+                    new[name] = {**new.get(name, {}), "error": why}
                     self.failed.append(name)
         for name, figures in new.items():
             self.found[name] = {**figures, "machine": here, "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds")}
@@ -91,6 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(chosen) - set(PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     sizes = Sizes(**options)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: nothing may be left behind
     report = Report(_before() if set(chosen) != set(PARTS) else {})
     brokers = [name for name in ("bridge", "catch_up") if name in chosen]
     if brokers:

@@ -73,12 +73,24 @@ def publishing(
             process.join()
 
 
-def steady(process: Process, endpoint: MqttEndpoint, numbers: Sequence[str], first: int, rounds: int) -> Used:
-    """Devices publish as fast as the process stores; what it used until all was stored."""
+def steady(
+    process: Process,
+    endpoint: MqttEndpoint,
+    numbers: Sequence[str],
+    first: int,
+    rounds: int,
+    *,
+    longest: float | None = None,
+) -> Used:
+    """Devices publish as fast as the process stores; what it used until all was stored.
+
+    Args:
+        longest: Seconds after which what is stored by then is enough.
+    """
     wanted = process.readings.value + rounds * len(numbers)
     with publishing(endpoint, numbers, first, rounds, taken=process.readings) as devices:
         progress(lambda: devices[0][1].value, 1, "readings to be published", _parts(process, devices))
-        return watch(process, wanted, devices)
+        return watch(process, wanted, devices, longest=longest)
 
 
 def queue_up(endpoint: MqttEndpoint, numbers: Sequence[str], first: int, rounds: int, processes: int = 2) -> float:
@@ -94,8 +106,8 @@ def queue_up(endpoint: MqttEndpoint, numbers: Sequence[str], first: int, rounds:
     return time.perf_counter() - began
 
 
-def watch(process: Process, wanted: int, devices: Sequence[Device] = ()) -> Used:
-    """What the process uses from now until it has stored ``wanted`` readings since its start."""
+def watch(process: Process, wanted: int, devices: Sequence[Device] = (), *, longest: float | None = None) -> Used:
+    """What the process uses from now until it has stored ``wanted`` readings since its start, or is out of time."""
     before, cpu, began = process.readings.value, process.cpu(), time.perf_counter()
     samples: list[tuple[int, float]] = []
     sampled = 0.0
@@ -108,12 +120,21 @@ def watch(process: Process, wanted: int, devices: Sequence[Device] = ()) -> Used
             sampled = now
         return count
 
-    progress(stored, wanted, f"readings to be stored by the {process.name} process", _parts(process, devices))
-    return Used(wanted - before, time.perf_counter() - began, max(CPU_TICK, process.cpu() - cpu), samples)
+    what = f"readings to be stored by the {process.name} process"
+    progress(stored, wanted, what, _parts(process, devices), longest=longest)
+    count = process.readings.value - before
+    return Used(count, time.perf_counter() - began, max(CPU_TICK, process.cpu() - cpu), samples)
 
 
-def progress(now: Callable[[], int], wanted: int, what: str, parts: Mapping[str, Callable[[], bool]]) -> None:
-    """Wait until a count is reached.
+def progress(
+    now: Callable[[], int],
+    wanted: int,
+    what: str,
+    parts: Mapping[str, Callable[[], bool]],
+    *,
+    longest: float | None = None,
+) -> None:
+    """Wait until a count is reached, or ``longest`` seconds are over.
 
     Args:
         parts: What takes part, and whether it still runs or has done its work.
@@ -121,8 +142,9 @@ def progress(now: Callable[[], int], wanted: int, what: str, parts: Mapping[str,
     Raises:
         SystemExit: nothing came for a minute, or a part has ended; says how far it was.
     """
-    seen, since = now(), time.monotonic()
-    while (count := now()) < wanted:
+    began = since = time.monotonic()
+    seen = now()
+    while (count := now()) < wanted and (longest is None or time.monotonic() - began < longest):
         ended = [name for name, runs in parts.items() if not runs()]
         if count > seen:
             seen, since = count, time.monotonic()
