@@ -99,6 +99,11 @@ class Network:
         """Sites that have lost a link at this moment."""
         return {site for pair in self._down for site in pair}
 
+    def seconds_cut(self, between: tuple[str, str]) -> float | None:
+        """For how long, in truth, two sites have had no link; None while they have one."""
+        since = self._down.get(frozenset(between))
+        return None if since is None else time.monotonic() - since[1]
+
     @property
     def cuts(self) -> tuple[Cut, ...]:
         """What was cut and is mended, in order of its beginning."""

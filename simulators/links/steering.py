@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from simulators.links.network import Network
 from simulators.steps import Barrier, BarrierKind, LinkChange, Step
 
+LEAST_CUT: Final = 5.0
 OnStep = Callable[[Step], Awaitable[None]]
 
 
-def steered(network: Network, then: OnStep | None = None) -> OnStep:
-    """What a player awaits before each step: links are as at the step's time, and whole at the voyage's end."""
+def steered(network: Network, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
+    """What a player awaits before each step: links are as at the step's time, and whole at the voyage's end.
+
+    Args:
+        least: Real seconds that a cut lasts at least: played fast, ten days may be over before anybody has noticed.
+    """
 
     async def before(step: Step) -> None:
         if isinstance(step, Barrier) and step.kind is BarrierKind.FINISHED:
             network.mend(step.sim_time)
         else:
+            if isinstance(step, LinkChange) and step.up and (lasted := network.seconds_cut(step.between)) is not None:
+                await asyncio.sleep(least - lasted)
             network.at(step.sim_time)
         if then is not None:
             await then(step)

@@ -133,3 +133,14 @@ async def test_what_goes_wrong_at_the_start_is_told(minimal: Topology) -> None:
     network = Network(minimal, weather(minimal), dict.fromkeys(SITES, (("127.0.0.1", 1),)), seed=1)
     with pytest.raises(RuntimeError, match="not been entered"):
         network.at(START)
+
+
+async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Address) -> None:
+    with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        before = steered(network, least=0.3)
+        assert network.seconds_cut(SITES) is None
+        await before(LinkChange(START + 5 * DAY, SITES, up=False))
+        assert network.seconds_cut(SITES[::-1]) is not None
+        await before(LinkChange(START + 7 * DAY, SITES, up=True))
+        assert network.seconds_cut(SITES) is None
+    assert network.cuts[0].seconds >= 0.3
