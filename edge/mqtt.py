@@ -14,16 +14,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import paho.mqtt.client as paho
-from paho.mqtt.enums import MQTTErrorCode
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
 
 from edge.acks import AckOrder, Ticket
 from edge.errors import MqttRefusedError, MqttUnavailableError
-from edge.mqttclient import CONNECT_TIMEOUT, LoopSocket, new_client, open_socket, refusal, refused_subscriptions
+from edge.mqttconnection import MqttConnection
 from fairlead.endpoint import MqttEndpoint
 
 log = logging.getLogger(__name__)
@@ -72,16 +69,11 @@ class MqttSession:
         self.on_change = on_change
         self.window = window
         self._order = AckOrder(self)
-        self._client: paho.Client | None = None
-        self._socket: LoopSocket | None = None
+        self._connection: MqttConnection | None = None
         self._closing = False
         self._discarding = False
         self._got = 0
         self._had_session = False
-        self._present = False
-        self._lost: asyncio.Future[str] | None = None
-        self._ready: asyncio.Future[bool] | None = None
-        self._unsubscribed: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self.connected = asyncio.Event()
         self.acknowledged = 0
@@ -110,14 +102,13 @@ class MqttSession:
 
     def finish(self, ticket: Ticket) -> None:
         """The message is safe in Kafka; acknowledge it, and those that waited for it, in order."""
-        client = self._client
+        connection = self._connection
         for mid in self._order.finish(ticket):
-            if client is not None:
-                client.ack(mid, 1)
+            if connection is not None:
+                connection.acknowledge(mid)
                 self.acknowledged += 1
-        socket = self._socket
-        if socket is not None and not socket.reading and len(self._order) <= self.window // 2:
-            socket.start_reading()
+        if connection is not None and not connection.reading and len(self._order) <= self.window // 2:
+            connection.start_reading()
         if ticket.epoch != self._order.epoch and self._order.left_behind <= self.window:
             self._room.set()
 
@@ -132,8 +123,7 @@ class MqttSession:
         while not self._closing:
             began = loop.time()
             try:
-                await self._connect()
-                reason = await self._stay()
+                reason = await (await self._connect()).stay()
                 if self._closing:
                     return
                 log.warning("%s: connection to the MQTT broker was lost (%s)", self._endpoint.site, reason)
@@ -148,9 +138,8 @@ class MqttSession:
 
     def publish(self, topic: str, payload: bytes) -> bool:
         """Publish with QoS 1, once; False when there is no connection. Nobody tells whether the broker got it."""
-        if self._client is None or not self.connected.is_set():
-            return False
-        return self._client.publish(topic, payload, 1).rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+        connection = self._connection
+        return connection is not None and self.connected.is_set() and connection.publish(topic, payload)
 
     async def unsubscribe(self, *filters: str) -> None:
         """End subscriptions of this session, if it has them; what is queued for it still comes.
@@ -158,15 +147,10 @@ class MqttSession:
         Raises:
             MqttUnavailableError: the connection was lost, or is not there; they may or may not have ended.
         """
-        client = self._client
-        if client is None or not self.connected.is_set():
+        connection = self._connection
+        if connection is None or not self.connected.is_set():
             raise MqttUnavailableError(f"not connected to the MQTT broker of {self._endpoint.site}")
-        self._unsubscribed = asyncio.get_running_loop().create_future()
-        client.unsubscribe(list(filters))
-        try:
-            await asyncio.wait_for(self._unsubscribed, CONNECT_TIMEOUT)
-        except TimeoutError:
-            raise MqttUnavailableError(f"the MQTT broker of {self._endpoint.site} does not answer") from None
+        await connection.unsubscribe(*filters)
 
     def pause(self) -> None:
         """Take no more messages; those taken can still be acknowledged. The broker sends the others again."""
@@ -177,48 +161,26 @@ class MqttSession:
         self._closing = True
         self._room.set()
         self.pause()
-        client, loop = self._client, asyncio.get_running_loop()
-        if client is None or client.socket() is None:
-            return
-        # Closing a socket with unread messages in it resets the connection, and acknowledgements still on their way
-        # would be lost. A broker answers in order: once it confirms a subscription, it has read them all.
-        self._ready = loop.create_future()
-        client.subscribe(self.subscriptions[-1:])
-        if self._socket is not None and not self._socket.reading:
-            self._socket.start_reading()
-        with contextlib.suppress(TimeoutError, MqttUnavailableError, MqttRefusedError):
-            await asyncio.wait_for(self._ready, CONNECT_TIMEOUT)
-        if client.socket() is not None:
-            client.disconnect()
-            client.loop_write()
-        self._drop()
+        connection = self._connection
+        if connection is not None and connection.there:
+            with contextlib.suppress(MqttUnavailableError, MqttRefusedError):
+                await connection.settle()
+            connection.goodbye()
+            self._drop()
 
     # -- one connection
 
-    async def _connect(self) -> None:
-        loop = asyncio.get_running_loop()
-        client = new_client(self._endpoint, self._client_id)
+    async def _connect(self) -> MqttConnection:
         self._order.new_connection()
-        self._lost = loop.create_future()
-        self._ready = loop.create_future()
-        client.on_connect = self._connack
-        client.on_subscribe = self._suback
-        client.on_unsubscribe = self._unsuback
-        client.on_disconnect = self._disconnected
-        client.on_message = self._message
-        await asyncio.to_thread(open_socket, client, self._endpoint)
-        self._client = client
-        self._socket = LoopSocket(client, self._readable)
-        self._socket.start_reading()
-        if client.want_write():
-            client.loop_write()
-        try:
-            present = await asyncio.wait_for(self._ready, CONNECT_TIMEOUT)
-        except TimeoutError:
-            raise MqttUnavailableError(
-                f"the MQTT broker of {self._endpoint.site} at {self._endpoint.host}:{self._endpoint.port} "
-                "took the connection but did not answer"
-            ) from None
+        connection = self._connection = MqttConnection(
+            self._endpoint,
+            self._client_id,
+            self.subscriptions,
+            on_message=self._message,
+            on_lost=self._went,
+            readable=self._readable,
+        )
+        present = await connection.open()
         self.connections += 1
         if not present and self._had_session:
             self.sessions_lost += 1
@@ -229,18 +191,7 @@ class MqttSession:
         self._had_session = True
         self.connected.set()
         self._tell()
-
-    async def _stay(self) -> str:
-        """Keep the connection alive until it is lost; returns why."""
-        lost = self._lost
-        client = self._client
-        if lost is None or client is None:
-            return "never connected"
-        while True:
-            done, _ = await asyncio.wait((lost,), timeout=1.0)
-            if done:
-                return lost.result()
-            client.loop_misc()
+        return connection
 
     async def _has_room(self) -> None:
         """Wait until no more than a window's messages of earlier connections are still being stored."""
@@ -249,19 +200,15 @@ class MqttSession:
             await self._room.wait()
 
     def _drop(self) -> None:
-        """Close the socket, whatever state it is in."""
-        socket, self._client, self._socket = self._socket, None, None
+        """Close the connection, whatever state it is in."""
+        connection, self._connection = self._connection, None
         self._order.new_connection()
-        if socket is not None:
-            socket.close()
+        if connection is not None:
+            connection.close()
         self._went()
 
     def _went(self) -> None:
         """The connection is not there any more."""
-        if self._unsubscribed is not None and not self._unsubscribed.done():
-            self._unsubscribed.set_exception(
-                MqttUnavailableError(f"the connection to the MQTT broker of {self._endpoint.site} was lost")
-            )
         if self.connected.is_set():
             self.connected.clear()
             self._tell()
@@ -270,55 +217,9 @@ class MqttSession:
         if self.on_change is not None:
             self.on_change()
 
-    # -- paho's callbacks, all on the loop's thread
+    # -- what the connection tells, on the loop's thread
 
-    def _connack(
-        self, client: paho.Client, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _props: Properties | None
-    ) -> None:
-        ready = self._ready
-        if ready is None or ready.done():
-            return
-        if reason.is_failure:
-            ready.set_exception(refusal(self._endpoint, reason))
-            return
-        self._present = flags.session_present
-        client.subscribe(self.subscriptions)
-
-    def _suback(
-        self, _client: paho.Client, _data: Any, _mid: int, reasons: list[ReasonCode], _props: Properties | None
-    ) -> None:
-        ready = self._ready
-        if ready is None or ready.done():
-            return
-        refused = [topic for (topic, _), reason in zip(self.subscriptions, reasons, strict=False) if reason.is_failure]
-        if refused:
-            ready.set_exception(refused_subscriptions(self._endpoint, refused))
-        else:
-            ready.set_result(self._present)
-
-    def _unsuback(
-        self, _client: paho.Client, _data: Any, _mid: int, _reasons: list[ReasonCode], _props: Properties | None
-    ) -> None:
-        if self._unsubscribed is not None and not self._unsubscribed.done():
-            self._unsubscribed.set_result(None)
-
-    def _disconnected(
-        self,
-        _client: paho.Client,
-        _data: Any,
-        _flags: paho.DisconnectFlags,
-        reason: ReasonCode,
-        _props: Properties | None,
-    ) -> None:
-        self._went()
-        if self._lost is not None and not self._lost.done():
-            self._lost.set_result(str(reason))
-        if self._ready is not None and not self._ready.done():
-            self._ready.set_exception(
-                MqttUnavailableError(f"the MQTT broker of {self._endpoint.site} closed the connection: {reason}")
-            )
-
-    def _message(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
+    def _message(self, message: paho.MQTTMessage) -> None:
         self._got += 1
         if self._discarding:
             return
@@ -330,15 +231,15 @@ class MqttSession:
         self.on_message(Delivery(topic, bytes(message.payload), message.dup, ticket))
 
     def _readable(self) -> None:
-        client, socket = self._client, self._socket
-        if client is None or socket is None:
+        connection = self._connection
+        if connection is None:
             return
         for _ in range(_READS_PER_WAKE):
             before = self._got
-            if client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            if not connection.read():
                 return
             if len(self._order) >= self.window and not self._discarding:
-                socket.stop_reading()
+                connection.stop_reading()
                 return
             if self._got == before:
                 return

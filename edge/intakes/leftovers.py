@@ -32,17 +32,22 @@ _LOOK = 0.02
 async def find(endpoint: MqttEndpoint, client_id: str, count: int) -> list[str]:
     """Client ids of the sessions that are left over when a bridge with so many intakes starts.
 
-    Intake 1 is the anchor: its session is there as long as any other is, so that a bridge without intakes looks for
-    no other.
+    Sessions of intakes are made in the order of their numbers, here, and ended in the other order: so there is none
+    beyond one that is missing, and none of a net without that of intake 1.
 
     Raises:
         MqttUnavailableError, MqttRefusedError
     """
-    if not await exists(endpoint, intake_id(client_id, 1), keep=count > 0) and count == 0:
+    for number in range(1, count + 1):
+        await exists(endpoint, intake_id(client_id, number), keep=True)
+    beyond: list[str] = []
+    while await exists(endpoint, name := intake_id(client_id, count + len(beyond) + 1)):
+        beyond.insert(0, name)
+    if not count and not beyond:
         return []
-    beyond = [intake_id(client_id, number) for number in range(max(count, 1) + 1, MOST_INTAKES + 1)]
-    found = [name for name in (*beyond, *nets(client_id)) if await exists(endpoint, name)]
-    return found if count else [*found, intake_id(client_id, 1)]
+    names = list(nets(client_id))
+    there = await asyncio.gather(*(exists(endpoint, name) for name in names))
+    return [*(name for name, is_there in zip(names, there, strict=True) if is_there), *beyond]
 
 
 async def exists(endpoint: MqttEndpoint, name: str, *, keep: bool = False) -> bool:
@@ -74,8 +79,8 @@ async def empty(hub: Hub, endpoint: MqttEndpoint, client_id: str, names: Iterabl
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for name in names:  # the anchor is the last
-        with contextlib.suppress(MqttUnavailableError):  # it is found again at the next start
+    with contextlib.suppress(MqttUnavailableError):  # the rest is found again at the next start
+        for name in names:  # in this order: see find
             await end(endpoint, name)
 
 

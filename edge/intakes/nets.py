@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from edge.errors import MqttUnavailableError
 from edge.intakes.hub import Hub
@@ -60,6 +60,8 @@ class Nets:
         self._subscribed = subscribed
         self._every = every
         self._seen = 0  # connections of the core's session when the nets were last emptied
+        self._up: list[str] = []
+        self._sure = True  # those are all
         self._changed = asyncio.Event()
         self.emptied = 0
 
@@ -67,13 +69,13 @@ class Nets:
         """The core's session is connected, or not any more."""
         self._changed.set()
 
-    async def put_up(self) -> None:
-        """A fresh net, with a name that no session has."""
-        for name in nets(self._client_id):
-            if not await exists(self._endpoint, name):
-                await asyncio.to_thread(visit, self._endpoint, name, clean=False, subscribe=SUBSCRIPTION)
-                return
-        log.warning("%s: all nets are up already", self._endpoint.site)
+    async def put_up(self, taken: Collection[str]) -> bool:
+        """A fresh net, under a name that is not taken; False when all of them are."""
+        name = next((name for name in nets(self._client_id) if name not in taken), None)
+        if name is not None:
+            self._up.append(name)
+            await asyncio.to_thread(visit, self._endpoint, name, clean=False, subscribe=SUBSCRIPTION)
+        return name is not None
 
     async def run(self) -> None:
         """Renew the net again and again; until cancelled. Nobody else may be emptying a net."""
@@ -85,12 +87,14 @@ class Nets:
                         await self._changed.wait()
             await self._session.connected.wait()
             try:
-                await self._renew()
+                await self.renew()
             except MqttUnavailableError as error:
+                self._sure = False
                 log.info("%s; the net is renewed later", error.what)
                 await asyncio.sleep(1.0)
 
-    async def _renew(self) -> None:
+    async def renew(self) -> None:
+        """A fresh net, and away with those before it: unread, or emptied where they may be needed."""
         connections = self._session.connections
 
         def alive() -> bool:
@@ -99,8 +103,11 @@ class Nets:
         lost = connections > self._seen
         if lost:
             await self._subscribed()
-        old = [name for name in nets(self._client_id) if await exists(self._endpoint, name)]
-        await self.put_up()
+        if lost or not self._sure:
+            self._up = [name for name in nets(self._client_id) if await exists(self._endpoint, name)]
+            self._sure = True
+        old = tuple(self._up)
+        fresh = await self.put_up(old)
         if not await self._hub.passed(self._core, alive=alive):
             return
         if lost:
@@ -108,9 +115,13 @@ class Nets:
                 log.warning("%s: the MQTT broker may have been started again; taking what it kept", self._endpoint.site)
             go = asyncio.Event()
             go.set()
-            await empty(self._hub, self._endpoint, self._client_id, old, go)
+            done = old if fresh else old[1:]
+            await empty(self._hub, self._endpoint, self._client_id, done, go)
             self.emptied += 1
-            self._seen = connections
+            if fresh:
+                self._seen = connections
         else:
-            for name in old:
+            done = old if fresh else old[1:]
+            for name in done:
                 await end(self._endpoint, name)
+        self._up = [name for name in self._up if name not in done]

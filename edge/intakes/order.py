@@ -26,7 +26,7 @@ from typing import Generic, TypeVar
 
 from edge.acks import Ticket
 
-PATIENCE = 15.0
+PATIENCE = 30.0
 MOST_DEVICES = 200_000
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from pydantic import SecretStr
@@ -116,6 +117,7 @@ class IntakeProcess:
 
 async def serve(sock: socket.socket) -> int:
     """Work until the core closes the socket; the exit code."""
+    asyncio.get_running_loop().set_exception_handler(_end)
     reader, writer = await asyncio.open_connection(sock=sock)
     first = await read_frame(reader)
     setup = down_decoder.decode(first) if first is not None else None
@@ -142,6 +144,13 @@ async def serve(sock: socket.socket) -> int:
         with contextlib.suppress(OSError):
             await writer.wait_closed()
     return ExitCode.OK
+
+
+def _end(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A message that was taken and not handed over would never be acknowledged: rather take it again."""
+    loop.default_exception_handler(context)
+    if "future" not in context:  # that is a result nobody asked for
+        os._exit(ExitCode.FAILED)
 
 
 async def _listen(reader: asyncio.StreamReader, intake: IntakeProcess) -> None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from edge import mqtt
 from edge.classifier import Classifier
 from edge.errors import MqttRefusedError, MqttUnavailableError
 from edge.intake import DROPPED, Intake
@@ -58,6 +59,7 @@ class WayIn:
         self._site = site
         self._endpoint = endpoint
         self._client_id = client_id
+        self._intake = intake
         self._count = count
         self._marks = marks(client_id)
         self.session = MqttSession(
@@ -137,9 +139,12 @@ class WayIn:
             await self.session.connected.wait()
             try:
                 await self.session.unsubscribe(*OWN, self._marks)
-                return
+                break
             except MqttUnavailableError:
                 await asyncio.sleep(_FIRST_DELAY)
+        while len(self._hub.order):  # noqa: ASYNC110 - a few marks
+            await asyncio.sleep(_FIRST_DELAY)
+        self.session.on_message, self.session.window = self._intake.take, mqtt.WINDOW
 
     async def _run_with_intakes(self, leftovers: list[str]) -> None:
         core = self._use_hub([*((topic, 1) for topic in OWN), (self._marks, 1), (DROPPED, 0)])
@@ -148,7 +153,7 @@ class WayIn:
             for number in range(1, self._count + 1)
         ]
         nets = self._nets = Nets(self._hub, self._endpoint, self._client_id, self.session, core, self._all_subscribed)
-        await self._until_there(nets.put_up)
+        await self._until_there(lambda: nets.put_up(leftovers))
         await _together(
             self._empty_and_renew(leftovers, nets),
             self.session.run(),
@@ -231,7 +236,7 @@ class WayIn:
         await self._until_there(look)
         return found
 
-    async def _until_there(self, what: Callable[[], Awaitable[None]]) -> None:
+    async def _until_there(self, what: Callable[[], Awaitable[object]]) -> None:
         """Do something that needs the MQTT broker; wait for one that is away."""
         delay = _FIRST_DELAY
         while True:

@@ -38,3 +38,16 @@ def test_a_ticket_of_an_earlier_connection_acknowledges_nothing() -> None:
     assert order.stale == 1
     assert len(order) == 1
     assert order.finish(new) == [1]
+
+
+def test_messages_of_lost_connections_are_counted_until_they_are_stored() -> None:
+    order = AckOrder()
+    first, second, third = (order.received(mid) for mid in range(3))
+    order.finish(second)  # stored, though it waits for the first
+    order.new_connection()
+    assert order.left_behind == 2
+    order.finish(first)
+    assert order.left_behind == 1
+    order.new_connection()
+    order.finish(third)
+    assert order.left_behind == 0

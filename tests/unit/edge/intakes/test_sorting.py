@@ -27,7 +27,10 @@ def test_what_cannot_be_used_has_its_reason() -> None:
     assert unknown.reason == "unknown-topic"
 
 
+REPLAYED = "fairlead/v1/replays/7/fairlead/v1/events"
+
+
 def test_what_the_core_has_from_its_own_session_is_left_to_it() -> None:
-    for topic in ("fairlead/v1/events", "fairlead/v1/bookings", "fairlead/v1/ships/9074729/position"):
+    for topic in ("fairlead/v1/events", "fairlead/v1/bookings", "fairlead/v1/ships/9074729/position", REPLAYED):
         assert isinstance(SORTER.sort(topic, event("GTIN", number=BOX), False, AT), NothingItem)
     assert SORTER.sort("fairlead/intakes/b/marks", b"run:1", False, AT) == MarkItem(b"run:1")
