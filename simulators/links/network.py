@@ -99,10 +99,16 @@ class Network:
         """Sites that have lost a link at this moment."""
         return {site for pair in self._down for site in pair}
 
-    def seconds_cut(self, between: tuple[str, str]) -> float | None:
-        """For how long, in truth, two sites have had no link; None while they have one."""
-        since = self._down.get(frozenset(between))
-        return None if since is None else time.monotonic() - since[1]
+    def too_early(self, sim_time: dt.datetime, least: float) -> float:
+        """Real seconds that are missing until what would be mended at ``sim_time`` has been cut for ``least``."""
+        if sim_time < self._next:
+            return 0.0
+        began = [
+            since
+            for pair, (_, since) in self._down.items()
+            if any(self._weather.between(*each, sim_time).up for each in self._pairs[pair])
+        ]
+        return max(0.0, max(began) + least - time.monotonic()) if began else 0.0
 
     @property
     def cuts(self) -> tuple[Cut, ...]:

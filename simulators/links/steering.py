@@ -24,8 +24,8 @@ def steered(network: Network, then: OnStep | None = None, *, least: float = LEAS
         if isinstance(step, Barrier) and step.kind is BarrierKind.FINISHED:
             network.mend(step.sim_time)
         else:
-            if isinstance(step, LinkChange) and step.up and (lasted := network.seconds_cut(step.between)) is not None:
-                await asyncio.sleep(least - lasted)
+            if (missing := network.too_early(step.sim_time, least)) > 0:
+                await asyncio.sleep(missing)
             network.at(step.sim_time)
         if then is not None:
             await then(step)

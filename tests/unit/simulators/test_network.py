@@ -138,9 +138,11 @@ async def test_what_goes_wrong_at_the_start_is_told(minimal: Topology) -> None:
 async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Address) -> None:
     with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
         before = steered(network, least=0.3)
-        assert network.seconds_cut(SITES) is None
-        await before(LinkChange(START + 5 * DAY, SITES, up=False))
-        assert network.seconds_cut(SITES[::-1]) is not None
-        await before(LinkChange(START + 7 * DAY, SITES, up=True))
-        assert network.seconds_cut(SITES) is None
-    assert network.cuts[0].seconds >= 0.3
+        for hour, cut in ((120, True), (121, True), (167, True), (168, False), (169, False)):
+            time = START + dt.timedelta(hours=hour)
+            await before(Barrier(time, BarrierKind.RECORDED, "any step will do"))
+            assert bool(network.cut_sites) == cut, hour
+            assert network.too_early(time + dt.timedelta(minutes=1), 9.0) == 0.0, "nothing changes then"
+    (cut_then,) = network.cuts
+    assert cut_then.seconds >= 0.3
+    assert (cut_then.starts, cut_then.ends) == (START + 5 * DAY, START + 7 * DAY)
