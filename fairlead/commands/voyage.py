@@ -159,8 +159,6 @@ def voyage(
             run_model(sailed, quiet=as_json)
         else:
             result = _on_sites(context, sailed, how, calm=calm)
-    if record is not None:
-        errors.print(f"recording: {escape(str(record))}, {record.stat().st_size:,} bytes")
     if not dry_run:
         _show(*result, report, as_json=as_json)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -64,8 +65,13 @@ def recording(trip: Course, path: Path | None, *, with_bad: bool) -> Iterator[Co
     if path is None:
         yield trip
         return
-    with recording(trip, path, with_bad=with_bad) as recorded:
-        yield recorded
+    recorded = None
+    try:
+        with recording(trip, path, with_bad=with_bad) as recorded:
+            yield recorded
+    finally:
+        if recorded is not None and recorded.whole:
+            errors.print(f"recording: {escape(str(path))}, {path.stat().st_size:,} bytes")
 
 
 def utc(start: dt.datetime | None) -> dt.datetime | None:

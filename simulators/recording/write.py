@@ -50,42 +50,52 @@ class Writer:
 
 
 class Recorded:
-    """A voyage that is written down as its steps are taken: once."""
+    """A voyage that is written down as its steps are taken: once. ``whole``: all of them were."""
 
-    def __init__(self, course: Course, writer: Writer) -> None:
+    def __init__(self, course: Course, writer: Writer, path: Path) -> None:
         self._course = course
         self._writer = writer
+        self._path = path
         self.plan: Plan = course.plan
         self.starts: dt.datetime = course.starts
         self.ends: dt.datetime = course.ends
+        self.whole = False
 
     def expected_messages(self) -> int:
         return self._course.expected_messages()
 
     def steps(self) -> Iterator[Step]:
         for step in self._course.steps():
-            self._writer.write(step)
+            with explained(self._path):
+                self._writer.write(step)
             yield step
+        with explained(self._path):
+            self._writer.finish()
+        self.whole = True
 
 
 @contextmanager
 def recording(course: Course, path: Path, *, with_bad: bool) -> Iterator[Recorded]:
-    """A voyage that is recorded into ``path``: there when the block is left without an error, and not before.
+    """A voyage that is recorded into ``path``: there when all steps were taken and the block is left, whatever becomes
+    of the report; else there is no file, or the one from before.
 
     Raises:
         UnavailableError, RefusedError: the disk is full, or nobody may write there.
     """
     new = path.with_name(path.name + ".part")
+    recorded: Recorded | None = None
     try:
         with explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with new.open("wb") as stream:
-                writer = Writer(stream, header_of(course.plan, with_bad=with_bad))
-                yield Recorded(course, writer)
-                writer.finish()
-            new.replace(path)
+            stream = new.open("wb")
+        with stream:
+            recorded = Recorded(course, Writer(stream, header_of(course.plan, with_bad=with_bad)), path)
+            yield recorded
     finally:
-        new.unlink(missing_ok=True)
+        if recorded is not None and recorded.whole:
+            new.replace(path)
+        else:
+            new.unlink(missing_ok=True)
 
 
 def header_of(plan: Plan, *, with_bad: bool) -> Header:

@@ -63,7 +63,9 @@ def test_a_command_for_sites_that_are_down(cli: Cli) -> None:
 
 
 def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
-    """Sites stay up, as after any voyage; bridges and replicators that the voyage started are gone."""
+    """Sites stay up, as after any voyage; bridges and replicators that the voyage started are gone. Before that, it is
+    paused from another terminal, and goes on."""
+    assert cli("voyage", "pause").code == 4, "nobody sails"
     sailing = subprocess.Popen(  # noqa: S603 - our own command
         cli.command("voyage", "minimal", "--speed", "3600", "--report", str(cli.home / "never")),
         env=cli.environment,
@@ -79,6 +81,13 @@ def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
             break
     else:
         raise AssertionError("".join(seen))
+    paused = cli("voyage", "pause", "--json")
+    assert paused.code == 0, paused.err
+    assert paused.json["phase"] == "paused"
+    assert paused.json["acknowledged"] == paused.json["published"] > 0
+    resumed = cli("voyage", "resume", "minimal")
+    assert resumed.code == 0, resumed.err
+    assert "harbour goes on" in resumed.out
     os.killpg(sailing.pid, signal.SIGINT)
     _, rest = sailing.communicate(timeout=60)
     assert sailing.returncode == 130, "".join(seen) + rest

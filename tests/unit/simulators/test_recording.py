@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.errors import ExitCode
+from fairlead.errors import ExitCode, UnavailableError
 from simulators.recording.form import End
 from simulators.recording.read import BadRecording, Replay, read_steps
 from simulators.recording.write import Writer, header_of, recording
@@ -159,6 +159,14 @@ def test_an_interrupted_voyage_leaves_no_file(tmp_path: Path) -> None:
         next(sailed.steps())
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_fails_after_the_last_message_leaves_the_recording(tmp_path: Path) -> None:
+    course = voyage(5, 12)
+    with pytest.raises(UnavailableError), recording(course, tmp_path / "voyage", with_bad=True) as sailed:
+        steps = list(sailed.steps())
+        raise UnavailableError("no report can be made")
+    assert list(Replay(tmp_path / "voyage", big_blue()).steps()) == steps
 
 
 def test_another_topology_is_named(tmp_path: Path) -> None:
