@@ -238,7 +238,9 @@ class MqttSession:
             before = self._got
             if not connection.read():
                 return
-            if len(self._order) >= self.window and not self._discarding:
+            # The answer to SUBSCRIBE or UNSUBSCRIBE stands behind what the broker has sent before: that must be read.
+            limit = self.window if connection.answered else max(self.window, WINDOW)
+            if len(self._order) >= limit and not self._discarding:
                 connection.stop_reading()
                 return
             if self._got == before:

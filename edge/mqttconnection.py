@@ -85,6 +85,11 @@ class MqttConnection:
         return self._socket is not None and self._client.socket() is not None
 
     @property
+    def answered(self) -> bool:
+        """Whether the broker has answered all that it was asked."""
+        return self._ready.done() and (self._unsubscribed is None or self._unsubscribed.done())
+
+    @property
     def reading(self) -> bool:
         return self._socket is not None and self._socket.reading
 
@@ -114,6 +119,8 @@ class MqttConnection:
         """
         self._unsubscribed = asyncio.get_running_loop().create_future()
         self._client.unsubscribe(list(filters))
+        if not self.reading:
+            self.start_reading()
         await self._answer(self._unsubscribed)
 
     async def settle(self) -> None:
