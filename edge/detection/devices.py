@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable
+from typing import Final
 
 from edge.detection.box import Box, Heard
 from edge.detection.finding import Finding, Rule
 from edge.detection.ship import ShipState
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Cause, Evidence
+
+MOST_DEVICES: Final = 65_536  # known by name at a time; ids without end must not fill the memory
 
 
 class Clock(Rule):
@@ -106,6 +109,8 @@ class DeviceMoved(Rule):
         device = message.identity.device
         known = self._heard_in.get(device)
         if known is None:
+            if len(self._heard_in) >= MOST_DEVICES:
+                self._heard_in = _heard_aboard(ship)
             self._heard_in[device] = (box.number,)
             return None
         if box.number not in known:
@@ -156,6 +161,15 @@ class DeviceMoved(Rule):
         if opened is None:
             return None
         return Finding("CLEARED", opened.severity, now, (mine.cause(),), _says(self.kind, why))
+
+
+def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
+    """Which containers each device was heard for, as far as the containers aboard remember."""
+    found: dict[str, tuple[str, ...]] = {}
+    for box in ship.aboard.values():
+        for device in box.heard:
+            found[device] = (*found.get(device, ()), box.number)
+    return found
 
 
 def _has(ship: ShipState, number: str, device: str) -> bool:

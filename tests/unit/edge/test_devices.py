@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.detection.watch import Watch
+from edge.detection import devices
+from edge.detection.watch import Watch, default_rules
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
 from tests.fuzz.wayin import WayIn
@@ -140,6 +142,20 @@ def test_a_gateway_that_gives_its_own_id_for_all_containers_tells_nothing() -> N
         for number in NEIGHBOURS:
             aboard.hear("gateway", number)
     assert aboard.alerts == []
+
+
+def test_device_ids_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "MOST_DEVICES", 20)
+    aboard = Aboard()
+    [rule] = [rule for rule in default_rules() if isinstance(rule, devices.DeviceMoved)]
+    aboard.watch = Watch("star", [rule])
+    aboard.hear("d", OTHER)
+    for n in range(200):
+        aboard.hear(f"garbage-{n}", BOX)
+    assert len(rule._heard_in) <= 20  # noqa: SLF001
+    for _ in range(2):
+        aboard.hear("d", BOX)
+    assert aboard.told() == [("DEVICE_MOVED", BOX, "OPENED")]
 
 
 def test_a_clock_that_is_ahead_is_told_and_ends_when_it_is_right() -> None:
