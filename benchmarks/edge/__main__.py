@@ -34,6 +34,7 @@ from benchmarks._results import FOLDER, machine, write
 from benchmarks.edge import chain
 from benchmarks.edge.measured import SPAWN
 from fairlead.errors import FairleadError
+from fairlead.local.profile import Profile
 
 PARTS: Final = ("bridge", "catch_up", "detection", "simulator")
 
@@ -46,6 +47,7 @@ class Sizes:
     readings: int = 100_000
     plain_readings: int = 40_000
     queued: int = 1_000_000
+    mqtt_profile: Profile = Profile.FAST
     detection_boxes: int = 2_000
     containers: int = 20_000
     hours: float = 24.0
@@ -85,6 +87,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--readings", type=int, default=usual.readings, help="through the bridge")
     parser.add_argument("--plain-readings", type=int, default=usual.plain_readings, help="through the plain bridge")
     parser.add_argument("--queued", type=int, default=usual.queued, help="readings that wait for the bridge")
+    parser.add_argument(
+        "--mqtt-profile",
+        type=Profile,
+        choices=list(Profile),
+        default=usual.mqtt_profile,
+        help="of the site; durable writes all that is queued every other second, fast every sixth",
+    )
     parser.add_argument("--detection-boxes", type=int, default=usual.detection_boxes)
     parser.add_argument("--containers", type=int, default=usual.containers, help="of the simulator")
     parser.add_argument("--hours", type=float, default=usual.hours, help="of the simulator")
@@ -98,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     brokers = [name for name in ("bridge", "catch_up") if name in chosen]
     if brokers:
         with report.part(*brokers) as new:
-            chain.measure(brokers, sizes.logs, sizes.readings, sizes.plain_readings, sizes.queued, new, _say)
+            chain.measure(
+                brokers, sizes.logs, sizes.readings, sizes.plain_readings, sizes.queued, sizes.mqtt_profile, new, _say
+            )
     if "detection" in chosen:
         with report.part("detection") as new:
             new["detection"] = _alone(detection.measure, sizes.detection_boxes)

@@ -11,6 +11,7 @@ from benchmarks.edge import load
 from benchmarks.edge.measured import bridge, plain, running
 from benchmarks.edge.names import BRIDGE_CLIENT, SITE, USER, log_of
 from benchmarks.edge.site import brokers_for, forget_session, fresh
+from fairlead.local.profile import Profile
 from fairlead.local.sites import LocalSites
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP
@@ -26,7 +27,14 @@ Say = Callable[[str], None]
 
 
 def measure(
-    parts: Sequence[str], logs: int, readings: int, plain_readings: int, queued: int, found: dict[str, Any], say: Say
+    parts: Sequence[str],
+    logs: int,
+    readings: int,
+    plain_readings: int,
+    queued: int,
+    profile: Profile,
+    found: dict[str, Any],
+    say: Say,
 ) -> None:
     """Put the figures of ``bridge`` and ``catch_up`` into ``found`` as soon as they are known, ``target`` last.
 
@@ -38,7 +46,7 @@ def measure(
     """
     numbers = boxes(logs)
     rounds = max(1, readings // logs)
-    with fresh(logs) as sites:
+    with fresh(logs, profile) as sites:
         mqtt = sites.mqtt(SITE, "device")
         open_logs(sites, numbers, say)
         sequence = FIRST
@@ -50,12 +58,14 @@ def measure(
         say(f"bridge: {steady}")
         if "bridge" in parts:
             found["bridge"] = whole = {"logs": logs, "brokers": brokers_for(logs), "fairlead": steady}
+            whole["mqtt_profile"] = profile.value
             whole["readings_per_second_per_core"] = steady["readings_per_second_per_core"]
         sequence += 1 + rounds
         stored = _check(sites, numbers, stored + (1 + rounds) * logs)
         if "catch_up" in parts:
             found["catch_up"] = caught = _catch_up(sites, numbers, sequence, max(1, queued // logs), say)
             caught["ratio_to_steady"] = round(caught["readings_per_second"] / steady["readings_per_second"], 2)
+            caught["mqtt_profile"] = profile.value
             caught["steady_readings_per_second"] = steady["readings_per_second"]
             caught["target"] = {"queued": 1_000_000, "ratio_to_steady": 1.0}
             sequence += max(1, queued // logs)

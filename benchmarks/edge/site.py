@@ -20,6 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from benchmarks.custody.devices import connect
 from benchmarks.edge.names import SITE
 from benchmarks.replication.world import BROKER, broker_heap
+from fairlead.local.profile import Profile
 from fairlead.local.sites import LocalSites, SiteSpec
 
 LOGS_OF_ONE_BROKER: Final = 10_000
@@ -43,13 +44,14 @@ def brokers_for(logs: int) -> int:
 
 
 @contextlib.contextmanager
-def fresh(logs: int) -> Iterator[LocalSites]:
+def fresh(logs: int, profile: Profile = Profile.FAST) -> Iterator[LocalSites]:
     """A site that nobody has used, with brokers for so many logs; gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         sites = LocalSites(Path(name) / "sites")
         try:
             with broker_heap():
-                sites.up([SiteSpec(SITE, properties=BROKER | _ONE_COPY, brokers=brokers_for(logs))])
+                spec = SiteSpec(SITE, properties=BROKER | _ONE_COPY, brokers=brokers_for(logs), mqtt_profile=profile)
+                sites.up([spec])
             yield sites
         finally:
             sites.down(purge=True)
