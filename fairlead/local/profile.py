@@ -26,5 +26,6 @@ class Profile(StrEnum):
 
     @property
     def keep_seconds(self) -> float:
-        """How long devices keep what was acknowledged: two saves, as the second may be cut off, with much room."""
-        return 10.0 if self is Profile.DURABLE else 0.0
+        """How long devices keep what was acknowledged: two saves, as the second may be cut off, with room for slow
+        ones: 100,000 queued messages took about 1 s, so a million takes some 10 s."""
+        return 30.0 if self is Profile.DURABLE else 0.0

@@ -72,12 +72,12 @@ async def saved(sites: LocalSites) -> None:
     """Wait until Mosquitto has saved all it knows now: a save that begins from now on, and then is complete."""
     file = sites.folder / "sites" / "alpha" / "mosquitto" / "mosquitto.db"
 
-    def inode() -> int:
-        return file.stat().st_ino if file.exists() else 0
+    def written() -> int:
+        return file.stat().st_mtime_ns if file.exists() else 0
 
     for _ in range(2):  # the first may have begun before
-        before = inode()
-        await until(lambda before=before: inode() not in (0, before), what="a save")  # type: ignore[misc]
+        before = written()
+        await until(lambda before=before: written() not in (0, before), what="a save")  # type: ignore[misc]
 
 
 async def storm(fleet: Fleet, sites: LocalSites, kills: list[Collection[str]], seed: int) -> None:
