@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from edge.garbage import SEARCHES, search_less_often
+
+
+@pytest.fixture(autouse=True)
+def _threshold() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ((700, 10, 10), (700, SEARCHES, 10)),
+        ((700, 2 * SEARCHES, 10), (700, 2 * SEARCHES, 10)),
+        ((0, 10, 10), (0, 10, 10)),
+    ],
+)
+def test_what_is_kept_is_searched_seldom_and_a_setting_of_somebody_else_stays(
+    before: tuple[int, int, int], after: tuple[int, int, int]
+) -> None:
+    gc.set_threshold(*before)
+    search_less_often()
+    assert gc.get_threshold() == after
