@@ -69,6 +69,15 @@ class Nets:
         """The core's session is connected, or not any more."""
         self._changed.set()
 
+    async def begin(self, leftovers: list[str]) -> list[str]:
+        """Put the first net up; gives those of the sessions left over that are to be emptied and ended. Where they have
+        all names of nets, one of them stays up as it is."""
+        if await self.put_up(leftovers):
+            return leftovers
+        kept = next(iter(nets(self._client_id)))
+        self._up.append(kept)
+        return [name for name in leftovers if name != kept]
+
     async def put_up(self, taken: Collection[str]) -> bool:
         """A fresh net, under a name that is not taken; False when all of them are."""
         name = next((name for name in nets(self._client_id) if name not in taken), None)

@@ -153,9 +153,14 @@ class WayIn:
             for number in range(1, self._count + 1)
         ]
         nets = self._nets = Nets(self._hub, self._endpoint, self._client_id, self.session, core, self._all_subscribed)
-        await self._until_there(lambda: nets.put_up(leftovers))
+        to_empty: list[str] = []
+
+        async def begin() -> None:
+            to_empty[:] = await nets.begin(leftovers)
+
+        await self._until_there(begin)
         await _together(
-            self._empty_and_renew(leftovers, nets),
+            self._empty_and_renew(to_empty, nets),
             self.session.run(),
             self._hub.run(),
             self._take_over(),

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.intakes import leftovers
+from edge.intakes import leftovers, nets
 from edge.intakes.leftovers import end, find
 from edge.intakes.names import intake_id, net_id
+from edge.intakes.nets import Nets
 from fairlead.endpoint import MqttEndpoint
 
 TOKYO = MqttEndpoint("tokyo", "nowhere", 1)
@@ -43,7 +45,7 @@ async def start(broker: Broker, count: int, visits: int) -> bool:
     try:
         names = await find(TOKYO, "b", count)
         if count:
-            broker.visit(TOKYO, next(net_id("b", n) for n in range(4) if net_id("b", n) not in names), clean=False)
+            names = await Nets(MagicMock(), TOKYO, "b", MagicMock(), MagicMock(), AsyncMock()).begin(names)
         for name in names:
             await end(TOKYO, name)
     except Crash:
@@ -64,8 +66,18 @@ def test_no_session_is_ever_overlooked(history: list[tuple[int, int]], count: in
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(leftovers, "visit", broker.visit)
+        patch.setattr(nets, "visit", broker.visit)
         asyncio.run(live())
     intakes = {intake_id("b", number) for number in range(1, count + 1)}
-    nets = broker.sessions - intakes
+    up = broker.sessions - intakes
     assert intakes <= broker.sessions
-    assert len(nets) == (1 if count else 0)
+    assert len(up) == (1 if count else 0)
+
+
+async def test_a_net_stays_up_where_all_names_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    broker.sessions = {intake_id("b", 1), *(net_id("b", number) for number in range(4))}
+    monkeypatch.setattr(leftovers, "visit", broker.visit)
+    monkeypatch.setattr(nets, "visit", broker.visit)
+    assert await start(broker, 1, 1_000)
+    assert len(broker.sessions - {intake_id("b", 1)}) == 1
