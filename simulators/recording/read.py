@@ -14,6 +14,7 @@ import msgspec
 import pydantic
 
 from fairlead.errors import ConfigurationError, FairleadError
+from fairlead.records import UNREADABLE
 from simulators.mishaps import make_plan
 from simulators.plan import Plan
 from simulators.recording.form import FORMAT, VERSION, End, Header, Line, step_of
@@ -110,7 +111,7 @@ def read_steps(stream: BinaryIO, name: str) -> Iterator[Step | End]:
         try:
             line = _line.decode(text)
             step = step_of(line)
-        except (msgspec.DecodeError, ValueError) as error:
+        except (*UNREADABLE, ValueError) as error:
             raise BadRecording(f"{name}, line {number}, is no step of a voyage: {error}", hint=_AGAIN) from error
         if step is None:
             ended = line.end
@@ -163,7 +164,7 @@ def _header(text: bytes, name: str) -> Header:
                 hint=f"it was made by Fairlead {body.get('made_by')}; {_AGAIN}",
             )
         return msgspec.convert(body, Header)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadRecording(f"{name} is no recording of a voyage: {error}", hint=_AGAIN) from error
 
 

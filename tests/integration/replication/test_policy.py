@@ -32,7 +32,7 @@ pytestmark = pytest.mark.integration
 
 SOURCE, TARGET = "epsilon", "beta"  # a source with few topics: on a thin line even their list takes its time
 THIN = 64e3  # bits per second
-WINDOW = 5.0  # seconds over which a rate is measured
+WINDOW = 8.0  # seconds over which a rate is measured
 
 
 def topology(lab: Lab, streams: dict[str, dict[str, Any]], source: str = SOURCE, **link: Any) -> Topology:
@@ -204,7 +204,7 @@ async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs:
         before = way.down.bytes
         ended = await carried(way, before + int(rate * WINDOW))
         measured = (way.down.bytes - before) / (ended - began)
-        # An answer is 0.6 s of the line, so five seconds cannot show less than this; benchmarks.thin_link can.
+        # An answer is 0.6 s of the line, so eight seconds show less only by chance; benchmarks.thin_link can.
         assert measured == pytest.approx(rate, rel=0.12)
 
 

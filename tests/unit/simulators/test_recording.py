@@ -113,6 +113,8 @@ def test_a_changed_byte_is_never_taken_for_something_else(some: list[Step], data
         (lambda lines: [*lines[:2], b"\xff\xfe\n", *lines[2:]], "line 3, is no step"),
         (lambda lines: [b"[]\n", *lines[1:]], "is no recording"),
         (lambda lines: [b"ships\n", *lines[1:]], "is no recording"),
+        (lambda lines: [lines[0].replace(b'"', b'"\xff', 1), *lines[1:]], "is no recording"),
+        (lambda lines: [b"[" * 100_000 + b"\n", *lines[1:]], "is no recording"),
         (lambda lines: [lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]], "has version 2 of the format"),
     ],
 )
