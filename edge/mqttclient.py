@@ -22,9 +22,11 @@ CONNECT_TIMEOUT = 5.0
 _PASSING = "Server unavailable"
 
 
-def new_client(endpoint: MqttEndpoint, client_id: str, *, clean: bool = False) -> paho.Client:
+def new_client(
+    endpoint: MqttEndpoint, client_id: str, *, clean: bool = False, kind: type[paho.Client] = paho.Client
+) -> paho.Client:
     """A client of MQTT 3.1.1 that acknowledges by hand and does not reconnect by itself. ``clean``: of no session."""
-    client = paho.Client(
+    client = kind(
         CallbackAPIVersion.VERSION2,
         client_id=client_id,
         clean_session=clean,
@@ -171,6 +173,7 @@ class LoopSocket:
     def start_reading(self) -> None:
         if (sock := self._client.socket()) is not None:
             asyncio.get_running_loop().add_reader(sock, self._readable)
+            asyncio.get_running_loop().call_soon(self._readable)  # for what the client has received already
             self.reading = True
 
     def stop_reading(self) -> None:

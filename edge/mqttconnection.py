@@ -14,6 +14,7 @@ from paho.mqtt.enums import MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from edge.bulkclient import BulkClient
 from edge.errors import MqttUnavailableError
 from edge.mqttclient import CONNECT_TIMEOUT, LoopSocket, new_client, open_socket, refusal, refused_subscriptions
 from fairlead.endpoint import MqttEndpoint
@@ -50,7 +51,7 @@ class MqttConnection:
         self._lost: asyncio.Future[str] = loop.create_future()
         self._ready: asyncio.Future[bool] = loop.create_future()
         self._unsubscribed: asyncio.Future[None] | None = None
-        self._client = client = new_client(endpoint, client_id)
+        self._client = client = new_client(endpoint, client_id, kind=BulkClient)
         client.on_connect = self._connack
         client.on_subscribe = self._suback
         client.on_unsubscribe = self._unsuback
