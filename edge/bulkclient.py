@@ -42,10 +42,11 @@ class Published:
 
 class BulkClient(paho.Client):
     """A client that an event loop drives. ``loop_read`` takes one packet, as long as there is one; what came with it in
-    the same ``recv`` waits here, where no poll reports it."""
+    the same ``recv`` waits here, where no poll reports it: read on until it is ``drained``."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.drained = True  # the last ``loop_read`` has found no whole packet, here or in the socket
         self._arrived = b""
         self._at = 0
         self._acks = bytearray()
@@ -58,6 +59,7 @@ class BulkClient(paho.Client):
                 found = self._take_packet()
             except (struct.error, IndexError, ValueError):
                 found = MQTTErrorCode.MQTT_ERR_PROTOCOL
+            self.drained = found is None
             if found is not None:
                 return self._loop_rc_handle(found) if found else found
             try:

@@ -72,7 +72,6 @@ class MqttSession:
         self._connection: MqttConnection | None = None
         self._closing = False
         self._discarding = False
-        self._got = 0
         self._had_session = False
         self._room = asyncio.Event()
         self.connected = asyncio.Event()
@@ -220,7 +219,6 @@ class MqttSession:
     # -- what the connection tells, on the loop's thread
 
     def _message(self, message: paho.MQTTMessage) -> None:
-        self._got += 1
         if self._discarding:
             return
         try:
@@ -235,7 +233,6 @@ class MqttSession:
         if connection is None:
             return
         for _ in range(_READS_PER_WAKE):
-            before = self._got
             if not connection.read():
                 return
             # The answer to SUBSCRIBE or UNSUBSCRIBE stands behind what the broker has sent before: that must be read.
@@ -243,7 +240,7 @@ class MqttSession:
             if len(self._order) >= limit and not self._discarding:
                 connection.stop_reading()
                 return
-            if self._got == before:
+            if connection.drained:
                 return
         # A TLS socket may hold decrypted bytes that no poll reports.
         asyncio.get_running_loop().call_soon(self._readable)

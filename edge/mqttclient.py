@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
@@ -16,15 +16,15 @@ from edge.errors import MqttRefusedError, MqttUnavailableError
 from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import FairleadError
 
+C = TypeVar("C", bound=paho.Client)
+
 KEEPALIVE = 60
 CONNECT_TIMEOUT = 5.0
 # CONNACK codes of MQTT 3.1.1 (section 3.2.2.3) as paho names them in MQTT 5's words. Only this one may pass by itself.
 _PASSING = "Server unavailable"
 
 
-def new_client(
-    endpoint: MqttEndpoint, client_id: str, *, clean: bool = False, kind: type[paho.Client] = paho.Client
-) -> paho.Client:
+def new_client(kind: type[C], endpoint: MqttEndpoint, client_id: str, *, clean: bool = False) -> C:
     """A client of MQTT 3.1.1 that acknowledges by hand and does not reconnect by itself. ``clean``: of no session."""
     client = kind(
         CallbackAPIVersion.VERSION2,
@@ -81,7 +81,7 @@ def visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str
     Raises:
         MqttUnavailableError, MqttRefusedError
     """
-    client = new_client(endpoint, client_id, clean=clean)
+    client = new_client(paho.Client, endpoint, client_id, clean=clean)
     present: list[bool] = []
     failures: list[FairleadError] = []
     subscribed: list[bool] = []
@@ -125,7 +125,7 @@ def echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:
         MqttUnavailableError, MqttRefusedError
     """
     visit(endpoint, client_id, clean=True)  # says what is wrong, if anything is
-    client = new_client(endpoint, client_id, clean=True)
+    client = new_client(paho.Client, endpoint, client_id, clean=True)
     heard: list[bool] = []
 
     def connected(*_: Any) -> None:

@@ -51,7 +51,7 @@ class MqttConnection:
         self._lost: asyncio.Future[str] = loop.create_future()
         self._ready: asyncio.Future[bool] = loop.create_future()
         self._unsubscribed: asyncio.Future[None] | None = None
-        self._client = client = new_client(endpoint, client_id, kind=BulkClient)
+        self._client = client = new_client(BulkClient, endpoint, client_id)
         client.on_connect = self._connack
         client.on_subscribe = self._suback
         client.on_unsubscribe = self._unsuback
@@ -105,6 +105,11 @@ class MqttConnection:
     def read(self) -> bool:
         """Read one packet, or a part; False when it is lost."""
         return self._client.loop_read() == MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    @property
+    def drained(self) -> bool:
+        """Whether the last ``read`` has found nothing more."""
+        return self._client.drained
 
     def acknowledge(self, mid: int) -> None:
         self._client.ack(mid, 1)

@@ -54,3 +54,29 @@ async def test_a_queue_longer_than_the_window_does_not_hide_the_answer_to_subscr
         await session.disconnect()
         await running
         server.close()
+
+
+async def test_a_message_right_behind_an_answer_waits_for_nothing_else() -> None:
+    """Both come in one piece: the client has the message when it takes the answer, and no poll tells of it again."""
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly((await reader.readexactly(2))[1])
+        writer.write(b"\x20\x02\x01\x00")
+        subscribe = await reader.readexactly((await reader.readexactly(2))[1])
+        writer.write(b"\x90\x03" + subscribe[:2] + b"\x01" + publish(1))
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answers, "127.0.0.1", 0)
+    host, port = server.sockets[0].getsockname()[:2]
+    came = asyncio.Event()
+    session = MqttSession(
+        MqttEndpoint("tokyo", host, port), client_id="c", subscriptions=[("t", 1)], on_message=lambda _: came.set()
+    )
+    running = asyncio.create_task(session.run())
+    try:
+        await asyncio.wait_for(came.wait(), 10)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        server.close()
