@@ -32,6 +32,11 @@ class Ticket:
         self.owner = owner
         self.parts = 1
 
+    def finish(self) -> None:
+        """One part of the message is safe in Kafka; whoever received it acknowledges it after the last."""
+        if self.owner is not None:
+            self.owner.finish(self)
+
 
 class AckOrder:
     """The unacknowledged messages of the current connection."""

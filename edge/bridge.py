@@ -159,7 +159,7 @@ class Bridge:
             tails,
             self._holdings,
             self.metrics,
-            finish=self._finish,
+            finish=Ticket.finish,
             fail=self._fail,
             on_lost=self._lost_custody,
         )
@@ -184,7 +184,7 @@ class Bridge:
             self._holdings,
             self.metrics,
             watch=self._watch_side.watch,
-            finish=self._finish,
+            finish=Ticket.finish,
         )
         custody.wake_with(intake.movements.wake)
         self._way = WayIn(self._topology, self.site, self._mqtt, self._client_id, intake, classifier, self._intakes)
@@ -251,10 +251,6 @@ class Bridge:
             await asyncio.sleep(_SNAPSHOT_EVERY)
 
     # -- what the parts tell
-
-    def _finish(self, ticket: Ticket) -> None:
-        if ticket.owner is not None:
-            ticket.owner.finish(ticket)
 
     def _lost_custody(self, topic: str) -> None:
         if self._custody is not None:

@@ -12,6 +12,7 @@ import hashlib
 from typing import Final
 
 from edge.messages import ROOT, Rejected
+from edge.records import digest
 from fairlead.records.edge import DeadLetter
 
 REPLAYS_ROOT: Final = f"{ROOT}/replays/"
@@ -37,10 +38,8 @@ def dead_letter(topic: str, payload: bytes, rejected: Rejected, received_ms: int
 
 def letter_key(letter: DeadLetter) -> bytes:
     """What a letter is recognised by when the MQTT broker sends its message again."""
-    of = f"{letter.mqtt_topic}\0{letter.payload_sha256}"
-    if letter.replay_of is not None:
-        of = f"{of}\0{letter.replay_of}"
-    return hashlib.sha256(of.encode(errors="surrogatepass")).digest()
+    repeats = () if letter.replay_of is None else (str(letter.replay_of),)
+    return digest(letter.mqtt_topic, letter.payload_sha256, *repeats)
 
 
 def wrapped(offset: int, mqtt_topic: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from edge import records
@@ -16,7 +16,7 @@ from edge.deadletters import dead_letter, letter_key
 from edge.detection.watch import Watch
 from edge.holdings import Custody, Holdings
 from edge.lane import Control, Entry
-from edge.lanes import SiteLanes, digest
+from edge.lanes import SiteLanes, put_alerts
 from edge.messages import (
     BookingMessage,
     EventMessage,
@@ -66,9 +66,7 @@ class Intake:
         self._watch = watch
         self._finish = finish
         self._dropped = 0  # as the MQTT broker counts
-        self.movements = Movements(
-            site, lanes, custodian, metrics, finish=finish, reject=self.reject, on_moved=self._on_moved
-        )
+        self.movements = Movements(site, lanes, custodian, metrics, finish=finish, reject=self.reject)
 
     def take(self, delivery: Delivery) -> None:
         """Route one message."""
@@ -126,25 +124,18 @@ class Intake:
         """Raise what the reading tells before the reading itself; it is acknowledged when both are stored."""
         ticket, alerts = delivery.ticket, self._lanes.alerts
         held = self._holdings.state(message.log) is Custody.HELD
-        self._raise(watch.see(message, message.log if held else self._lanes.strays.log, now), ticket)
+        put_alerts(self._lanes, watch.see(message, message.log if held else self._lanes.strays.log, now), ticket)
         if ticket is not None and delivery.redelivered and alerts.busy:
             # Its alert may have been raised at the first delivery and still be under way.
             ticket.parts += 1
             alerts.put(Control(partial(self._finish_later, ticket)))
-
-    def _raise(self, alerts: Iterable[Alert], ticket: Ticket | None = None) -> None:
-        """Put alerts on their way; the message that caused them is acknowledged when they are stored too."""
-        for alert in alerts:
-            if ticket is not None:
-                ticket.parts += 1
-            self._lanes.alerts.put(Entry(records.alert(alert), records.alert_key(alert), ticket=ticket))
 
     async def _finish_later(self, ticket: Ticket) -> None:
         self._finish(ticket)
 
     def _take_ship(self, message: ShipMessage, delivery: Delivery, now: int) -> None:
         if self._watch is not None and isinstance(message.report, Position):
-            self._raise(self._watch.ship_reported(message.report, message.device_ms, now), delivery.ticket)
+            put_alerts(self._lanes, self._watch.ship_reported(message.report, message.device_ms, now), delivery.ticket)
         payload = message.payload if message.payload is not None else delivery.payload
         record = records.published(payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
         self._lanes.ship[message.log].put(Entry(record, message.identity, delivery.redelivered, delivery.ticket))
@@ -152,9 +143,8 @@ class Intake:
     def _take_booking(self, message: BookingMessage, delivery: Delivery, now: int) -> None:
         number = message.booking.equipment_reference
         record = records.published(delivery.payload, key=number, at_ms=message.device_ms, received_ms=now)
-        entry = Entry(
-            record, digest(number, hashlib.sha256(delivery.payload).hexdigest()), delivery.redelivered, delivery.ticket
-        )
+        key = records.digest(number, hashlib.sha256(delivery.payload).hexdigest())
+        entry = Entry(record, key, delivery.redelivered, delivery.ticket)
         if self._lanes.bookings is not None:
             self._lanes.bookings.put(entry)
 
@@ -166,10 +156,6 @@ class Intake:
             self._lanes.events.put(entry)
             return
         self.movements.take(message, record, delivery.topic, redelivered=delivery.redelivered, ticket=delivery.ticket)
-
-    def _on_moved(self, number: str) -> None:
-        if self._watch is not None:
-            self._raise(self._watch.forget(number, time.time_ns() // 1_000_000))
 
     def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
         self.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ticket, now)
@@ -190,7 +176,7 @@ class Intake:
         """Put a message among the dead letters; it is acknowledged when it is there."""
         now = now or time.time_ns() // 1_000_000
         if self._watch is not None and rejected.reason is Reason.DEVICE_CLOCK:
-            self._raise(self._clock_off(self._watch, rejected, topic, payload, now), ticket)
+            put_alerts(self._lanes, self._clock_off(self._watch, rejected, topic, payload, now), ticket)
         self._metrics.refused_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now)
         self._lanes.letters.put(Entry(records.dead(letter, now), letter_key(letter), redelivered, ticket))

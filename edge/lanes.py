@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from edge import records
 from edge.acks import Ticket
 from edge.boxes import BoxLane, Drain, Drained
 from edge.history import HistoryLane
@@ -17,6 +17,7 @@ from edge.repeats import RecentKeys
 from edge.straybook import StrayBook
 from edge.strays import StrayKey, Strays, is_event
 from edge.tails import Tails
+from fairlead.records.alert import Alert
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
 AlertKey = tuple[str, str]  # alert id and state
@@ -175,6 +176,9 @@ def ledger_key(entry: LedgerEntry) -> LedgerKey:
             return entry.log, f"claim of {entry.event_id} in term {entry.term}"
 
 
-def digest(key: str, payload_sha256: str) -> bytes:
-    """What equal messages without an id of their own are recognised by."""
-    return hashlib.sha256(f"{key}\0{payload_sha256}".encode()).digest()
+def put_alerts(lanes: SiteLanes, alerts: Iterable[Alert], ticket: Ticket | None = None) -> None:
+    """Put alerts on their way; the message that caused them, if one did, is acknowledged when they are stored too."""
+    for alert in alerts:
+        if ticket is not None:
+            ticket.parts += 1
+        lanes.alerts.put(Entry(records.alert(alert), records.alert_key(alert), ticket=ticket))

@@ -42,7 +42,6 @@ class Movements:
     Args:
         finish: Acknowledges a part of a message.
         reject: Where an event goes that cannot be carried out.
-        on_moved: Told the container number of a box that was given away.
     """
 
     def __init__(
@@ -54,7 +53,6 @@ class Movements:
         *,
         finish: Callable[[Ticket], None],
         reject: Reject,
-        on_moved: Callable[[str], None],
     ) -> None:
         self._site = site
         self._lanes = lanes
@@ -62,7 +60,6 @@ class Movements:
         self._metrics = metrics
         self._finish = finish
         self._reject = reject
-        self._on_moved = on_moved
         self._wanted = asyncio.Event()
 
     def take(
@@ -113,7 +110,6 @@ class Movements:
     def _moved(self, move: Move, transfer: Transfer, lane: BoxLane) -> None:
         if move is Move.GRANT:
             self._metrics.grants += 1
-            self._on_moved(transfer.log.partition(".")[2])
         elif move is not Move.NOTHING:
             self._metrics.opened += 1
             if self._lanes.book.wait_for(lane.log):

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from edge import records
 from edge.deadletters import letter_key
 from edge.detection.watch import Watch
-from edge.lanes import REMEMBERED, SiteLanes, digest
+from edge.lanes import REMEMBERED, SiteLanes
 from edge.logs import FixedLogs
 from edge.messages import milliseconds
 from edge.patience import patiently
@@ -114,7 +114,7 @@ async def recall(logs: FixedLogs, lanes: SiteLanes, watch: Watch | None, age: St
     if logs.bookings is not None:
         for record in (await tails.read(logs.bookings, DEEP)).records:
             if record.value is not None and record.key is not None:
-                lanes.booking_keys.add(digest(record.key.decode(), hashlib.sha256(record.value).hexdigest()))
+                lanes.booking_keys.add(records.digest(record.key.decode(), hashlib.sha256(record.value).hexdigest()))
     if logs.location is not None and watch is not None:
         async for position in _values(tails, logs.location, Position, 1):
             watch.recall_ship(position, milliseconds(position.device.device_date_time), time.time_ns() // 1_000_000)

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from edge.detection.watch import Watch
 from edge.holdings import Custody, Holdings
-from edge.lane import Entry
-from edge.lanes import SiteLanes
+from edge.lanes import SiteLanes, put_alerts
 from edge.messages import Identity, ReadingMessage, milliseconds
-from edge.records import alert, alert_key, received_ms
+from edge.records import received_ms
 from edge.strays import readable
 from edge.tails import LogTail, Tails
 from fairlead.records import UNREADABLE, decoder
-from fairlead.records.alert import Alert
 from fairlead.records.reading import Reading
 from fairlead.wire.convention import is_data
 from fairlead.wire.errors import BrokerError
@@ -139,12 +137,6 @@ def _message(topic: str, payload: bytes) -> ReadingMessage | None:
     device = reading.device
     sent_ms = milliseconds(device.device_date_time)
     return ReadingMessage(topic, topic.partition(".")[2], reading, Identity.of(device), sent_ms)
-
-
-def put_alerts(lanes: SiteLanes, alerts: Iterable[Alert]) -> None:
-    """Put alerts on their way that no message waits for."""
-    for raised in alerts:
-        lanes.alerts.put(Entry(alert(raised), alert_key(raised)))
 
 
 def _now() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from typing import Final
 
 import msgspec
@@ -101,6 +102,11 @@ def dead(letter: DeadLetter, at_ms: int) -> NewRecord:
 def alert(raised: Alert) -> NewRecord:
     at_ms = milliseconds(raised.raised_date_time)
     return NewRecord(encode(raised), raised.equipment_reference.encode(), timestamp_ms=at_ms)
+
+
+def digest(*parts: str) -> bytes:
+    """What equal messages without an id of their own are recognised by."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).digest()
 
 
 def alert_key(raised: Alert) -> tuple[str, str]:

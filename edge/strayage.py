@@ -7,9 +7,7 @@ import datetime as dt
 import time
 from typing import Final
 
-from edge import records
-from edge.lane import Entry
-from edge.lanes import SiteLanes
+from edge.lanes import SiteLanes, put_alerts
 from fairlead.records.alert import Alert, AlertState, Evidence
 
 EVERY = 1.0  # seconds between looks
@@ -77,5 +75,5 @@ class StrayAge:
             raised_date_time=dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC),
             evidence=(Evidence(name="age", weight=1.0, detail=detail),),
         )
-        self._lanes.alerts.put(Entry(records.alert(alert), (alert.alert_id, alert.state)))
+        put_alerts(self._lanes, [alert])
         return alert

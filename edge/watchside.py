@@ -17,10 +17,10 @@ from edge.detection.thresholds import Thresholds
 from edge.detection.watch import Watch
 from edge.follower import Follower
 from edge.holdings import Holdings
-from edge.lanes import SiteLanes
+from edge.lanes import SiteLanes, put_alerts
 from edge.logs import booking_logs
 from edge.patience import patiently
-from edge.recollection import put_alerts, recall_readings
+from edge.recollection import recall_readings
 from edge.tails import Tails
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import ALERT_ORDERS, AlertOrder

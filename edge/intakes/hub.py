@@ -68,10 +68,10 @@ class Hub:
         take = self.own(source)
 
         def take_some(delivery: Delivery) -> None:
-            if is_own(delivery.topic):
-                _finish(delivery.ticket)
-            else:
+            if not is_own(delivery.topic):
                 take(delivery)
+            elif delivery.ticket is not None:
+                delivery.ticket.finish()
 
         return take_some
 
@@ -142,14 +142,16 @@ class Hub:
                 if run == self._run.encode():
                     self.order.mark(source, int(number))
                     self._moved.set()
-                _finish(ticket)
+                if ticket is not None:
+                    ticket.finish()
             case RefusedItem():
                 rejected = Rejected(Reason(item.reason), item.detail)
                 self._intake.refuse_checked(
                     rejected, item.topic, item.payload, item.received_ms, item.redelivered, ticket
                 )
             case NothingItem():
-                _finish(ticket)
+                if ticket is not None:
+                    ticket.finish()
 
     def _settle(self) -> None:
         if len(self.order):
@@ -174,8 +176,3 @@ class Hub:
             reading.redelivered,
             ticket,
         )
-
-
-def _finish(ticket: Ticket | None) -> None:
-    if ticket is not None and ticket.owner is not None:
-        ticket.owner.finish(ticket)

@@ -72,13 +72,7 @@ async def empty(hub: Hub, endpoint: MqttEndpoint, client_id: str, names: Iterabl
     """
     names = list(names)
     sources = [hub.order.add(name) for name in names]  # all of them before anything comes
-    tasks = [asyncio.create_task(_empty(hub, endpoint, client_id, source, may_end)) for source in sources]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await together(*(_empty(hub, endpoint, client_id, source, may_end) for source in sources))
     with contextlib.suppress(MqttUnavailableError):  # the rest is found again at the next start
         for name in names:  # in this order: see find
             await end(endpoint, name)
@@ -129,3 +123,14 @@ async def unless_ended(running: asyncio.Task[Any], waiting: Coroutine[Any, Any, 
         await wait
     finally:
         wait.cancel()
+
+
+async def together(*work: Coroutine[Any, Any, None]) -> None:
+    """Run until the first fails, or all have ended; what fails is raised, and the others are cancelled."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

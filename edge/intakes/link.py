@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
-from edge.acks import Ticket
+from edge.acks import AckOrder, Ticket
 from edge.intakes.frames import Confirm, Down, frame
 
 
@@ -19,7 +18,7 @@ class Link:
     def __init__(self, writer: asyncio.StreamWriter, window: int) -> None:
         self._writer = writer
         self._window = window
-        self._waiting: deque[Ticket] = deque()
+        self._order = AckOrder(self)
         self._scheduled = False
         self._closed = False
         self.taken = 0
@@ -28,30 +27,28 @@ class Link:
     @property
     def outstanding(self) -> int:
         """Items that came and are not confirmed."""
-        return len(self._waiting)
+        return len(self._order)
 
     @property
     def full(self) -> bool:
         """Whether nothing more comes until something is confirmed."""
-        return len(self._waiting) >= self._window
+        return len(self._order) >= self._window
 
     @property
     def head(self) -> Ticket | None:
         """The item that all others wait for."""
-        return self._waiting[0] if self._waiting else None
+        return self._order.head
 
     def received(self) -> Ticket:
         """The next item has come."""
         self.taken += 1
-        ticket = Ticket(0, self.taken, self)
-        self._waiting.append(ticket)
-        return ticket
+        return self._order.received(self.taken)
 
     def finish(self, ticket: Ticket) -> None:
         """A part of an item is stored."""
-        ticket.parts -= 1
-        while self._waiting and self._waiting[0].parts <= 0:
-            self.confirmed = self._waiting.popleft().mid
+        stored = self._order.finish(ticket)
+        if stored:
+            self.confirmed = stored[-1]
             if not self._scheduled and not self._closed:
                 self._scheduled = True
                 asyncio.get_running_loop().call_soon(self._confirm)

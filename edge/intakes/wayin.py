@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from edge import mqtt
@@ -14,7 +14,7 @@ from edge.intake import DROPPED, Intake
 from edge.intakes.frames import Setup
 from edge.intakes.hub import Hub
 from edge.intakes.keeper import Keeper
-from edge.intakes.leftovers import MOST_INTAKES, empty, find
+from edge.intakes.leftovers import MOST_INTAKES, empty, find, together
 from edge.intakes.names import OWN, WINDOW, intake_id, marks, share
 from edge.intakes.nets import Nets
 from edge.intakes.order import Source
@@ -125,7 +125,7 @@ class WayIn:
     async def _run_with_leftovers(self, leftovers: list[str]) -> None:
         """What an earlier bridge with intakes has left, and then as without."""
         self._use_hub([(SUBSCRIPTION, 1), (self._marks, 1), (DROPPED, 0)])
-        await _together(self.session.run(), self._hub.run(), self._give_back(leftovers))
+        await together(self.session.run(), self._hub.run(), self._give_back(leftovers))
 
     async def _give_back(self, leftovers: list[str]) -> None:
         emptying = asyncio.create_task(self._empty(leftovers))
@@ -159,7 +159,7 @@ class WayIn:
             to_empty[:] = await nets.begin(leftovers)
 
         await self._until_there(begin)
-        await _together(
+        await together(
             self._empty_and_renew(to_empty, nets),
             self.session.run(),
             self._hub.run(),
@@ -264,14 +264,3 @@ def check_count(count: int) -> None:
         raise ConfigurationError(
             f"a bridge cannot have {count} intakes", hint=f"0 to {MOST_INTAKES}; more than cores are of no use"
         )
-
-
-async def _together(*work: Coroutine[Any, Any, None]) -> None:
-    """Run until the first fails, or all have ended; what fails is raised, and the others are cancelled."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

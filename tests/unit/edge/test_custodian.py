@@ -148,9 +148,7 @@ async def test_an_event_is_written_down_only_after_that(gate: Gate) -> None:
     lanes, lane = MagicMock(), MagicMock(log=box())
     lanes.events.append = AsyncMock()
     lanes.event_ids = set()
-    movements = Movements(
-        "tokyo", lanes, gate.custodian, MagicMock(), finish=MagicMock(), reject=MagicMock(), on_moved=MagicMock()
-    )
+    movements = Movements("tokyo", lanes, gate.custodian, MagicMock(), finish=MagicMock(), reject=MagicMock())
     message = MagicMock(log=box(), to_site="tokyo")
     message.event.payload.equipment_event_type_code = "GTIN"
     message.event.payload.event_date_time = NOW + HOUR
@@ -176,9 +174,7 @@ async def test_a_claim_is_an_event_that_happened_and_waits(gate: Gate) -> None:
     lanes.events.append = AsyncMock()
     lanes.event_ids = set()
     finish = MagicMock()
-    movements = Movements(
-        "tokyo", lanes, gate.custodian, MagicMock(), finish=finish, reject=MagicMock(), on_moved=MagicMock()
-    )
+    movements = Movements("tokyo", lanes, gate.custodian, MagicMock(), finish=finish, reject=MagicMock())
     await movements._carry_out(message_of(gate_in()), MagicMock(), "events", False, MagicMock(), lane)  # noqa: SLF001
     lanes.events.append.assert_awaited_once()
     lanes.strays.keep_event.assert_called_once()
@@ -202,9 +198,7 @@ async def carried_out(gate: Gate, *waiting: Transfer) -> list[str]:
     lanes = MagicMock()
     events = [WaitingEvent(n, each.event_id, each.at) for n, each in enumerate(waiting)]
     lanes.strays.events = {box(): events}
-    movements = Movements(
-        "tokyo", lanes, gate.custodian, MagicMock(), finish=MagicMock(), reject=MagicMock(), on_moved=MagicMock()
-    )
+    movements = Movements("tokyo", lanes, gate.custodian, MagicMock(), finish=MagicMock(), reject=MagicMock())
 
     async def read(event: WaitingEvent, *_: object) -> tuple[Any, Any, str]:
         return message_of(waiting[event.offset]), MagicMock(), "events"
