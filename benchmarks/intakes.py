@@ -12,8 +12,6 @@ its own, ``core_limit``.
 from __future__ import annotations
 
 import argparse
-import asyncio
-import signal
 from collections.abc import Sequence
 from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
@@ -21,57 +19,28 @@ from pathlib import Path
 from typing import Any, Final
 
 import psutil
-import uvloop
 
 from benchmarks._results import machine, write
 from benchmarks.custody.devices import boxes
 from benchmarks.edge import load
 from benchmarks.edge.chain import FIRST, open_logs
-from benchmarks.edge.measured import Run, running
-from benchmarks.edge.names import BRIDGE_CLIENT, SITE, USER, topology
+from benchmarks.edge.measured import Run, bridge, running
+from benchmarks.edge.names import SITE
 from benchmarks.edge.site import fresh
-from edge.bridge import Bridge
-from fairlead.local.directory import KnownSites
 from fairlead.local.sites import LocalSites
 
-_TELL_SECONDS: Final = 0.02
 Counter = Synchronized  # of int
 
 
-def no_intakes(folder: Path, ready: Event, stop: Event, stored: Counter[int], readings: Counter[int]) -> None:
-    _bridge(0, folder, ready, stop, stored, readings)
-
-
 def one_intake(folder: Path, ready: Event, stop: Event, stored: Counter[int], readings: Counter[int]) -> None:
-    _bridge(1, folder, ready, stop, stored, readings)
+    bridge(folder, ready, stop, stored, readings, intakes=1)
 
 
 def two_intakes(folder: Path, ready: Event, stop: Event, stored: Counter[int], readings: Counter[int]) -> None:
-    _bridge(2, folder, ready, stop, stored, readings)
+    bridge(folder, ready, stop, stored, readings, intakes=2)
 
 
-RUNS: Final[tuple[Run, ...]] = (no_intakes, one_intake, two_intakes)
-
-
-def _bridge(
-    intakes: int, folder: Path, ready: Event, stop: Event, stored: Counter[int], readings: Counter[int]
-) -> None:
-    async def main() -> None:
-        sites = KnownSites(folder)
-        kafka, mqtt = sites.kafka(SITE, USER), sites.mqtt(SITE, "bridge")
-        made = Bridge(topology(), SITE, kafka, mqtt, client_id=BRIDGE_CLIENT, intakes=intakes)
-        stopping = asyncio.Event()
-        running = asyncio.create_task(made.run(stopping))
-        while not stop.is_set() and not running.done():
-            if made.ready.is_set() and not ready.is_set():
-                ready.set()
-            stored.value, readings.value = made.metrics.opened + made.metrics.readings, made.metrics.readings
-            await asyncio.sleep(_TELL_SECONDS)
-        stopping.set()
-        await running
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the harness, which stops its processes
-    uvloop.run(main())
+RUNS: Final[tuple[Run, ...]] = (bridge, one_intake, two_intakes)
 
 
 def _found(folder: Path) -> dict[str, psutil.Process]:

@@ -32,13 +32,22 @@ Run = Callable[[Path, Event, Event, "Synchronized[int]", "Synchronized[int]"], N
 events and readings that are stored, of which those that are readings."""
 
 
-def bridge(folder: Path, ready: Event, stop: Event, stored: Synchronized[int], readings: Synchronized[int]) -> None:
+def bridge(
+    folder: Path,
+    ready: Event,
+    stop: Event,
+    stored: Synchronized[int],
+    readings: Synchronized[int],
+    *,
+    intakes: int = 0,
+) -> None:
     """Fairlead's bridge, as ``fairlead bridge`` runs it."""
     from edge.bridge import Bridge  # the other process does not load it
 
     async def main() -> None:
         sites = KnownSites(folder)
-        made = Bridge(topology(), SITE, sites.kafka(SITE, USER), sites.mqtt(SITE, "bridge"), client_id=BRIDGE_CLIENT)
+        kafka, mqtt = sites.kafka(SITE, USER), sites.mqtt(SITE, "bridge")
+        made = Bridge(topology(), SITE, kafka, mqtt, client_id=BRIDGE_CLIENT, intakes=intakes)
         stopping = asyncio.Event()
         running = asyncio.create_task(made.run(stopping))
         while not stop.is_set() and not running.done():

@@ -19,6 +19,7 @@ import msgspec
 
 from benchmarks.custody.devices import reading_body
 from fairlead.endpoint import MqttEndpoint
+from fairlead.wire.varint import encode_unsigned  # MQTT writes its lengths the same way
 
 AT_ONCE: Final = 50  # messages in a write
 UNDER_WAY: Final = 1000  # not yet acknowledged
@@ -89,7 +90,7 @@ class _Box:
         return b"".join(
             (
                 b"\x32",  # PUBLISH, QoS 1
-                _length(size),
+                encode_unsigned(size),
                 self._topic,
                 _U16.pack(mid),
                 self._before,
@@ -142,13 +143,4 @@ def _connect(endpoint: MqttEndpoint) -> bytes:
     user, password = (endpoint.user or "").encode(), (endpoint.password.get_secret_value() if endpoint.password else "")
     fields = [b"", user, password.encode()]  # no client id: the broker makes one
     body = b"\x00\x04MQTT\x04\xc2\x00\x00" + b"".join(_U16.pack(len(each)) + each for each in fields)
-    return b"\x10" + _length(len(body)) + body
-
-
-def _length(size: int) -> bytes:
-    out = bytearray()
-    while size > 0x7F:
-        out.append(size & 0x7F | 0x80)
-        size >>= 7
-    out.append(size)
-    return bytes(out)
+    return b"\x10" + encode_unsigned(len(body)) + body

@@ -8,7 +8,8 @@ or changed is noticed. Every line between has one key: ``publish``, ``barrier`` 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 import msgspec
 
@@ -64,6 +65,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     moves_log: str | None = None
 
 
+_AS_THEY_ARE: Final = tuple(one.name for one in fields(Publish) if one.name not in ("sim_time", "payload"))
+
+
 class End(msgspec.Struct, frozen=True):
     """``sha256``: of all lines before this one, each with its newline, not compressed."""
 
@@ -115,21 +119,7 @@ def _message(step: Publish) -> Message:
     except UnicodeDecodeError:
         text, raw = None, step.payload
     return Message(
-        at=step.sim_time,
-        site=step.site,
-        topic=step.topic,
-        kind=step.kind,
-        payload=text,
-        payload_base64=raw,
-        key=step.key,
-        log=step.log,
-        reading=step.reading,
-        customer=step.customer,
-        detail=step.detail,
-        probes=step.probes,
-        place=step.place,
-        decides=step.decides,
-        moves_log=step.moves_log,
+        at=step.sim_time, payload=text, payload_base64=raw, **{name: getattr(step, name) for name in _AS_THEY_ARE}
     )
 
 
@@ -139,18 +129,7 @@ def _publish(message: Message) -> Publish:
     if message.qos != 1:
         raise ValueError(f"expected QoS 1, not {message.qos}")
     return Publish(
-        message.at,
-        message.site,
-        message.topic,
-        message.payload.encode() if message.payload is not None else message.payload_base64 or b"",
-        message.kind,
-        message.key,
-        message.log,
-        message.reading,
-        message.customer,
-        message.detail,
-        message.probes,
-        message.place,
-        message.decides,
-        message.moves_log,
+        sim_time=message.at,
+        payload=message.payload.encode() if message.payload is not None else message.payload_base64 or b"",
+        **{name: getattr(message, name) for name in _AS_THEY_ARE},
     )

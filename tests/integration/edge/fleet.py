@@ -194,6 +194,19 @@ def _login(client: paho.Client, endpoint: MqttEndpoint) -> None:
         client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
 
 
+async def enter(fleet: Fleet, device: Publisher, count: int) -> list[str]:
+    """New boxes come in through the port's gate."""
+    boxes = [fleet.new_box() for _ in range(count)]
+    await device.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
+    return boxes
+
+
+def assert_all_there_once(fleet: Fleet, boxes: list[str], count: int) -> None:
+    """The port's log of each box has the readings 0 to before ``count``, in order."""
+    for box in boxes:
+        assert fleet.sequences(fleet.port, box) == list(range(count))
+
+
 def now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 

@@ -15,7 +15,7 @@ from edge.errors import MqttRefusedError
 from fairlead.errors import FairleadError
 from fairlead.local.sites import LocalSites
 from fairlead.wire.errors import AuthenticationFailed
-from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, child, handled, until
+from tests.integration.edge.fleet import Fleet, Publisher, assert_all_there_once, child, enter, handled, until
 
 pytestmark = pytest.mark.integration
 
@@ -28,17 +28,6 @@ async def stream(device: Publisher, boxes: list[str], rounds: range) -> None:
     for number in rounds:
         for box in boxes:
             await device.readings(box, range(number, number + 1))
-
-
-async def enter(fleet: Fleet, device: Publisher) -> list[str]:
-    boxes = [fleet.new_box() for _ in range(BOXES)]
-    await device.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
-    return boxes
-
-
-def assert_all_there_once(fleet: Fleet, boxes: list[str], count: int) -> None:
-    for box in boxes:
-        assert fleet.sequences(fleet.port, box) == list(range(count))
 
 
 async def during(device: Publisher, work: Awaitable[None], disturb: Callable[[], Awaitable[None]]) -> None:
@@ -59,7 +48,7 @@ async def test_kafka_killed_and_started_again(fleet: Fleet, sites: LocalSites) -
 
     with fleet.publisher(fleet.port) as device:
         async with fleet.running(fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
             await handled(bridge, BOXES)
             await during(device, stream(device, boxes, range(ROUNDS)), kill)
             await handled(bridge, device.published)
@@ -69,7 +58,7 @@ async def test_kafka_killed_and_started_again(fleet: Fleet, sites: LocalSites) -
 async def test_the_mqtt_broker_stopped_and_started_again(fleet: Fleet, sites: LocalSites) -> None:
     with fleet.publisher(fleet.port) as device:
         async with fleet.running(fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
             await stream(device, boxes, range(10))
             await asyncio.to_thread(sites.restart, "alpha", "mqtt")
             await until(lambda: bridge.snapshot()["mqtt_connections"] == 2, what="reconnecting")
@@ -82,7 +71,7 @@ async def test_the_mqtt_broker_stopped_and_started_again(fleet: Fleet, sites: Lo
 async def test_a_bridge_that_is_killed_loses_and_repeats_nothing(fleet: Fleet) -> None:
     with fleet.publisher(fleet.port) as device:
         async with child(fleet, fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
 
             async def kill() -> None:
                 bridge.send_signal(signal.SIGKILL)
@@ -107,7 +96,7 @@ async def test_a_bridge_that_is_killed_loses_and_repeats_nothing(fleet: Fleet) -
 async def test_a_bridge_that_is_told_to_stop_acknowledges_what_it_stored(fleet: Fleet) -> None:
     with fleet.publisher(fleet.port) as device:
         async with child(fleet, fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
 
             async def stop() -> None:
                 bridge.send_signal(signal.SIGTERM)

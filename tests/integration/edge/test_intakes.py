@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 
 from edge.bridge import Bridge
 from fairlead.local.sites import LocalSites
-from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, child, until
+from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, assert_all_there_once, child, enter, until
 
 pytestmark = pytest.mark.integration
 
@@ -25,17 +25,6 @@ async def stream(device: Publisher, boxes: list[str], rounds: range) -> None:
     for first in range(rounds.start, rounds.stop, 5):
         part = range(first, min(first + 5, rounds.stop))
         await asyncio.gather(*(device.readings(box, part) for box in boxes))
-
-
-async def enter(fleet: Fleet, device: Publisher) -> list[str]:
-    boxes = [fleet.new_box() for _ in range(BOXES)]
-    await device.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
-    return boxes
-
-
-def assert_all_there_once(fleet: Fleet, boxes: list[str], count: int) -> None:
-    for box in boxes:
-        assert fleet.sequences(fleet.port, box) == list(range(count))
 
 
 def pids(bridge: Bridge) -> list[int]:
@@ -57,7 +46,7 @@ async def test_readings_are_shared_and_stay_in_order(fleet: Fleet) -> None:
     fleet.intakes = 2
     with fleet.publisher(fleet.port) as device:
         async with fleet.running(fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
             await stream(device, boxes, range(60))
             await device.publish("fairlead/v1/nothing", b"{}")
             await device.publish(EVENTS, *(fleet.event("GTOT", box) for box in boxes))
@@ -84,7 +73,7 @@ async def test_an_intake_is_killed(fleet: Fleet) -> None:
     fleet.intakes = 2
     with fleet.publisher(fleet.port) as device:
         async with fleet.running(fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
             sending = await publishing(device, boxes, range(60), 0.3)
             os.kill(pids(bridge)[0], signal.SIGKILL)
             await sending
@@ -99,7 +88,7 @@ async def test_the_mqtt_broker_is_started_again_and_has_forgotten_the_sharing(fl
     fleet.intakes = 2
     with fleet.publisher(fleet.port) as device:
         async with child(fleet, fleet.port) as bridge:
-            boxes = await enter(fleet, device)
+            boxes = await enter(fleet, device, BOXES)
             await stream(device, boxes, range(10))
             everybody = [psutil.Process(bridge.pid), *psutil.Process(bridge.pid).children()]
             for process in everybody:
@@ -127,7 +116,7 @@ async def test_the_bridge_is_killed_and_its_intakes_are_changed(fleet: Fleet) ->
             async with child(fleet, fleet.port) as bridge:
                 children = psutil.Process(bridge.pid).children()
                 assert len(children) == intakes
-                boxes = boxes or await enter(fleet, device)
+                boxes = boxes or await enter(fleet, device, BOXES)
                 sending = await publishing(device, boxes, range(first, first + 30), 0.5)
                 bridge.send_signal(signal.SIGKILL)
                 await bridge.wait()
