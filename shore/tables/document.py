@@ -32,6 +32,7 @@ def _section(table: Table) -> str:
         ("Key", ", ".join(f"`{name}`" for name in table.key)),
         ("Late data", table.late),
         ("Layout", table.layout),
+        ("Retention", table.retention),
     )
     lines = [f"### `{table.name}`: {table.title}", "", *(f"- **{name}**: {text}" for name, text in promises), ""]
     lines += ["| column | type | meaning | unit |", "|---|---|---|---|"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 
 
@@ -35,6 +36,7 @@ class Table:
         grain: What one row stands for.
         late: What happens when a record comes late or out of order, and on a re-run.
         layout: Partitioning or clustering, and why.
+        retention: How long rows are kept, and who deletes them.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Table:
     grain: str
     late: str
     layout: str
+    retention: str = KEPT
 
     @property
     def schema(self) -> pa.Schema:
