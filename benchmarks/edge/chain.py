@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from benchmarks.custody.devices import Devices, boxes, event
@@ -111,19 +112,32 @@ def _catch_up(sites: LocalSites, numbers: Sequence[str], first: int, rounds: int
         "queued": queued,
         "publish_seconds": round(seconds, 1),
         **used.figures(),
-        **_memory(used.samples, queued),
+        **_course(used.samples, queued),
+        "rate_by_quarter": _rates(used.samples, queued),
     }
     say(f"catch-up: {figures}")
     return figures
 
 
-def _memory(samples: Sequence[tuple[int, float]], queued: int) -> dict[str, Any]:
-    """RSS over time: flat when the last quarter needs no more than the first had after its start."""
-    at = {
-        f"{percent}%": next((rss for stored, rss in samples if stored >= queued * percent / 100), samples[-1][1])
-        for percent in (5, 25, 50, 75, 100)
-    }
+def _course(samples: Sequence[load.Sample], queued: int) -> dict[str, Any]:
+    """Memory over time: flat when the last quarter needs no more than the first had after its start."""
+    at = {f"{percent}%": _at(samples, queued * percent / 100).rss_mb for percent in (5, 25, 50, 75, 100)}
     return {"rss_mb_at": at, "rss_growth_mb": round(at["100%"] - at["25%"], 1)}
+
+
+def _rates(samples: Sequence[load.Sample], queued: int) -> list[int]:
+    """Readings a second in each quarter of the queue; the first one has the bridge's start in it, when each lane reads
+    the end of its log."""
+    edges = [load.Sample(0, 0.0, 0.0), *(_at(samples, queued * part / 4) for part in (1, 2, 3, 4))]
+    return [
+        round((after.readings - before.readings) / max(after.seconds - before.seconds, 1e-9))
+        for before, after in pairwise(edges)
+    ]
+
+
+def _at(samples: Sequence[load.Sample], readings: float) -> load.Sample:
+    """The first look that saw so many readings."""
+    return next((sample for sample in samples if sample.readings >= readings), samples[-1])
 
 
 def _check(sites: LocalSites, numbers: Sequence[str], wanted: int) -> int:

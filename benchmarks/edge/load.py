@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import Synchronized
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from benchmarks.edge import publisher
 from benchmarks.edge.measured import SPAWN, Process
@@ -24,6 +24,14 @@ Device = tuple[BaseProcess, "Synchronized[int]"]
 """A process that publishes, and how many messages of it the MQTT broker has."""
 
 
+class Sample(NamedTuple):
+    """One look at a process: readings stored so far, seconds since the first look, resident memory in MB."""
+
+    readings: int
+    seconds: float
+    rss_mb: float
+
+
 @dataclass
 class Used:
     """What a process did over some time."""
@@ -31,7 +39,7 @@ class Used:
     readings: int
     seconds: float
     cpu_seconds: float
-    samples: list[tuple[int, float]] = field(default_factory=list)  # readings so far, RSS in MB
+    samples: list[Sample] = field(default_factory=list)
 
     def figures(self) -> dict[str, Any]:
         return {
@@ -41,8 +49,8 @@ class Used:
             "cpu_seconds": round(self.cpu_seconds, 2),
             "readings_per_second_per_core": round(self.readings / self.cpu_seconds),
             "cpu_us_per_reading": round(self.cpu_seconds / self.readings * 1e6, 1),
-            "rss_mb": self.samples[-1][1],
-            "peak_rss_mb": max(rss for _, rss in self.samples),
+            "rss_mb": self.samples[-1].rss_mb,
+            "peak_rss_mb": max(sample.rss_mb for sample in self.samples),
         }
 
 
@@ -109,14 +117,14 @@ def queue_up(endpoint: MqttEndpoint, numbers: Sequence[str], first: int, rounds:
 def watch(process: Process, wanted: int, devices: Sequence[Device] = (), *, longest: float | None = None) -> Used:
     """What the process uses from now until it has stored ``wanted`` readings since its start, or is out of time."""
     before, cpu, began = process.readings.value, process.cpu(), time.perf_counter()
-    samples: list[tuple[int, float]] = []
+    samples: list[Sample] = []
     sampled = 0.0
 
     def stored() -> int:
         nonlocal sampled
         now, count = time.monotonic(), process.readings.value
         if now - sampled >= _SAMPLE_SECONDS or count >= wanted:
-            samples.append((count, process.rss_mb()))
+            samples.append(Sample(count - before, time.perf_counter() - began, process.rss_mb()))
             sampled = now
         return count
 
