@@ -12,11 +12,22 @@ from shore.tables.custody import CUSTODY
 from shore.tables.feeds import FEEDS
 from shore.tables.model import Column, Table
 from shore.tables.operations import ALERTS, BOOKINGS, CUSTODY_ENTRIES, EVENTS, POSITIONS
-from shore.tables.readings import READINGS
+from shore.tables.readings import READINGS, READINGS_REJECTED
 
 TABLES: dict[str, Table] = {
     table.name: table
-    for table in (READINGS, CONDITIONS, ALERTS, EVENTS, POSITIONS, BOOKINGS, CUSTODY, CUSTODY_ENTRIES, FEEDS)
+    for table in (
+        READINGS,
+        READINGS_REJECTED,
+        CONDITIONS,
+        ALERTS,
+        EVENTS,
+        POSITIONS,
+        BOOKINGS,
+        CUSTODY,
+        CUSTODY_ENTRIES,
+        FEEDS,
+    )
 }
 
 __all__ = ["TABLES", "Column", "Table"]

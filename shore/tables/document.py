@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+
 from shore.tables import TABLES, Table
 
 BEGIN = "<!-- written by python -m shore.tables.document -->"
@@ -38,14 +40,18 @@ def _section(table: Table) -> str:
     lines += ["| column | type | meaning | unit |", "|---|---|---|---|"]
     for column in table.columns:
         meaning = column.comment.replace("<", "&lt;").replace("|", "\\|")
-        lines.append(f"| `{column.name}` | {_type(str(column.type))} | {meaning} | {column.unit} |")
+        lines.append(f"| `{column.name}` | {_type(column.type)} | {meaning} | {column.unit} |")
     return "\n".join(lines)
 
 
-def _type(arrow: str) -> str:
-    """The type's name in SQL."""
-    names = {"string": "string", "int64": "bigint", "int32": "int", "bool": "boolean", "binary": "binary"}
-    return names.get(arrow, "timestamp" if arrow.startswith("timestamp") else arrow)
+def _type(arrow: pa.DataType) -> str:
+    """The type's name in SQL, for Markdown."""
+    if pa.types.is_list(arrow):
+        return f"array&lt;{_type(arrow.value_type)}>"
+    if pa.types.is_struct(arrow):
+        return f"struct&lt;{', '.join(f'{field.name}: {_type(field.type)}' for field in arrow)}>"
+    names = {"int64": "bigint", "int32": "int", "bool": "boolean"}
+    return names.get(str(arrow), "timestamp" if pa.types.is_timestamp(arrow) else str(arrow))
 
 
 if __name__ == "__main__":

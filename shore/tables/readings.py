@@ -1,10 +1,11 @@
-"""Table ``readings``: every data record of every container's log.
+"""Tables ``readings`` and ``readings_rejected``: together every data record of every container's log.
 
-Grain: one row per data record of a container log; markers and fillers are no rows, so that rows and records can be
+Grain: each data record of a container log is one row in exactly one of the two: in ``readings`` when it can be read, in
+``readings_rejected`` as it stands in the log when not. Markers and fillers are no rows, so that rows and records can be
 counted against each other. Key: (``log``, ``log_offset``), the same at every site. A repeat that reached a log is a
 row too; (``device_id``, ``boot_id``, ``sequence``) tells it. Units: degrees Celsius, per cent, g; times in UTC.
 Late data: a row is appended when its record is read, whatever its device time; nothing is dropped and nothing updated.
-Exactly once: Spark's Delta sink, bound to the checkpoint. Not partitioned: see ``layout``.
+Exactly once: every commit carries the query's id and the batch's number. Not partitioned: see ``layout``.
 """
 
 from __future__ import annotations
@@ -71,4 +72,26 @@ READINGS = Table(
     grain="One row per data record of a container log; markers and fillers are no rows.",
     late="Appended when read, whatever its device time; never dropped, never updated.",
     layout="Not partitioned: files hold what was read together, and their statistics of container and time prune well.",
+)
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+READINGS_REJECTED = Table(
+    name="readings_rejected",
+    title="Records of container logs that cannot be read",
+    columns=(
+        *RECORD_COLUMNS,
+        Column("equipment_reference", _TEXT, "ISO 6346 container number, from the log's name"),
+        Column("reason", _TEXT, "Why the record cannot be a row of readings"),
+        Column("received_date_time", TIME, "When a site's bridge received it; null without its header"),
+        Column("record_date_time", TIME, "Kafka's time of the record; for ours that of the device"),
+        Column("origin", _TEXT, "Where a copied record came from: <log>@<offset>"),
+        Column("headers", HEADERS, "The record's headers in their order, as they stand in the log"),
+        Column("record_key", pa.binary(), "The record's key, as it stands in the log"),
+        Column("payload", pa.binary(), "The record's value, as it stands in the log; null when it has none"),
+    ),
+    key=("log", "log_offset"),
+    grain="One row per data record of a container log that cannot be read; those that can are in `readings`.",
+    late="Appended when read; never dropped, never updated. What a newer version can read stays here.",
+    layout="Not partitioned: there should be none.",
 )
