@@ -11,7 +11,7 @@ TOPOLOGY ?= big-blue
 TEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 120
 
-.PHONY: help demo test check format bench bench-replication bench-custody bench-edge chaos fuzz up down status lock clean
+.PHONY: help demo test check format bench bench-replication bench-custody bench-edge bench-shore chaos fuzz up down status lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -43,6 +43,9 @@ bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, and the ledgers 
 
 bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, the simulator, in one run (about 15 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.edge
+
+bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, point queries, in one run (about 20 minutes)
+	tools/scratch.sh $(BIN)/python -m benchmarks.shore
 
 chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each
 	$(BIN)/pytest -m chaos -s
