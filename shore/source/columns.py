@@ -42,6 +42,7 @@ READINGS_SCHEMA = READINGS.plain_schema
 _DEFAULTS = {
     "reeferSettings": {},
     "reeferSettings.isDefrosting": False,
+    "reeferSettings.isPreTripInspection": False,
     "isConnectedToPowerSource": True,
     "isPowered": True,
     "motion.tiltDegrees": 0.0,

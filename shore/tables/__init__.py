@@ -7,6 +7,8 @@ a folder or at a storage URL (``shore.tables.model.Table.create``), and ``TABLES
 
 from __future__ import annotations
 
+from shore.tables.alerts_ashore import ALERTS_ASHORE
+from shore.tables.alerts_now import ALERTS_NOW
 from shore.tables.conditions import CONDITIONS
 from shore.tables.custody import CUSTODY
 from shore.tables.feeds import FEEDS
@@ -21,6 +23,8 @@ TABLES: dict[str, Table] = {
         READINGS_REJECTED,
         CONDITIONS,
         ALERTS,
+        ALERTS_ASHORE,
+        ALERTS_NOW,
         EVENTS,
         POSITIONS,
         BOOKINGS,

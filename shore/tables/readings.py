@@ -42,6 +42,12 @@ _VALUES = (
         "Evaporator defrosting: the probes do not show the cargo",
         path="reeferSettings.isDefrosting",
     ),
+    Column(
+        "is_pre_trip_inspection",
+        _BOOL,
+        "The unit is running its pre-trip inspection, whatever is inside",
+        path="reeferSettings.isPreTripInspection",
+    ),
     Column("is_connected_to_power_source", _BOOL, "TIC 4.0 plugged", path="isConnectedToPowerSource"),
     Column("is_powered", _BOOL, "TIC 4.0 powered: plugged and switched on", path="isPowered"),
     Column("latitude", _DOUBLE, "WGS 84", "deg", "geoLocation.latitude"),

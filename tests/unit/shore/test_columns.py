@@ -45,7 +45,7 @@ readings = st.builds(
     ),
     measurements=st.builds(Measurements, supply_temperature=numbers, relative_humidity=numbers, o2=numbers),
     setpoints=st.builds(Setpoints, temperature=numbers),
-    reefer_settings=st.builds(ReeferSettings, is_defrosting=st.booleans()),
+    reefer_settings=st.builds(ReeferSettings, is_defrosting=st.booleans(), is_pre_trip_inspection=st.booleans()),
     is_connected_to_power_source=st.booleans(),
     is_powered=st.booleans(),
     geo_location=st.none() | st.builds(GeoLocation, latitude=st.floats(-90, 90), longitude=st.floats(-180, 180)),
