@@ -1,7 +1,7 @@
 """The customers' feeds: what each customer may read, in a log of its own, each record once.
 
-In: tables ``readings``, ``alerts`` and ``bookings``. Out: logs ``feeds.<customer>`` at the shore's site, and table
-``feeds``, which tells for each record of a feed where it came from.
+In: tables ``readings``, ``alerts`` and ``booking_changes``. Out: logs ``feeds.<customer>`` at the shore's site, and
+table ``feeds``, which tells for each record of a feed where it came from.
 
 **What is in a feed.** The readings of a container whose device time is in one of the customer's bookings
 (``valid_from`` inclusive, ``valid_to`` exclusive), and its alerts by the time of the event; the record's value and key

@@ -27,7 +27,7 @@ select customer, equipment_reference, valid_from, valid_to from (
     select *, row_number() over (
         partition by booking_reference, equipment_reference order by log_offset desc, log
     ) as age
-    from bookings
+    from booking_changes
     where problem is null
 ) where age = 1 and status <> 'CANCELLED' and customer in (select customer from customers)
 """
@@ -81,7 +81,7 @@ def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, l
     with _connection() as connection:
         connection.register("touched", touched)
         connection.register("customers", pa.table({"customer": pa.array(list(customers), pa.string())}))
-        connection.register("bookings", DeltaTable(places.table("bookings")).to_pyarrow_dataset())
+        connection.register("booking_changes", DeltaTable(places.table("booking_changes")).to_pyarrow_dataset())
         connection.execute(NEWEST)
         boxes = pa.array([row[0] for row in connection.execute(BOXES).fetchall()], pa.string())
         # Named containers let Arrow skip files and row groups by their statistics.

@@ -47,7 +47,7 @@ def query(context: JobContext) -> DataStreamWriter:
         changes("readings")
         .select("equipment_reference", "log", "log_offset")
         .unionByName(changes("alerts").select("equipment_reference", "log", "log_offset"))
-        .unionByName(changes("bookings").select(*everything))
+        .unionByName(changes("booking_changes").select(*everything))
     )
 
     def update(batch: DataFrame, _: int) -> None:
@@ -88,8 +88,8 @@ def _welcome(context: JobContext, customers: Sequence[str]) -> None:
     table = context.places.table("feeds")
     new = [customer for customer in customers if last_version(table, f"welcome:{customer}") is None]
     if new and context.places.has_checkpoint("feeds"):
-        bookings = DeltaTable(context.places.table("bookings")).to_pyarrow_dataset()
-        boxes = pc.unique(bookings.to_table(columns=["equipment_reference"])["equipment_reference"])
+        changed = DeltaTable(context.places.table("booking_changes")).to_pyarrow_dataset()
+        boxes = pc.unique(changed.to_table(columns=["equipment_reference"])["equipment_reference"])
         everything = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
         deliver(everything, context.places, context.endpoint, new)
     for customer in new:

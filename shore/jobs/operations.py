@@ -1,4 +1,4 @@
-"""Job ``operations``: copies the small streams (alerts, events, positions, bookings, custody) into their tables.
+"""Job ``operations``: copies the small streams (alerts, events, ships, bookings, custody) into their tables.
 
 One query reads them all; a batch is bounded by the source's admission limit, so it is parsed on the driver and each
 table gets one commit, bound to (query, batch), which a repeated batch does not repeat. Entries of the ledgers of
@@ -37,7 +37,7 @@ def write(batch: DataFrame, batch_id: int, places: Places) -> None:
     """Append one batch of raw rows to the tables they belong to."""
     # The id that stands in the checkpoint: batch numbers count within it, a new checkpoint has another.
     query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    raw = batch.select("topic", "offset", "term", "value").toArrow()
+    raw = batch.select("topic", "offset", "term", "timestamp", "value").toArrow()
     for operation in OPERATIONS:
         rows = rows_of(operation, raw)
         if not rows.num_rows:
@@ -48,7 +48,11 @@ def write(batch: DataFrame, batch_id: int, places: Places) -> None:
 
 
 def rows_of(operation: Operation, raw: pa.Table) -> pa.Table:
-    """The rows of one table out of the source's raw rows (columns topic, offset, term, value); others are left out."""
+    """The rows of one table out of the source's raw rows; others are left out.
+
+    Args:
+        raw: Columns topic, offset, term, timestamp, value.
+    """
     logs = [topic for topic in pc.unique(raw["topic"]).to_pylist() if re.fullmatch(operation.pattern, topic)]
     own = raw.filter(pc.is_in(raw["topic"], pa.array(logs, pa.string())))
     values = own["value"].to_pylist()
@@ -57,6 +61,7 @@ def rows_of(operation: Operation, raw: pa.Table) -> pa.Table:
         "log": own["topic"],
         "log_offset": own["offset"],
         "term": own["term"],
+        "record_date_time": own["timestamp"],
         "problem": parsed.problems,
         "payload": own["value"],
     }

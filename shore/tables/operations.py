@@ -1,6 +1,8 @@
-"""Tables of what happened around the boxes: ``alerts``, ``events``, ``positions``, ``bookings``, ``custody_entries``.
+"""Tables of what happened around the boxes.
 
-All five are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
+These are ``alerts``, ``events``, ``positions``, ``environment``, ``booking_changes`` and ``custody_entries``.
+
+All six are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
 ``log_offset``). Late data: appended when read, never dropped or updated; what a record replaces is for the reader to
 resolve (the last state of an alert or booking is the one with the highest offset). Their columns are taken from the
 record's JSON by ``Column.path``; nested lists are kept as JSON text. Volume is small, so they are not partitioned.
@@ -18,7 +20,7 @@ from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
 from fairlead.records.custody import LedgerEntry
 from fairlead.records.event import Event
-from fairlead.records.ship import Position
+from fairlead.records.ship import Environment, Position
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import RECORD_COLUMNS
 
@@ -53,6 +55,7 @@ class Operation:
 
 def _table(name: str, title: str, grain: str, columns: Iterable[Column]) -> Table:
     tail = (
+        Column("record_date_time", TIME, "Kafka's time of the record"),
         Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),
         Column("payload", pa.binary(), "The record as written, JSON"),
     )
@@ -122,10 +125,25 @@ POSITIONS = _table(
         Column("navigation_status", pa.int32(), "AIS navigation status, 0 to 15", path="navigationStatus"),
     ),
 )
-BOOKINGS = _table(
-    "bookings",
+ENVIRONMENT = _table(
+    "environment",
+    "Weather, sea and power around the ships",
+    "One row per report a ship published.",
+    (
+        Column("vessel_imo_number", _TEXT, "IMO number of the ship", path="vesselIMONumber"),
+        Column("device_date_time", TIME, "When, by the device's clock", path="device.deviceDateTime"),
+        Column("wind_speed", _DOUBLE, "Wind speed", "m/s", "windSpeed"),
+        Column("significant_wave_height", _DOUBLE, "Significant wave height", "m", "significantWaveHeight"),
+        Column("air_temperature", _DOUBLE, "Air temperature", "Cel", "airTemperature"),
+        Column("sea_temperature", _DOUBLE, "Sea temperature", "Cel", "seaTemperature"),
+        Column("air_pressure", _DOUBLE, "Air pressure", "hPa", "airPressure"),
+        Column("reefer_power", _DOUBLE, "Power that the reefers on board draw", "kW", "reeferPower"),
+    ),
+)
+BOOKING_CHANGES = _table(
+    "booking_changes",
     "Changes to bookings",
-    "One row per change of a booking for one container; the highest offset is its present state.",
+    "One row per change of a booking for one container, as published; table bookings has the states they lead to.",
     (
         Column("booking_reference", _TEXT, "Booking", path="bookingReference"),
         Column("customer", _TEXT, "Customer who may see the container while it is valid", path="customer"),
@@ -183,6 +201,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(ALERTS, Alert, "alerts"),
     Operation(EVENTS, Event, "events"),
     Operation(POSITIONS, Position, "ships", r"\d{7}\.location"),
-    Operation(BOOKINGS, Booking, "bookings"),
+    Operation(ENVIRONMENT, Environment, "ships", r"\d{7}\.environment"),
+    Operation(BOOKING_CHANGES, Booking, "bookings"),
     Operation(CUSTODY_ENTRIES, LedgerEntry, "custody"),
 )

@@ -99,7 +99,7 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
     jobs = ("readings", "operations", "conditions", "feeds")
 
     def everything() -> tuple[object, ...]:
-        tables = ("alerts", "bookings", "conditions", "feeds")
+        tables = ("alerts", "booking_changes", "conditions", "feeds")
         return (sorted(rows(shore_of)), *(shore_of.count(table) for table in tables), len(world.read(feed)))
 
     feed = f"feeds.{world.customer}"

@@ -29,8 +29,8 @@ def filled(folder: Path) -> Path:
     for table in TABLES.values():
         table.create(Places.of(folder).table(table.name))
     rows = [{"log": "bookings.hq", "log_offset": i, "customer": f"c{i}", "payload": b'{"a":1}'} for i in range(3)]
-    content = pa.Table.from_pylist(rows, schema=TABLES["bookings"].plain_schema)
-    append_once(Places.of(folder).table("bookings"), content, app="test", version=0)
+    content = pa.Table.from_pylist(rows, schema=TABLES["booking_changes"].plain_schema)
+    append_once(Places.of(folder).table("booking_changes"), content, app="test", version=0)
     return folder
 
 
@@ -38,18 +38,18 @@ def filled(folder: Path) -> Path:
 def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tables", "--json"]) == 0
     found = {info["name"]: info for info in json.loads(capsys.readouterr().out)}
-    assert (found["bookings"]["rows"], found["bookings"]["version"], found["events"]["rows"]) == (3, 1, 0)
+    assert (found["booking_changes"]["rows"], found["booking_changes"]["version"], found["events"]["rows"]) == (3, 1, 0)
     assert run(["tables"]) == 0
     assert "Changes to bookings" in capsys.readouterr().out
-    assert run(["tables", "bookings"]) == 0
+    assert run(["tables", "booking_changes"]) == 0
     assert "First device time the customer may see" in " ".join(capsys.readouterr().out.split())
     assert run(["tables", "booking"]) == 3
-    assert "bookings" in capsys.readouterr().err
+    assert "booking_changes" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("filled")
 def test_sql(capsys: pytest.CaptureFixture[str]) -> None:
-    query = "select customer, log_offset, payload, valid_from from bookings where log_offset > 1"
+    query = "select customer, log_offset, payload, valid_from from booking_changes where log_offset > 1"
     assert run(["sql", query, "--json"]) == 0
     answer = [{"customer": "c2", "log_offset": 2, "payload": '{"a":1}', "valid_from": None}]
     assert json.loads(capsys.readouterr().out) == answer

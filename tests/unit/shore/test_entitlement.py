@@ -54,7 +54,7 @@ def allowed(tmp_path: Path) -> Allowed:
     places = Places.of(tmp_path)
 
     def run(*, limit: int = 1000, **rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
-        for name in ("readings", "alerts", "bookings", "feeds"):
+        for name in ("readings", "alerts", "booking_changes", "feeds"):
             TABLES[name].create(places.table(name))
             content = pa.Table.from_pylist(rows.get(name, []), schema=TABLES[name].plain_schema)
             write_deltalake(places.table(name), content, mode="overwrite")
@@ -71,29 +71,29 @@ LOG = f"containers.{MINE}"
 
 def test_from_valid_from_inclusive_to_valid_to_exclusive(allowed: Allowed) -> None:
     readings = [reading(i, at) for i, at in enumerate((0.9, 1.0, 1.5, 2.0), start=1)]
-    assert allowed(readings=readings, bookings=[booking(1, 1, 2)]) == [("ducks", LOG, 2), ("ducks", LOG, 3)]
+    assert allowed(readings=readings, booking_changes=[booking(1, 1, 2)]) == [("ducks", LOG, 2), ("ducks", LOG, 3)]
 
 
 def test_other_boxes_and_unknown_customers_give_nothing(allowed: Allowed) -> None:
     readings = [reading(1, 1), reading(1, 1, OTHER)]
-    assert allowed(readings=readings, bookings=[booking(1, 0, None)]) == [("ducks", LOG, 1)]
-    assert allowed(readings=readings, bookings=[booking(1, 0, None, customer="stranger")]) == []
+    assert allowed(readings=readings, booking_changes=[booking(1, 0, None)]) == [("ducks", LOG, 1)]
+    assert allowed(readings=readings, booking_changes=[booking(1, 0, None, customer="stranger")]) == []
     assert allowed(readings=readings) == []
 
 
 def test_the_newest_state_of_a_booking_counts(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in range(1, 6)]
     running, ended = booking(1, 2, None), booking(2, 2, 4, status="COMPLETED")
-    assert [offset for *_, offset in allowed(readings=readings, bookings=[ended, running])] == [2, 3]
+    assert [offset for *_, offset in allowed(readings=readings, booking_changes=[ended, running])] == [2, 3]
     cancelled = booking(3, 2, 4, status="CANCELLED")
-    assert allowed(readings=readings, bookings=[running, cancelled, ended]) == []
+    assert allowed(readings=readings, booking_changes=[running, cancelled, ended]) == []
 
 
 def test_overlapping_bookings_deliver_once_and_two_customers_each_get_theirs(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in range(1, 4)]
     bookings = [booking(1, 0, 3), booking(2, 1, None, booking_reference="B2")]
     bookings.append(booking(3, 3, None, booking_reference="B3", customer="toyshop"))
-    assert allowed(readings=readings, bookings=bookings) == [
+    assert allowed(readings=readings, booking_changes=bookings) == [
         ("ducks", LOG, 1),
         ("ducks", LOG, 2),
         ("ducks", LOG, 3),
@@ -104,26 +104,28 @@ def test_overlapping_bookings_deliver_once_and_two_customers_each_get_theirs(all
 def test_what_was_delivered_is_not_delivered_again(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in range(1, 4)]
     given = {"customer": "ducks", "feed_offset": 1, "log": LOG, "log_offset": 2, "equipment_reference": MINE}
-    assert allowed(readings=readings, bookings=[booking(1, 0, None)], feeds=[given]) == [
+    assert allowed(readings=readings, booking_changes=[booking(1, 0, None)], feeds=[given]) == [
         ("ducks", LOG, 1),
         ("ducks", LOG, 3),
     ]
-    assert len(allowed(readings=readings, bookings=[booking(1, 0, None)], feeds=[given | {"customer": "toyshop"}])) == 3
+    others = [given | {"customer": "toyshop"}]
+    assert len(allowed(readings=readings, booking_changes=[booking(1, 0, None)], feeds=others)) == 3
 
 
 def test_alerts_go_by_the_time_of_the_event(allowed: Allowed) -> None:
     alert = {"log": "alerts.tokyo", "equipment_reference": MINE, "payload": b"{}"}
     alerts = [alert | {"log_offset": i, "event_date_time": hours(at)} for i, at in ((4, 0.5), (5, 1.5))]
-    assert allowed(alerts=alerts, bookings=[booking(1, 1, 2)]) == [("ducks", "alerts.tokyo", 5)]
+    assert allowed(alerts=alerts, booking_changes=[booking(1, 1, 2)]) == [("ducks", "alerts.tokyo", 5)]
 
 
 def test_only_what_is_touched_is_looked_at(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in range(1, 5)]
     touched = [{"equipment_reference": MINE, "log": LOG, "first_offset": 3}]
-    found = allowed(readings=readings, bookings=[booking(1, 0, None)], touched=touched)
+    found = allowed(readings=readings, booking_changes=[booking(1, 0, None)], touched=touched)
     assert [offset for *_, offset in found] == [3, 4]
 
 
 def test_passes_are_bounded_and_in_order(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in (3, 1, 2)]
-    assert [offset for *_, offset in allowed(readings=readings, bookings=[booking(1, 0, None)], limit=2)] == [1, 2]
+    found = allowed(readings=readings, booking_changes=[booking(1, 0, None)], limit=2)
+    assert [offset for *_, offset in found] == [1, 2]

@@ -16,9 +16,10 @@ from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
-from fairlead.records.ship import Position
+from fairlead.records.ship import Environment, Position
 from shore.append import append_once
 from shore.jobs.operations import PATTERN, rows_of
+from shore.tables.model import TIME
 from shore.tables.operations import OPERATIONS
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -32,6 +33,7 @@ def raw(*records: tuple[str, msgspec.Struct | bytes]) -> pa.Table:
             "topic": [topic for topic, _ in records],
             "offset": pa.array(range(1, len(records) + 1), pa.int64()),
             "term": pa.array([1] * len(records), pa.int32()),
+            "timestamp": pa.array([T] * len(records), TIME),
             "value": [value if isinstance(value, bytes) else encode(value) for _, value in records],
         }
     )
@@ -72,6 +74,14 @@ RECORDS: tuple[tuple[str, msgspec.Struct], ...] = (
             heading=90,
         ),
     ),
+    (
+        "ships.9074729.environment",
+        Environment(
+            vessel_imo_number="9074729",
+            device=Device(device_id="d", boot_id=1, sequence=1, device_date_time=T),
+            wind_speed=7.5,
+        ),
+    ),
     ("bookings.hq", Booking(booking_reference="B1", customer="ducks", equipment_reference=BOX, valid_from=T)),
     (
         "custody.tokyo",
@@ -93,7 +103,7 @@ RECORDS: tuple[tuple[str, msgspec.Struct], ...] = (
 
 
 def test_each_table_takes_its_own_records() -> None:
-    batch = raw(*RECORDS, ("ships.9074729.environment", b"{}"), ("containers.x", b"{}"))
+    batch = raw(*RECORDS, ("ships.9074729.engine", b"{}"), ("containers.x", b"{}"))
     found = {name: rows_of(operation, batch).to_pylist() for name, operation in BY_NAME.items()}
     assert {name: len(rows) for name, rows in found.items()} == dict.fromkeys(BY_NAME, 1)
     for name, operation in BY_NAME.items():
@@ -104,14 +114,16 @@ def test_each_table_takes_its_own_records() -> None:
     assert msgspec.json.decode(alert["evidence"]) == [{"name": "immersed", "weight": 0.5}]
     assert (event["equipment_event_type_code"], event["un_location_code"], event["log_offset"]) == ("LOAD", "JPTYO", 2)
     assert (position["heading"], position["navigation_status"], position["latitude"]) == (90, 15, None)
-    (booking,), (custody,) = found["bookings"], found["custody_entries"]
+    (weather,) = found["environment"]
+    assert (weather["wind_speed"], weather["air_pressure"], weather["record_date_time"]) == (7.5, None, T)
+    (booking,), (custody,) = found["booking_changes"], found["custody_entries"]
     assert (booking["status"], booking["valid_to"]) == ("CONFIRMED", None)  # a default that writers leave out
     assert (custody["entry_type"], custody["entry_log"], custody["entry_term"]) == ("grant", f"containers.{BOX}", 2)
     assert (custody["marker_offset"], custody["end_offset"], custody["order_id"]) == (10, None, None)
 
 
 def test_what_cannot_be_read_is_kept_with_its_problem() -> None:
-    rows = rows_of(BY_NAME["bookings"], raw(("bookings.hq", b"{"), RECORDS[3])).to_pylist()
+    rows = rows_of(BY_NAME["booking_changes"], raw(("bookings.hq", b"{"), RECORDS[4])).to_pylist()
     assert [row["customer"] for row in rows] == [None, "ducks"]
     assert rows[0]["problem"]
     assert rows[0]["payload"] == b"{"
@@ -122,7 +134,7 @@ def test_the_source_reads_what_the_tables_take() -> None:
 
     taken = [topic for topic, _ in RECORDS]
     assert all(re.fullmatch(PATTERN, topic) for topic in taken)
-    assert not any(re.fullmatch(PATTERN, t) for t in ("containers.x", "ships.9074729.environment", "xalerts.tokyo"))
+    assert not any(re.fullmatch(PATTERN, t) for t in ("containers.x", "ships.9074729.engine", "xalerts.tokyo"))
 
 
 def test_a_table_of_before_gets_its_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:

@@ -1,0 +1,75 @@
+"""Table ``dock_movements``: what came to a dock, was loaded, unloaded and left, and which ships; for port authorities.
+
+Made of ``events``: one row per DCSA eventID, however often and by however many sites it was published. It says of which
+line a box is and never what is inside, for whom, or under which booking: a port authority may be given all of it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shore.tables.model import TIME, Column, Table
+
+_TEXT = pa.string()
+
+DOCK_MOVEMENTS = Table(
+    name="dock_movements",
+    title="What happened at the docks: ships and boxes that came and left",
+    columns=(
+        Column("event_id", _TEXT, "DCSA eventID"),
+        Column("un_location_code", _TEXT, "UN/LOCODE of the event, else of the site that published it; null at sea"),
+        Column("event_date_time", TIME, "When it happened"),
+        Column(
+            "movement",
+            _TEXT,
+            "DCSA code. Ships: ARRI (docked), DEPA (left). Boxes: GTIN (came to the dock), LOAD, DISC (unloaded), GTOT",
+        ),
+        Column("vessel_imo_number", _TEXT, "Ship involved; null at a gate"),
+        Column("vessel", _TEXT, "Its name in the topology; null for a stranger"),
+        Column("voyage_reference", _TEXT, "Voyage"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number; null for a ship's movement"),
+        Column("owner_code", _TEXT, "Its ISO 6346 owner code with category"),
+        Column("line", _TEXT, "Line of the box, by its owner code; null where the topology does not know the code"),
+        Column("publisher", _TEXT, "Who says it"),
+        Column("event_created_date_time", TIME, "When it was written down"),
+        Column("copies", pa.int64(), "How many records say it"),
+        Column("log", _TEXT, "Log of the record that counts: the one written down first"),
+        Column("log_offset", pa.int64(), "Its offset there"),
+    ),
+    key=("event_id",),
+    grain="One row per DCSA event.",
+    late="Events that new records are about are made again from all their copies, however late those come.",
+    layout="Not partitioned: short rows, sorted by port and time.",
+)
+
+MOVEMENTS = """
+with told as (
+    select *,
+        row_number() over copies as copy,
+        count(*) over (partition by event_id) as copies
+    from {events}
+    where problem is null
+    window copies as (partition by event_id order by event_created_date_time, log, log_offset)
+)
+select
+    e.event_id,
+    coalesce(e.un_location_code, p.un_location_code) as un_location_code,
+    e.event_date_time,
+    coalesce(e.equipment_event_type_code, e.transport_event_type_code) as movement,
+    e.vessel_imo_number,
+    v.title as vessel,
+    e.voyage_reference,
+    e.equipment_reference,
+    substr(e.equipment_reference, 1, 4) as owner_code,
+    o.line,
+    e.publisher,
+    e.event_created_date_time,
+    e.copies,
+    e.log,
+    e.log_offset
+from told e
+left join {sites} p on e.log = 'events.' || p.site
+left join {sites} v on v.vessel_imo_number = e.vessel_imo_number and v.kind = 'ship'
+left join {owners} o on o.owner_code = substr(e.equipment_reference, 1, 4)
+where e.copy = 1
+"""
