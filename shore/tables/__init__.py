@@ -14,7 +14,9 @@ from shore.tables.conditions import CONDITIONS
 from shore.tables.containers_now import CONTAINERS_NOW
 from shore.tables.custody import CUSTODY
 from shore.tables.dock_movements import DOCK_MOVEMENTS
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS
 from shore.tables.feeds import FEEDS
+from shore.tables.mkt import MKT
 from shore.tables.model import Column, Table
 from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, ENVIRONMENT, EVENTS, POSITIONS
 from shore.tables.port_calls import PORT_CALLS
@@ -29,6 +31,9 @@ TABLES: dict[str, Table] = {
         READINGS,
         READINGS_REJECTED,
         CONDITIONS,
+        EXCURSIONS,
+        EXCURSION_PARTS,
+        MKT,
         ALERTS,
         ALERTS_ASHORE,
         ALERTS_NOW,

@@ -37,6 +37,7 @@ class Table:
         late: What happens when a record comes late or out of order, and on a re-run.
         layout: Partitioning or clustering, and why.
         retention: How long rows are kept, and who deletes them.
+        partition_by: Columns by whose values files are kept apart; none for most tables.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Table:
     late: str
     layout: str
     retention: str = KEPT
+    partition_by: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -69,6 +71,7 @@ class Table:
             mode="ignore",
             name=self.name,
             description=f"{self.title}. {self.grain}",
+            partition_by=list(self.partition_by) or None,
             configuration={"delta.checkpointInterval": "20"},
         )
         there = DeltaTable(location)

@@ -1,0 +1,56 @@
+"""Table ``mkt``: mean kinetic temperature of each container, hour by hour, over 24 hours and over 30 days.
+
+The mean kinetic temperature is the one constant temperature that would have done a product as much harm as the
+temperatures it had (Haynes; USP <1160>, <1079.2>):
+
+    T_mk = (dH/R) / -ln( sum(w_i exp(-(dH/R) / T_i)) / sum(w_i) )        T in kelvin, 0 Cel = 273.15 K
+
+with R = 8.3144e-3 kJ/(K mol), the activation energy dH (83.144 kJ/mol unless the topology says otherwise, so dH/R =
+10,000 K), and as weight w_i the time that reading i stands for, since readings are not evenly spaced. USP <1079.2>
+judges products for 2 to 8 Cel by windows of 24 hours and those for 20 to 25 Cel by windows of 30 days, never by a whole
+voyage; a mean kinetic temperature does not replace the longest and the worst excursion (table ``excursions``).
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shore.tables.model import TIME, Column, Table
+
+GAS_CONSTANT = 8.3144e-3  # kJ/(K mol), as USP <1160> rounds it
+ACTIVATION_ENERGY = 83.144  # kJ/mol, USP's value for want of the product's own
+
+_DOUBLE, _LONG = pa.float64(), pa.int64()
+
+
+def _probe(prefix: str, what: str) -> tuple[Column, ...]:
+    return (
+        Column(f"{prefix}_readings", _LONG, f"Readings with {what}, repeats counted once"),
+        Column(f"{prefix}_minutes_observed", _DOUBLE, "Time those readings stand for", "min"),
+        Column(f"{prefix}_temperature_min", _DOUBLE, "Lowest of them; null where there is none", "Cel"),
+        Column(f"{prefix}_temperature_mean", _DOUBLE, "Mean over time", "Cel"),
+        Column(f"{prefix}_temperature_max", _DOUBLE, "Highest of them", "Cel"),
+        Column(f"{prefix}_mean_kinetic_temperature", _DOUBLE, "Mean kinetic temperature", "Cel"),
+    )
+
+
+MKT = Table(
+    name="mkt",
+    title="Mean kinetic temperature of each container",
+    columns=(
+        Column("equipment_reference", pa.string(), "ISO 6346 container number"),
+        Column("window_hours", pa.int32(), "Length of the window: 1, 24 or 720 (30 days)", "h"),
+        Column("window_start", TIME, "Begin of the window of device time, inclusive"),
+        Column("window_end", TIME, "End of the window, exclusive"),
+        Column("whole_day", pa.bool_(), "A window of 24 hours that is a day of UTC"),
+        Column("activation_energy", _DOUBLE, "Activation energy it was computed with", "kJ/mol"),
+        *_probe("air", "the air that controls the unit, not while it defrosts or is inspected before a trip"),
+        *_probe("cargo", "the probe in the cargo"),
+    ),
+    key=("equipment_reference", "window_hours", "window_start"),
+    grain="One row per container and window: hours with a reading; 24 hours that end with such an hour, and days of "
+    "UTC with one; 30 days that end with such a day.",
+    late="No watermark: windows that new readings fall into are made again, however late.",
+    layout="Partitioned by window_hours and whole_day; within them by time of commit, sorted by container and window.",
+    partition_by=("window_hours", "whole_day"),
+)
