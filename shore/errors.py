@@ -19,6 +19,10 @@ class SplitStateError(RefusedError):
     """A job's checkpoint and its tables do not belong together: going on would repeat or lose rows."""
 
 
+class CheckpointDamagedError(RefusedError):
+    """A file of a job's checkpoint cannot be read: Spark could not go on. ``fields`` name the job and the file."""
+
+
 class AlreadyRunningError(RefusedError):
     """Another process runs shore for the same state folder."""
 

@@ -13,11 +13,13 @@ from rich.table import Table
 
 import shore
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
+from fairlead.commands.shoreverify import verify
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError
 from shore.status import JobStatus, read_status
 
 app = typer.Typer(help="Tables and customers' feeds from the logs, by PySpark.", no_args_is_help=True)
+app.command()(verify)
 _STYLES = {"running": "green", "done": "green", "failed": "bold red", "gone": "bold red", "waiting": "dim"}
 
 

@@ -36,3 +36,10 @@ def rebuild(places: Places, logs: Collection[str]) -> None:
     others = table.to_pyarrow_dataset().to_table(filter=~pc.field("log").isin(names)).select(fresh.schema.names)
     rows = pa.concat_tables([others.cast(fresh.schema), fresh])
     write_deltalake(table, rows.sort_by([(name, "ascending") for name in CUSTODY.key]), mode="overwrite")
+
+
+def everything(places: Places) -> pa.Table:
+    """Table ``custody`` as it must be, from all of ``custody_entries``."""
+    rows = DeltaTable(places.table(CUSTODY_ENTRIES.name)).to_pyarrow_dataset()
+    payloads = rows.to_table(columns=["payload"], filter=pc.is_valid(pc.field("entry_log")))["payload"]
+    return rows_of(ledger_entries.decode(value.as_py()) for value in payloads)

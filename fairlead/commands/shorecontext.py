@@ -1,0 +1,38 @@
+"""What commands of ``fairlead shore`` begin with: a topology that has a shore, its Kafka and where its tables are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.commands.context import open_topology
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import ConfigurationError
+from shore.places import Places
+from topologies.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ShorePlace:
+    """One topology's shore. ``endpoint`` is the Kafka of its site, as user ``shore``; nobody has asked it yet."""
+
+    topology: Topology
+    folder: Path
+    places: Places
+    endpoint: KafkaEndpoint
+
+
+def open_shore(name: str) -> ShorePlace:
+    """Load a topology that says where shore runs.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    context = open_topology(name)
+    where = context.topology.shore
+    if where is None:
+        raise ConfigurationError(
+            f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
+        )
+    endpoint = context.directory.kafka(where.at, "shore")
+    return ShorePlace(context.topology, context.folder, Places.of(context.folder, where.storage), endpoint)

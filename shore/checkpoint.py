@@ -1,0 +1,204 @@
+"""Reading the checkpoints of jobs without Spark: which batch was begun, which is done, and where its sources stood.
+
+Spark keeps, in a job's checkpoint folder, ``metadata`` (the query's id), ``offsets/<batch>`` (written before a batch is
+worked on: a line with its version, a line of settings, then one line of JSON for each source) and ``commits/<batch>``
+(written when the batch is done). Sources are the logs (positions as ``shore.source.offsets.store`` writes them) or
+Delta tables (``reservoirId`` is the table's own id, ``reservoirVersion`` the version that is read next).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow.fs as pafs
+
+from shore.errors import CheckpointDamagedError
+from shore.places import Places
+from shore.source.offsets import Positions, restore, store
+
+_VERSION: Final = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """Where a job stands in a Delta table: all versions before ``version`` are read; of that one, if ``index`` is not
+    negative, the files up to this one. ``snapshot``: the version is read as a whole and not only what it added."""
+
+    table_id: str
+    version: int
+    index: int
+    snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A job's checkpoint. ``begun`` and ``done`` are batch numbers; None before the first.
+
+    Args:
+        sources: For each source of the query, in its order, the offsets after batch ``done``: parsed JSON, or None when
+            nothing of that source was ever read.
+        ahead: The same for batch ``begun``: no table can hold anything beyond it.
+    """
+
+    job: str
+    query_id: str
+    begun: int | None
+    done: int | None
+    sources: tuple[Mapping[str, Any] | None, ...]
+    ahead: tuple[Mapping[str, Any] | None, ...]
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a batch was begun that is not done: it runs, or was broken off."""
+        return self.begun != self.done
+
+    @property
+    def positions(self) -> Positions:
+        """How far the logs are read, by batch ``done``; empty for jobs that read tables."""
+        return _positions(self.sources)
+
+    @property
+    def positions_ahead(self) -> Positions:
+        """The same by batch ``begun``."""
+        return _positions(self.ahead)
+
+    @property
+    def tables(self) -> tuple[TablePosition, ...]:
+        """Where the job stands in the tables that it reads, by batch ``done``."""
+        return tuple(
+            TablePosition(
+                source["reservoirId"],
+                int(source["reservoirVersion"]),
+                int(source["index"]),
+                bool(source.get("isStartingVersion", False)),
+            )
+            for source in self.sources
+            if source is not None and "reservoirId" in source
+        )
+
+
+def read_checkpoint(places: Places, job: str) -> Checkpoint | None:
+    """A job's checkpoint; None when it has not begun a batch yet.
+
+    Raises:
+        CheckpointDamagedError: a file that Spark needs to go on cannot be read; the error names it.
+    """
+    files, root = _open(places, job)
+    offsets, commits = _batches(files, f"{root}/offsets"), _batches(files, f"{root}/commits")
+    if not offsets:
+        return None
+    begun, done = offsets[-1], commits[-1] if commits else None
+    if done is not None and done > begun:
+        raise _damaged(places, job, f"offsets/{done}", "it is not there, although the batch is done")
+    try:
+        query_id = json.loads(_text(files, f"{root}/metadata"))["id"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(places, job, "metadata", _why(error)) from error
+    if done is not None:
+        _lines(places, job, files, root, f"commits/{done}")
+    ahead = _sources(places, job, files, root, begun)
+    sources = ahead if done == begun else _sources(places, job, files, root, done) if done is not None else ()
+    return Checkpoint(job, query_id, begun, done, sources, ahead)
+
+
+def write_checkpoint(places: Places, job: str, positions: Positions, like: str) -> None:
+    """Make a checkpoint of a job that reads logs, from which it goes on at these positions.
+
+    Args:
+        like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark take its defaults).
+    """
+    files, root = _open(places, job)
+    fresh = f"{root}.new"
+    if files.get_file_info(fresh).type is not pafs.FileType.NotFound:
+        files.delete_dir(fresh)
+    offset = json.dumps(store(positions), separators=(",", ":"))
+    contents = {
+        "metadata": json.dumps({"id": str(uuid.uuid4())}),
+        "offsets/0": f"{_VERSION}\n{like}\n{offset}",
+        "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
+    }
+    for name, text in contents.items():
+        files.create_dir(f"{fresh}/{name}".rpartition("/")[0], recursive=True)
+        with files.open_output_stream(f"{fresh}/{name}") as stream:
+            stream.write(text.encode())
+    files.move(fresh, root)
+
+
+def put_aside(places: Places, job: str, name: str) -> str | None:
+    """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
+    files, root = _open(places, job)
+    if files.get_file_info(root).type is pafs.FileType.NotFound:
+        return None
+    files.move(root, f"{root}.{name}")
+    return f"{places.checkpoint(job)}.{name}"
+
+
+def _open(places: Places, job: str) -> tuple[pafs.FileSystem, str]:
+    location = places.checkpoint(job)
+    if places.is_local:
+        return pafs.LocalFileSystem(), location
+    files, root = pafs.FileSystem.from_uri(location.replace("s3a://", "s3://"))
+    return files, root
+
+
+def _batches(files: pafs.FileSystem, folder: str) -> list[int]:
+    found = files.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    return sorted(int(info.base_name) for info in found if info.base_name.isdecimal())
+
+
+def _sources(
+    places: Places, job: str, files: pafs.FileSystem, root: str, batch: int
+) -> tuple[Mapping[str, Any] | None, ...]:
+    name = f"offsets/{batch}"
+    _, *lines = _lines(places, job, files, root, name)
+    if not lines:
+        raise _damaged(places, job, name, "it has no offsets")
+    try:
+        found = [json.loads(line) if line != "-" else None for line in lines]
+    except ValueError as error:
+        raise _damaged(places, job, name, _why(error)) from error
+    if not all(each is None or isinstance(each, dict) for each in found):
+        raise _damaged(places, job, name, "it has something else where offsets should be")
+    return tuple(found)
+
+
+def _lines(places: Places, job: str, files: pafs.FileSystem, root: str, name: str) -> list[str]:
+    """The lines after the version; the first of them is JSON, which is checked."""
+    try:
+        version, *lines = _text(files, f"{root}/{name}").splitlines()
+        if not version.startswith("v") or not lines:
+            raise ValueError("it is cut off")
+        json.loads(lines[0])
+    except (FileNotFoundError, ValueError) as error:
+        raise _damaged(places, job, name, _why(error)) from error
+    return lines
+
+
+def _text(files: pafs.FileSystem, path: str) -> str:
+    with files.open_input_stream(path) as stream:
+        return bytes(stream.read()).decode()
+
+
+def _positions(sources: tuple[Mapping[str, Any] | None, ...]) -> Positions:
+    logs = [source for source in sources if source is not None and "reservoirId" not in source]
+    return restore(logs[0]) if logs else {}
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "it is not there"
+    return f"it is cut off or not Spark's ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+
+
+def _damaged(places: Places, job: str, name: str, why: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(
+        f"the checkpoint of job {job} is damaged: {places.checkpoint(job)}/{name}: {why}",
+        hint=f"put the file back from a copy, or run 'fairlead shore rebuild {job}': it makes the checkpoint anew from "
+        "the tables and the logs, and nothing is lost or doubled",
+        job=job,
+        file=f"{places.checkpoint(job)}/{name}",
+    )

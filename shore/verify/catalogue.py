@@ -1,0 +1,83 @@
+"""The tables that can be verified: what each is made from, and how it is made anew. Add a line for a new one.
+
+A table that no line names cannot be proven; a test sees to it that every table that a job keeps has one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fairlead.names import parse_log
+from shore.jobs import custody
+from shore.places import Places
+from shore.tables.operations import OPERATIONS, Operation
+from topologies.model import InsertPoint, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class FromLogs:
+    """Tables that together hold every data record of some logs, each as one row of one of them.
+
+    Args:
+        tables: Each has the columns log, log_offset and payload (the record's value).
+        job: Whose checkpoint says how far the logs are read.
+        takes: For a topology: whether a topic is one of the logs.
+    """
+
+    tables: tuple[str, ...]
+    job: str
+    takes: Callable[[Topology], Callable[[str], bool]]
+
+    @property
+    def name(self) -> str:
+        return " + ".join(self.tables)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A table that follows from other tables.
+
+    Args:
+        inputs: The tables it follows from.
+        job: Who keeps it.
+        everything: Makes it anew, from all of its inputs, without Spark.
+        time: The column by which a backfill bounds what it makes again; None: it makes all of it again.
+        tolerance: Relative difference that two floating point numbers may have: sums depend on their order.
+    """
+
+    table: str
+    inputs: tuple[str, ...]
+    job: str
+    everything: Callable[[Places], pa.Table]
+    time: str | None = None
+    tolerance: float = 1e-9
+
+
+def _containers(topology: Topology) -> Callable[[str], bool]:
+    streams = {name for name, stream in topology.streams.items() if stream.insert_point is InsertPoint.MOVES}
+
+    def takes(topic: str) -> bool:
+        log = parse_log(topic)
+        return log is not None and log.stream in streams
+
+    return takes
+
+
+def _of(operation: Operation) -> Callable[[Topology], Callable[[str], bool]]:
+    pattern = re.compile(operation.pattern)
+    return lambda topology: lambda topic: pattern.fullmatch(topic) is not None
+
+
+FROM_LOGS: tuple[FromLogs, ...] = (
+    FromLogs(("readings", "readings_rejected"), "readings", _containers),
+    *(FromLogs((operation.table.name,), "operations", _of(operation)) for operation in OPERATIONS),
+)
+
+DERIVED: tuple[Derived, ...] = (Derived("custody", ("custody_entries",), "operations", custody.everything),)
+
+OWN_WAY: frozenset[str] = frozenset({"feeds"})
+"""Checked in ways of their own (``shore.verify.feeds``)."""

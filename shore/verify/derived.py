@@ -1,0 +1,78 @@
+"""Derived tables against what their inputs give. They can be compared when their job has read all of its inputs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from shore.backlog import backlog_of
+from shore.checkpoint import read_checkpoint
+from shore.places import Places
+from shore.tablelog import table_ids
+from shore.tables import TABLES
+from shore.verify.catalogue import Derived
+from shore.verify.compare import compare
+from shore.verify.digest import connection
+from shore.verify.model import TableCheck
+
+_ATTEMPTS: Final = 3
+
+
+def check_derived(entry: Derived, places: Places) -> TableCheck:
+    """Compare one derived table with ``everything`` that its inputs give now.
+
+    ``everything`` sees the inputs as they are now, so there is nothing to compare while the job has not read all of
+    them, or while they grow: then ``same`` is None and ``notes`` say why.
+
+    Raises:
+        CheckpointDamagedError: it is not known how far the job has read.
+    """
+    for _ in range(_ATTEMPTS):
+        before = _versions(entry, places)
+        if before is None:
+            return _not_compared(entry, 0, "the table or one of its inputs is not there yet")
+        behind, why = _lag(entry, places)
+        if why:
+            return _not_compared(entry, behind, why)
+        with connection() as opened:
+            rows = DeltaTable(places.table(entry.table), version=before[entry.table]).to_pyarrow_dataset()
+            key = TABLES[entry.table].key
+            found = compare(opened, entry.table, rows, entry.everything(places), key, tolerance=entry.tolerance)
+        if _versions(entry, places) == before:
+            return TableCheck(
+                table=entry.table,
+                kind="derived",
+                same=not found.differing,
+                rows=found.rows,
+                expected=found.expected,
+                behind=behind,
+                differing=found.differing,
+                differences=found.differences,
+            )
+    return _not_compared(entry, None, "the tables changed while they were compared; try again, or stop shore first")
+
+
+def _not_compared(entry: Derived, behind: int | None, why: str) -> TableCheck:
+    return TableCheck(table=entry.table, kind="derived", same=None, behind=behind, notes=(why,))
+
+
+def _versions(entry: Derived, places: Places) -> dict[str, int] | None:
+    try:
+        return {name: DeltaTable(places.table(name)).version() for name in (entry.table, *entry.inputs)}
+    except TableNotFoundError:
+        return None
+
+
+def _lag(entry: Derived, places: Places) -> tuple[int, str]:
+    """Rows of the inputs that the job has not read, and why the table cannot be compared (empty when it can)."""
+    checkpoint = read_checkpoint(places, entry.job)
+    if checkpoint is None:
+        return 0, f"job {entry.job} has not run yet"
+    if checkpoint.under_way:
+        return 0, f"job {entry.job} works on a batch, or broke off in one; the next 'fairlead shore run' ends it"
+    backlog = backlog_of(checkpoint, places, table_ids(places, TABLES))
+    if backlog.rows:
+        return backlog.rows, f"job {entry.job} has {backlog.rows:,} rows still to read"
+    return 0, ""

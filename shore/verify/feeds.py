@@ -1,0 +1,143 @@
+"""Table ``feeds`` against the customers' feeds, and the feeds against what customers are entitled to.
+
+Three things are proven: the table has exactly the records that stand in the feeds, no record was given to a customer
+twice, and none that a customer is entitled to is missing. What a customer was given under a booking that was changed
+later stays given, so it is not counted as too much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as pads
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.records import headers
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.record import Record
+from shore.append import last_version
+from shore.backlog import backlog_of
+from shore.checkpoint import read_checkpoint
+from shore.feeds.entitlement import TOUCHED, entitled
+from shore.feeds.records import feed_topic, parse_origin
+from shore.feeds.writer import app_of
+from shore.jobs.feeds import customers_here
+from shore.places import Places
+from shore.tablelog import table_ids
+from shore.tables import TABLES
+from shore.verify.digest import Limits, RecordDigests, RowsDigest, connection, rows_digests
+from shore.verify.model import Difference, TableCheck
+from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of
+from topologies.model import Topology
+
+_SHOWN: Final = 10
+_ROWS: Final = """
+select 'feeds.' || customer as log, feed_offset as log_offset, (log || '@' || log_offset)::blob as payload from feeds
+"""
+_TWICE: Final = f"""
+select customer, log, log_offset from feeds group by all having count(*) > 1 order by all limit {_SHOWN}
+"""  # noqa: S608  # a constant
+
+
+def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> Iterator[TableCheck]:
+    """One check; none where no customer has its feed at this site."""
+    customers = customers_here(topology)
+    if not customers:
+        return
+    try:
+        feeds = DeltaTable(places.table("feeds"))
+    except TableNotFoundError:
+        yield TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
+        return
+    known = {}
+    for customer in customers:
+        version = last_version(places.table("feeds"), app_of(customer))
+        known[feed_topic(customer)] = 0 if version is None else version + 1
+    rows = feeds.to_pyarrow_dataset()
+    expected, limits, behind = asyncio.run(_read(endpoint, known))
+    with connection() as opened, connection() as second:
+        found = _rows(opened, second, rows, limits)
+        twice = _twice(opened, rows)
+    differing = [log for log in limits if found.get(log, RowsDigest()).inside != expected.get(log, RowsDigest().inside)]
+    differing += [log for log, each in found.items() if each.beyond and log in limits and log not in differing]
+    missing, notes = _missing(places, customers)
+    yield TableCheck(
+        table="feeds",
+        kind="logs",
+        same=not differing and not twice and not missing,
+        rows=sum(each.inside.records for each in found.values()),
+        expected=sum(each.records for each in expected.values()),
+        logs=len(limits),
+        behind=behind,
+        gone=sum(each.before for log, each in found.items() if log in limits),
+        differing=len(differing) + len(twice) + len(missing),
+        differences=tuple([*twice, *missing][:_SHOWN]),
+        notes=tuple([*(f"table and log differ: {log}" for log in differing), *notes]),
+    )
+
+
+async def _read(endpoint: KafkaEndpoint, known: dict[str, int]) -> tuple[dict[str, Any], dict[str, Limits], int]:
+    """The digests of what stands in the feeds up to where the table knows them, these limits, and what is beyond."""
+    with connection() as opened:
+        digests = RecordDigests(opened)
+        async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+            extents, _ = await extents_of(cluster, lambda topic: topic in known, ())
+            limits = {
+                log: Limits(min(extents[log].start, position), position, position) if log in extents
+                else Limits(position, position, position)
+                for log, position in known.items()
+            }  # fmt: skip
+            ranges = [LogRange(log, each.start, each.stop) for log, each in limits.items()]
+            async for log, records in data_records(cluster, ranges):
+                digests.add(log, [_origin(record) for record in records if _has_origin(record)])
+        behind = sum(max(0, each.end - known[log]) for log, each in extents.items())
+        return digests.found(), limits, behind
+
+
+def _has_origin(record: Record) -> bool:
+    """Others were not written by shore: they stand for no row (``shore.feeds.records.delivered``)."""
+    return parse_origin(dict(record.headers).get(headers.ORIGIN)) is not None
+
+
+def _origin(record: Record) -> Record:
+    """The record with its origin as its value: that is what the table knows of it."""
+    log, offset = parse_origin(dict(record.headers).get(headers.ORIGIN)) or ("", 0)
+    return record._replace(value=f"{log}@{offset}".encode())
+
+
+def _rows(
+    opened: duckdb.DuckDBPyConnection, second: duckdb.DuckDBPyConnection, rows: pads.Dataset, limits: dict[str, Limits]
+) -> dict[str, RowsDigest]:
+    second.register("feeds", rows)
+    return rows_digests(opened, second.execute(_ROWS).to_arrow_reader(32_768), limits)
+
+
+def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Difference]:
+    opened.register("feeds", rows)
+    found = opened.execute(_TWICE).fetchall()
+    return [_told("doubled", row) for row in found]
+
+
+def _missing(places: Places, customers: Sequence[str]) -> tuple[list[Difference], list[str]]:
+    """What customers are entitled to and do not have, unless the job has not read everything yet."""
+    checkpoint = read_checkpoint(places, "feeds")
+    if checkpoint is None:
+        return [], ["what customers are entitled to was not compared: job feeds has not run yet"]
+    backlog = backlog_of(checkpoint, places, table_ids(places, TABLES))
+    if checkpoint.under_way or backlog.rows:
+        return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
+    bookings = DeltaTable(places.table("booking_changes")).to_pyarrow_dataset()
+    boxes = bookings.to_table(columns=["equipment_reference"])["equipment_reference"].unique()
+    everything = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
+    left = entitled(places, customers, everything, limit=_SHOWN)
+    return [_told("missing", [row["customer"], row["log"], row["log_offset"]]) for row in left.to_pylist()], []
+
+
+def _told(what: Any, row: Sequence[Any]) -> Difference:
+    return Difference(table="feeds", what=what, key=dict(zip(("customer", "log", "log_offset"), row, strict=True)))

@@ -1,0 +1,66 @@
+"""``verify``: every check of the catalogue, one after the other."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import UnknownNameError
+from shore.places import Places
+from shore.tables import TABLES
+from shore.verify.catalogue import DERIVED, FROM_LOGS
+from shore.verify.derived import check_derived
+from shore.verify.feeds import check_feeds
+from shore.verify.logs import check_logs
+from shore.verify.model import TableCheck, Verification
+from topologies.model import Topology
+
+Tell = Callable[[str], None]
+
+
+def verify(
+    topology: Topology,
+    endpoint: KafkaEndpoint,
+    folder: Path,
+    tables: Collection[str] | None = None,
+    *,
+    tell: Tell = lambda what: None,
+) -> Verification:
+    """Prove that tables equal logs. Writes nothing; shore may run meanwhile.
+
+    Args:
+        endpoint: Kafka of the site where shore runs.
+        folder: The topology's state folder.
+        tables: Only the checks that these tables are part of; all when None.
+        tell: Told what is being compared.
+
+    Raises:
+        UnknownNameError: there is no such table.
+        CheckpointDamagedError: it is not known how far a job has read.
+        ConnectionLost, RequestTimeout: Kafka does not answer.
+    """
+    for name in tables or ():
+        if name not in TABLES:
+            raise UnknownNameError("table", name, TABLES)
+    places = Places.of(folder, topology.shore.storage if topology.shore else None)
+    began = time.monotonic()
+    checks = tuple(_checks(topology, endpoint, places, frozenset(tables) if tables else None, tell))
+    return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
+
+
+def _checks(
+    topology: Topology, endpoint: KafkaEndpoint, places: Places, wanted: frozenset[str] | None, tell: Tell
+) -> Iterator[TableCheck]:
+    for entry in FROM_LOGS:
+        if wanted is None or not wanted.isdisjoint(entry.tables):
+            tell(f"comparing {entry.name} with the logs")
+            yield check_logs(entry, topology, endpoint, places)
+    for derived in DERIVED:
+        if wanted is None or derived.table in wanted:
+            tell(f"comparing {derived.table} with what {' and '.join(derived.inputs)} give")
+            yield check_derived(derived, places)
+    if wanted is None or "feeds" in wanted:
+        tell("comparing feeds with the customers' feeds")
+        yield from check_feeds(topology, endpoint, places)
