@@ -20,6 +20,7 @@ def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
     """
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
+        connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
         for name, relation in relations.items():
             connection.register(name, relation)
         found: pa.Table = connection.sql(statement.format_map(_names(relations))).to_arrow_table()
