@@ -12,9 +12,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
 _RFC3339 = "%Y-%m-%dT%H:%M:%S.%fZ"
+_MANY = 100  # values: each costs delta-rs about a millisecond, and far more where it rewrites a file for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +33,51 @@ class Scope:
     @property
     def predicate(self) -> str:
         """The scope as Delta's SQL."""
-        quoted = ", ".join("'" + value.replace("'", "''") + "'" for value in sorted(self.values))
-        parts = [f"{self.column} in ({quoted})"]
+        quoted = ", ".join(_quoted(value) for value in sorted(self.values))
+        return " and ".join([f"{self.column} in ({quoted})", *self._times()])
+
+    @property
+    def hull(self) -> str:
+        """A range, as Delta's SQL, in which the whole scope lies."""
+        low, high = _quoted(min(self.values)), _quoted(max(self.values))
+        return " and ".join([f"{self.column} >= {low} and {self.column} <= {high}", *self._times()])
+
+    @property
+    def matches(self) -> pc.Expression:
+        """The scope for Arrow."""
+        found = pc.field(self.column).isin(sorted(self.values))
+        return found if self._span is None else found & self._span
+
+    @property
+    def hull_matches(self) -> pc.Expression:
+        """``hull`` for Arrow."""
+        column = pc.field(self.column)
+        found = (column >= min(self.values)) & (column <= max(self.values))
+        return found if self._span is None else found & self._span
+
+    @property
+    def _span(self) -> pc.Expression | None:
+        found = None
+        if self.time is not None and self.since is not None:
+            found = pc.field(self.time) >= self.since
+        if self.time is not None and self.until is not None:
+            before = pc.field(self.time) < self.until
+            found = before if found is None else found & before
+        return found
+
+    def _times(self) -> list[str]:
+        parts = []
         if self.time is not None and self.since is not None:
             parts.append(f"{self.time} >= '{self.since:{_RFC3339}}'")
         if self.time is not None and self.until is not None:
             parts.append(f"{self.time} < '{self.until:{_RFC3339}}'")
-        return " and ".join(parts)
+        return parts
 
 
 def replace_rows(location: str, fresh: pa.Table, scope: Scope, *, key: Collection[str]) -> None:
     """Make the table's rows within ``scope`` equal to ``fresh``, in one commit; other rows stay as they are.
+
+    Only one process may write the table meanwhile.
 
     Args:
         fresh: All rows that the scope is to have, none outside it (delta-rs refuses the commit otherwise).
@@ -49,5 +85,42 @@ def replace_rows(location: str, fresh: pa.Table, scope: Scope, *, key: Collectio
     """
     if not scope.values:
         return
-    rows = fresh.sort_by([(name, "ascending") for name in key])
-    write_deltalake(DeltaTable(location), rows, mode="overwrite", predicate=scope.predicate)
+    if len(scope.values) <= _MANY:
+        write_deltalake(DeltaTable(location), _sorted(fresh, key), mode="overwrite", predicate=scope.predicate)
+        return
+    strange = fresh.filter(~scope.matches)
+    if strange.num_rows:
+        raise ValueError(f"{strange.num_rows} rows are outside the scope that they are to replace")
+    exchange_rows(location, fresh, scope.matches, within=(scope.hull, scope.hull_matches), key=key)
+
+
+def exchange_rows(
+    location: str,
+    fresh: pa.Table,
+    gone: pc.Expression,
+    *,
+    key: Collection[str],
+    within: tuple[str, pc.Expression] | None = None,
+) -> None:
+    """Take the rows that match ``gone`` out of a table and put ``fresh`` in, in one commit.
+
+    Reads and writes all rows that ``within`` bounds, or the whole table, which must fit into memory: for small tables,
+    and for scopes that Delta's SQL has no short words for. Only one process may write the table meanwhile.
+
+    Args:
+        gone: True or false for every row, never null.
+        within: A part of the table as Delta's SQL and for Arrow, to which ``gone`` and ``fresh`` are bounded.
+    """
+    table = DeltaTable(location)
+    stays = ~gone if within is None else within[1] & ~gone
+    others = table.to_pyarrow_dataset().to_table(filter=stays).select(fresh.schema.names)
+    rows = _sorted(pa.concat_tables([others.cast(fresh.schema), fresh]), key)
+    write_deltalake(table, rows, mode="overwrite", predicate=None if within is None else within[0])
+
+
+def _quoted(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _sorted(rows: pa.Table, key: Collection[str]) -> pa.Table:
+    return rows.sort_by([(name, "ascending") for name in key])

@@ -11,10 +11,11 @@ from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from fairlead.records.custody import ledger_entries
 from shore.places import Places
+from shore.replace import Scope, replace_rows
 from shore.tables.custody import CUSTODY, rows_of
 from shore.tables.operations import CUSTODY_ENTRIES
 
@@ -32,10 +33,7 @@ def rebuild(places: Places, logs: Collection[str]) -> None:
     entries = DeltaTable(places.table(CUSTODY_ENTRIES.name)).to_pyarrow_dataset()
     about = entries.to_table(columns=["payload"], filter=pc.field("entry_log").isin(names))
     fresh = rows_of(ledger_entries.decode(value.as_py()) for value in about["payload"])
-    table = DeltaTable(places.table(CUSTODY.name))
-    others = table.to_pyarrow_dataset().to_table(filter=~pc.field("log").isin(names)).select(fresh.schema.names)
-    rows = pa.concat_tables([others.cast(fresh.schema), fresh])
-    write_deltalake(table, rows.sort_by([(name, "ascending") for name in CUSTODY.key]), mode="overwrite")
+    replace_rows(places.table(CUSTODY.name), fresh, Scope("log", logs), key=CUSTODY.key)
 
 
 def everything(places: Places) -> pa.Table:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from shore.replace import Scope, replace_rows
+from shore.replace import Scope, exchange_rows, replace_rows
 from shore.tables.model import TIME
 
 HOUR = dt.timedelta(hours=1)
@@ -67,3 +67,20 @@ def test_what_was_rewritten_can_still_be_filtered_by_arrow(location: Path) -> No
     replace_rows(str(location), _rows(("a", 1, 20)), Scope("box", ("a",)), key=("box", "at"))
     dataset = DeltaTable(location).to_pyarrow_dataset()
     assert dataset.to_table(filter=pc.field("box").isin(["a"])).num_rows == 1
+
+
+def test_a_scope_of_very_many_values_is_replaced_all_the_same(location: Path) -> None:
+    many = ["a", "b'", *(f"b{number:03}" for number in range(200))]
+    scope = Scope("box", many, "at", T0 + HOUR, T0 + 2 * HOUR)
+    replace_rows(str(location), _rows(("b007", 1, 40), ("a", 1, 20)), scope, key=("box", "at"))
+    assert _stored(location) == {("a", 0, 1), ("a", 1, 20), ("a", 2, 3), ("b007", 1, 40), ("c", 1, 5)}
+    assert DeltaTable(location).version() == 1
+    with pytest.raises(ValueError, match="outside the scope"):
+        replace_rows(str(location), _rows(("a", 2, 20)), scope, key=("box", "at"))
+
+
+def test_rows_are_exchanged_in_one_commit(location: Path) -> None:
+    gone = (pc.field("box") == "a") & (pc.field("at") >= T0 + HOUR)
+    exchange_rows(str(location), _rows(("a", 3, 9)), gone, key=("box", "at"))
+    assert _stored(location) == {("a", 0, 1), ("a", 3, 9), ("b'", 1, 4), ("c", 1, 5)}
+    assert DeltaTable(location).version() == 1
