@@ -5,15 +5,28 @@ Late data: a log's readings are judged in the order of the log; one that comes a
 nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
 
 The rows follow from the logs alone, with one exception: a silence that is not over yet (or that turned out to be none)
-was opened because time passed; ``shore.alerts.compare`` says how the table is compared with its logs.
+was opened because time passed; ``compared`` says what of the table follows from the logs alone.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import Any
+
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 
+from shore.alerts.box import COLUMNS, reading_of
+from shore.alerts.machine import SILENCE, State, advance
+from shore.places import Places
 from shore.tables.model import TIME, Column, Table
+from shore.tables.readings import READINGS
 
+_ROWS = 50_000  # at once
 _TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
 
 ALERTS_ASHORE = Table(
@@ -46,3 +59,46 @@ ALERTS_ASHORE = Table(
     "reading of its device changes nothing.",
     layout="Not partitioned: small.",
 )
+
+
+def everything(places: Places) -> pa.Table:
+    """The table as it follows from all of ``readings``, log by log in the order of their offsets, without Spark.
+
+    Silences that only time passing tells are not in it: see ``compared``.
+    """
+    columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
+    query = (
+        f"select log, {columns} from readings where device_date_time is not null "  # noqa: S608  # our own names
+        "order by log, log_offset"
+    )
+    states: list[State] = []
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        connection.register("readings", DeltaTable(places.table(READINGS.name)).to_pyarrow_dataset())
+        for log, group in itertools.groupby(_rows(connection, query), key=itemgetter(0)):
+            states += advance(log, None, (reading_of(row[1:]) for row in group))[1]
+    return table_of(states)
+
+
+def table_of(states: Iterable[State]) -> pa.Table:
+    """States as rows of this table, sorted by its key."""
+    rows = pa.Table.from_pylist([state._asdict() for state in states], schema=ALERTS_ASHORE.plain_schema)
+    return rows.sort_by([(name, "ascending") for name in ALERTS_ASHORE.key])
+
+
+def compared(rows: pa.Table) -> pa.Table:
+    """What of the table must be the same in ``everything``: all of it but what only time passing can tell.
+
+    Left out are alerts SILENCE that are still open (no later reading has shown the gap yet), that turned out to be none
+    (``delayed``) or ended because the container was forgotten, and the other ends by which it was. A log whose box was
+    forgotten, and which then brought readings of the time before that, may differ: what was forgotten is not known.
+    """
+    proven = rows.filter(pc.and_(pc.equal(rows["kind"], SILENCE), pc.equal(rows["reason"], "gap")))["alert_id"]
+    counts = pc.or_(pc.not_equal(rows["kind"], SILENCE), pc.is_in(rows["alert_id"], proven))
+    kept = rows.filter(pc.and_(counts, pc.not_equal(rows["reason"], "forgotten")))
+    return kept.sort_by([(name, "ascending") for name in ALERTS_ASHORE.key])
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
+    for batch in connection.sql(query).to_arrow_reader(_ROWS):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

@@ -1,4 +1,4 @@
-"""Table ``alerts_now``: one row an alert, of both sources: raised by a site (``alerts``) or by shore (``alerts_ashore``).
+"""Table ``alerts_now``: one row an alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
 
 Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: all alerts of a box are made again, as a whole,
 when a row comes that touches it, from ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events`` and

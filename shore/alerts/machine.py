@@ -1,0 +1,253 @@
+"""From the readings of one log to the states of its alerts. Pure.
+
+``advance`` goes on with the next readings of a log, ``expire`` says what follows from time passing. What ``advance``
+gives does not depend on how a log is cut into calls, and only in one thing on whether ``expire`` was called between
+them: an alert SILENCE that ``expire`` has opened is ended by the next reading. Where that reading shows the gap, the
+states are the same, in content and revision, as without ``expire``; where it shows none (its news was under way all
+the time) the alert ends with reason ``delayed`` and never was one. ``shore.tables.alerts_ashore.compared`` leaves
+those out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from fairlead.names import parse_log
+from fairlead.records.alert import AlertKind, AlertState, Severity
+from shore.alerts.box import Box, Condition, Named, Reading, named, new_box
+from shore.alerts.limits import FORGET_MS, LOOK_AGAIN_MS, MINUTE_MS
+from shore.alerts.rules import RULES, Fault, Good, Rule
+
+SILENCE: Final[AlertKind] = "SILENCE"
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01
+_LAST_MS: Final = 253_402_300_799_999  # 9999-12-31
+_RANK: Final[dict[Severity, int]] = {"WARNING": 0, "ALARM": 1, "CRITICAL": 2}  # DCSA RMO alarmSeverity, rising
+
+
+class State(NamedTuple):
+    """One state of one alert: a row of ``alerts_ashore``, in the order of its columns."""
+
+    alert_id: str
+    revision: int
+    kind: AlertKind
+    severity: Severity
+    state: AlertState
+    equipment_reference: str
+    log: str
+    first_offset: int
+    worst_offset: int
+    log_offset: int
+    term: int | None
+    since_date_time: dt.datetime
+    event_date_time: dt.datetime
+    lasted_minutes: float
+    latitude: float | None
+    longitude: float | None
+    reason: str
+    detail: str
+    condition_id: str
+
+
+class Expiry(NamedTuple):
+    """What follows from time passing: states, and what is remembered from now on (None: nothing, the box is gone)."""
+
+    states: list[State]
+    box: Box | None
+    look_again_ms: int = 0
+
+
+def advance(
+    log: str, box: Box | None, readings: Iterable[Reading], *, now_ms: int = 0, rules: Sequence[Rule] = RULES
+) -> tuple[Box | None, list[State]]:
+    """Go on with the next readings of a log.
+
+    Args:
+        box: What is remembered of the readings before; None for the first. It is changed.
+        readings: In the order of the log.
+        now_ms: Where the clock of all readings stands; only for when time passing is looked at.
+    """
+    states: list[State] = []
+    for reading in readings:
+        if box is None:
+            box = new_box(reading)
+        elif not box.is_newer(reading):
+            continue
+        else:
+            states += _resumed(log, box, reading)
+            if reading.at_ms - box.at_ms > FORGET_MS:
+                box = new_box(reading)
+            else:
+                box.silent = False
+                box.take(reading)
+        box.heard_ms = now_ms
+        for rule in rules:
+            found = rule.look(box, reading)
+            if isinstance(found, Good):
+                states += _good(log, box, rule, found)
+            elif found is not None:
+                states += _fault(log, box, rule, found, reading)
+    return box, states
+
+
+def expire(log: str, box: Box, now_ms: int, *, watched: bool) -> Expiry:
+    """What follows from the clock of all readings standing at ``now_ms``.
+
+    Args:
+        watched: Whether a silence of this box is shore's to tell now (``shore.alerts.watched``).
+    """
+    if now_ms >= max(box.at_ms, box.heard_ms) + FORGET_MS:
+        return Expiry(_forgotten(log, box), None)
+    if now_ms < box.due_ms:
+        return Expiry([], box, box.due_ms)
+    if not watched:
+        return Expiry([], box, now_ms + LOOK_AGAIN_MS)
+    opened = _silence_opened(log, box)
+    box.silent = True
+    return Expiry([opened], box, box.due_ms)
+
+
+def _resumed(log: str, box: Box, reading: Reading) -> list[State]:
+    """What a reading says about the time since the one before it, which ``box`` still has."""
+    gap = reading.at_ms - box.at_ms
+    if gap > FORGET_MS:
+        return _forgotten(log, box)
+    if gap <= box.allowed_ms:
+        return [_silence_over(log, box, reading, "delayed", "its news was under way")] if box.silent else []
+    opened = [] if box.silent else [_silence_opened(log, box)]
+    return [*opened, _silence_over(log, box, reading, "gap", f"nothing for {gap // MINUTE_MS} min")]
+
+
+def _forgotten(log: str, box: Box) -> list[State]:
+    """The ends of everything that is open for a box of which nothing came for ``FORGET_MS``."""
+    at_ms = box.at_ms + FORGET_MS
+    days = FORGET_MS // (24 * 60 * MINUTE_MS)
+    states = [] if box.silent else [_silence_opened(log, box)]
+    silence = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
+    states.append(_state(log, box, silence, 1, "WARNING", "CLEARED", at_ms, "forgotten", f"nothing for {days} days"))
+    for kind, condition in sorted(box.conditions.items()):
+        if condition.revision >= 0:
+            states.append(_ended(log, box, kind, condition, at_ms, "forgotten", f"nothing for {days} days"))
+    return states
+
+
+def _good(log: str, box: Box, rule: Rule, found: Good) -> list[State]:
+    condition, at_ms = box.conditions.get(rule.kind), box.at_ms
+    if condition is None:
+        return []
+    if condition.revision < 0:
+        del box.conditions[rule.kind]
+        return []
+    if condition.good_since_ms is None or at_ms < condition.good_since_ms:
+        condition.good_since_ms = at_ms
+    if at_ms - condition.good_since_ms < found.recovery_ms:
+        return []
+    del box.conditions[rule.kind]
+    lasted = max(0, condition.good_since_ms - condition.since_ms) // MINUTE_MS
+    return [_ended(log, box, rule.kind, condition, at_ms, "recovered", f"in order again; it lasted {lasted} min")]
+
+
+def _fault(log: str, box: Box, rule: Rule, found: Fault, reading: Reading) -> list[State]:
+    condition, at_ms = box.conditions.get(rule.kind), box.at_ms
+    if condition is None:
+        condition = box.conditions[rule.kind] = Condition(
+            at_ms, named(reading), reading.offset, found.size, found.severity
+        )
+    else:
+        condition.good_since_ms = None
+        condition.since_ms = min(condition.since_ms, at_ms)  # a clock that was set back
+        if found.size > condition.size:
+            condition.size, condition.worst_offset = found.size, reading.offset
+        if _RANK[found.severity] > _RANK[condition.severity]:
+            condition.severity = found.severity
+    reason = "fault"
+    if condition.revision >= 0:
+        if _RANK[found.severity] <= _RANK[condition.said]:
+            return []
+        reason = "worse"
+    elif at_ms - condition.since_ms < found.dwell_ms:
+        return []
+    condition.revision += 1
+    condition.said = condition.severity
+    minutes = (at_ms - condition.since_ms) // MINUTE_MS
+    detail = rule.describe(reading) + (f", for {minutes} min" if minutes else "")
+    alert = _Alert(rule.kind, condition.first, condition.worst_offset, condition.since_ms)
+    state: AlertState = "UPDATED" if condition.revision else "OPENED"
+    return [_state(log, box, alert, condition.revision, condition.said, state, at_ms, reason, detail)]
+
+
+class _Alert(NamedTuple):
+    kind: AlertKind
+    first: Named
+    worst_offset: int
+    since_ms: int
+
+
+def _ended(log: str, box: Box, kind: AlertKind, condition: Condition, at_ms: int, reason: str, detail: str) -> State:
+    alert = _Alert(kind, condition.first, condition.worst_offset, condition.since_ms)
+    return _state(log, box, alert, condition.revision + 1, condition.said, "CLEARED", at_ms, reason, detail)
+
+
+def _silence_opened(log: str, box: Box) -> State:
+    """When the next reading was due; it follows from the readings before alone, whoever finds it."""
+    usual = box.interval_ms // MINUTE_MS
+    detail = f"nothing for {box.allowed_ms // MINUTE_MS} min" + (f", usually every {usual} min" if usual else "")
+    alert = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
+    return _state(log, box, alert, 0, "WARNING", "OPENED", box.at_ms + box.allowed_ms, "fault", detail)
+
+
+def _silence_over(log: str, box: Box, reading: Reading, reason: str, detail: str) -> State:
+    alert = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
+    ended = _state(log, box, alert, 1, "WARNING", "CLEARED", reading.at_ms, reason, detail)
+    return ended._replace(
+        log_offset=reading.offset, term=reading.term, latitude=reading.latitude, longitude=reading.longitude
+    )
+
+
+def _state(
+    log: str,
+    box: Box,
+    alert: _Alert,
+    revision: int,
+    severity: Severity,
+    state: AlertState,
+    at_ms: int,
+    reason: str,
+    detail: str,
+) -> State:
+    number = number_of(log)
+    first = alert.first
+    return State(
+        alert_id=f"{alert.kind}.{number}@{first.offset}",
+        revision=revision,
+        kind=alert.kind,
+        severity=severity,
+        state=state,
+        equipment_reference=number,
+        log=log,
+        first_offset=first.offset,
+        worst_offset=alert.worst_offset,
+        log_offset=box.newest.offset,
+        term=box.term,
+        since_date_time=_time(alert.since_ms),
+        event_date_time=_time(at_ms),
+        lasted_minutes=(at_ms - alert.since_ms) / MINUTE_MS,
+        latitude=box.latitude,
+        longitude=box.longitude,
+        reason=reason,
+        detail=detail,
+        condition_id=f"{alert.kind}.{number}.{first.device}.{first.boot}.{first.sequence}",
+    )
+
+
+def number_of(log: str) -> str:
+    """The container of a log, from its name."""
+    name = parse_log(log)
+    return name.key if name is not None else log
+
+
+def _time(at_ms: int) -> dt.datetime:
+    """A device's clock may say anything; what no calendar has is the last moment that one has."""
+    return _EPOCH + dt.timedelta(milliseconds=max(_FIRST_MS, min(at_ms, _LAST_MS)))

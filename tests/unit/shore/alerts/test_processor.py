@@ -1,0 +1,176 @@
+"""The processor, by Spark's own tester: state, timers and what is forgotten; no JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from shore.alerts.box import COLUMNS, Reading, unpack
+from shore.alerts.limits import FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS
+from shore.alerts.machine import State, advance
+from shore.alerts.processor import Detection
+from shore.tables.alerts_ashore import compared, table_of
+from tests.unit.shore.alerts.logs import BOX, LOG, T0_MS, every, logs, reading
+
+OTHER = "containers.BIGU0000029"
+ASHORE: Mapping[str, str | None] = {LOG: "tokyo", OTHER: "tokyo"}
+
+
+class Task:
+    """What Spark does with the processor, batch by batch. Each batch has a processor of its own, as in Spark; state and
+    timers are what goes from one to the next."""
+
+    def __init__(self, holders: Mapping[str, str | None] = ASHORE) -> None:
+        self.holders = holders
+        self.asked = 0
+        self.tester = self._new()
+
+    def _new(self) -> TwsTester:
+        # The event-time column of the job is null, so that no row is late for Spark.
+        return TwsTester(Detection(self._ask, {"star"}), timeMode="eventTime", eventTimeExtractor=lambda row: 1 << 62)
+
+    def _ask(self) -> Mapping[str, str | None]:
+        self.asked += 1
+        return self.holders
+
+    def batch(self, log: str, readings: Sequence[Reading]) -> list[State]:
+        return self._states(self.tester.test(log, [_row(r) for r in readings]))
+
+    def watermark(self, at_ms: int) -> list[State]:
+        """The next batch begins: its watermark is known, timers that have expired fire at its end."""
+        fired: Any = self.tester.setWatermark(at_ms)  # a frame only in the other mode
+        return self._states(fired)
+
+    def restart(self) -> None:
+        """Spark begins again from what it has stored."""
+        old = self.tester.handle
+        self.tester = self._new()
+        self.tester.handle.value_states["box"].state |= old.value_states["box"].state
+        self.tester.handle._timers._key_to_timers |= old._timers._key_to_timers  # noqa: SLF001  # no other way in
+        self.tester._currentWatermarkMs = old._currentWatermarkMs  # noqa: SLF001
+        self.tester.handle.setWatermark(old._currentWatermarkMs)  # noqa: SLF001
+
+    def timers(self, log: str = LOG) -> list[int]:
+        return list(self.tester.handle._timers.listTimers(log))  # noqa: SLF001
+
+    @staticmethod
+    def _states(rows: list[Row]) -> list[State]:
+        return [State(**row.asDict()) for row in rows]
+
+
+def _row(r: Reading) -> Row:
+    return Row(log=LOG, **dict(zip(COLUMNS, r._replace(at_ms=r.at_ms * 1000), strict=True)))
+
+
+def test_the_rows_of_a_batch_count_in_the_order_of_their_offsets() -> None:
+    warm = every(10, 70, supply_temperature=9.0)
+    assert Task().batch(LOG, warm[::-1]) == advance(LOG, None, warm)[1] != []
+
+
+def test_a_box_has_one_timer_and_it_is_not_moved_by_each_reading() -> None:
+    task = Task()
+    task.batch(LOG, [reading(0)])
+    assert task.timers() == [T0_MS + 24 * HOUR_MS], "nobody knows yet how often it reports"
+    task.batch(LOG, [reading(10)])
+    assert task.timers() == [T0_MS + 70 * MINUTE_MS]
+    task.batch(LOG, every(10, 60, since=20))
+    assert task.timers() == [T0_MS + 70 * MINUTE_MS]
+    assert task.watermark(T0_MS + 71 * MINUTE_MS) == []
+    assert task.timers() == [T0_MS + 110 * MINUTE_MS], "50 min is when it was last heard"
+
+
+def test_a_silence_is_told_while_its_site_is_heard_and_ends_with_the_next_reading() -> None:
+    task = Task()
+    task.batch(LOG, every(10, 60))
+    task.restart()
+    assert task.watermark(T0_MS + 2 * HOUR_MS) == [], "nobody of tokyo was heard in this batch"
+    assert task.timers() == [T0_MS + 2 * HOUR_MS + LOOK_AGAIN_MS]
+    task.restart()
+    task.batch(OTHER, [reading(130)])
+    (opened,) = task.watermark(T0_MS + 3 * HOUR_MS)
+    assert (opened.kind, opened.state, opened.equipment_reference) == ("SILENCE", "OPENED", BOX)
+    assert task.timers() == [T0_MS + 50 * MINUTE_MS + FORGET_MS]
+    assert task.asked == 1
+    task.restart()
+    ended = task.batch(LOG, [reading(240)])
+    assert [opened, *ended] == advance(LOG, None, [*every(10, 60), reading(240)])[1]
+    assert task.timers() == [T0_MS + 4 * HOUR_MS + 80 * MINUTE_MS], "it has become slower: every 20 min, as it seems"
+
+
+@pytest.mark.parametrize("holder", ["star", "osaka", None])
+def test_no_silence_of_a_box_aboard_or_elsewhere_or_gone(holder: str | None) -> None:
+    task = Task({LOG: holder, OTHER: "tokyo"})
+    task.batch(LOG, every(10, 60))
+    task.restart()
+    task.batch(OTHER, [reading(130)])
+    assert task.watermark(T0_MS + 3 * HOUR_MS) == []
+    assert task.timers() == [T0_MS + 3 * HOUR_MS + LOOK_AGAIN_MS]
+
+
+def test_logs_that_no_ledger_names_are_of_one_site() -> None:
+    task = Task({})
+    task.batch(LOG, every(10, 60))
+    task.batch(OTHER, [reading(130)])
+    assert [s.kind for s in task.watermark(T0_MS + 3 * HOUR_MS)] == ["SILENCE"]
+
+
+def test_news_that_comes_long_after_it_was_measured_is_no_silence() -> None:
+    task = Task()
+    task.batch(OTHER, [reading(0)])
+    task.watermark(T0_MS + 100 * HOUR_MS)
+    task.batch(LOG, every(10, 60))  # the first part of what a site has kept
+    task.batch(OTHER, [reading(60 * 100)])
+    assert task.watermark(T0_MS + 100 * HOUR_MS + 30 * MINUTE_MS) == []
+    assert task.batch(LOG, every(10, 120, since=60)) == []
+
+
+def test_a_container_of_which_nothing_came_for_half_a_year_leaves_no_state() -> None:
+    task = Task()
+    task.batch(LOG, every(10, 70, is_powered=False))
+    task.batch(OTHER, [reading(130)])
+    states = task.watermark(T0_MS + FORGET_MS + 4 * HOUR_MS)
+    assert [(s.equipment_reference, s.kind, s.state) for s in states if s.log == LOG] == [
+        (BOX, "SILENCE", "OPENED"),
+        (BOX, "SILENCE", "CLEARED"),
+        (BOX, "POWER_LOST", "CLEARED"),
+    ]
+    assert task.tester.peekValueState("box", LOG) is None
+    assert task.timers() == []
+    assert task.batch(LOG, [reading(60 * 24 * 200)]) == []
+    assert task.tester.peekValueState("box", LOG) is not None
+
+
+def test_what_is_kept_can_be_read_by_the_next_version() -> None:
+    task = Task()
+    task.batch(LOG, [reading(0)])
+    (stored,) = task.tester.peekValueState("box", LOG) or (b"",)
+    assert unpack(stored).version == 1
+
+
+@settings(deadline=None)
+@given(
+    logs,
+    st.sets(st.integers(1, 40), max_size=6),
+    st.lists(st.sampled_from([5 * MINUTE_MS, HOUR_MS, 5 * HOUR_MS, 30 * HOUR_MS]), min_size=7, max_size=7),
+    st.integers(-5 * HOUR_MS, 50 * HOUR_MS),
+)
+def test_batches_restarts_and_timers_change_nothing(
+    log: list[Reading], cuts: set[int], steps: list[int], clock: int
+) -> None:
+    """Two logs in one task, whose clock goes on beside them: other sites may be ahead of them or behind."""
+    task, found, begin, now = Task(), [], 0, T0_MS + clock
+    for end, step in zip([*sorted(c for c in cuts if c < len(log)), len(log)], steps, strict=False):
+        now += step
+        task.restart()
+        found += task.batch(LOG, log[begin:end])
+        task.batch(OTHER, [reading(end)])
+        found += [s for s in task.watermark(now) if s.log == LOG]
+        begin = end
+    whole = advance(LOG, None, log)[1]
+    assert compared(table_of(found)).to_pylist() == compared(table_of(whole)).to_pylist()
