@@ -8,6 +8,7 @@ KIND: Final = "fairlead"  # "marker" or "filler" where the record is not data; a
 RECEIVED: Final = "received"  # milliseconds since 1970 (UTC) at which the bridge got the message
 ORIGIN: Final = "origin"  # "<log>@<offset>": where a copied record (drained stray, customer feed) came from
 LATE: Final = "late"  # "1" on a stray appended after newer readings of its device
+SINK: Final = "sink"  # "<app>@<batch>#<index>" on what a Spark query appended (shore.sink)
 
 MARKER: Final = b"marker"
 FILLER: Final = b"filler"

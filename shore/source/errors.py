@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.errors import ConfigurationError, FairleadError
+from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 
 
 class SourceOptionError(ConfigurationError):
@@ -11,3 +11,8 @@ class SourceOptionError(ConfigurationError):
 
 class DataLossError(FairleadError):
     """Records that were to be read are gone: retention overtook the reader, or a log was deleted or truncated."""
+
+
+class SiteUnreachableError(UnavailableError):
+    """No broker of the site answered for longer than the source waits. Nothing is lost: a query that is started again
+    goes on from its checkpoint."""

@@ -7,7 +7,8 @@ for partition 0 (Fairlead's own logs have no other), ``<topic>/<partition>`` for
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 Positions = dict[str, int]
@@ -36,44 +37,96 @@ def parse_partition_id(text: str) -> tuple[str, int]:
     return topic, int(partition) if slash else 0
 
 
-def store(positions: Mapping[str, int]) -> StoredPositions:
+BEGIN = "/"  # before a stream's name: where its logs begin that the offset before does not know
+
+
+def store(
+    positions: Mapping[str, int], begin: Mapping[str, int] | None = None, *, begun: bool = False
+) -> StoredPositions:
     """As written to the checkpoint for every batch: grouped by stream, so that its name stands once.
 
     About 20 bytes a container log; Spark's own Kafka source needs 54. A log at position 0 needs no mention.
+
+    Args:
+        begin: Where the batch begins in logs that the offset before it does not know. It stands in the batch's own
+            offset, so that the batch is the same when it is repeated, whatever the logs look like then.
+        begun: Make the answer differ from that of a query that has not begun, even where there is no log yet.
     """
-    stored: StoredPositions = {}
+    stored = _grouped(positions)
+    stored |= {BEGIN + stream: keys for stream, keys in _grouped(begin or {}).items()}
+    if begun:
+        stored.setdefault(BEGIN, {})
+    return stored
+
+
+def _grouped(positions: Mapping[str, int]) -> StoredPositions:
+    grouped: StoredPositions = {}
     for log in sorted(log for log, position in positions.items() if position):
         stream, dot, key = log.partition(".")
         if not dot:
             stream, key = "", log
-        stored.setdefault(stream, {})[key] = positions[log]
-    return stored
+        grouped.setdefault(stream, {})[key] = positions[log]
+    return grouped
 
 
 def restore(stored: Mapping[str, Mapping[str, int]]) -> Positions:
-    """Inverse of ``store``."""
+    """The positions of ``store``."""
+    return _named((stream, keys) for stream, keys in stored.items() if not stream.startswith(BEGIN))
+
+
+def restore_begin(stored: Mapping[str, Mapping[str, int]]) -> Positions:
+    """The ``begin`` of ``store``."""
+    return _named((stream[1:], keys) for stream, keys in stored.items() if stream.startswith(BEGIN))
+
+
+def _named(grouped: Iterable[tuple[str, Mapping[str, int]]]) -> Positions:
     return {
-        f"{stream}.{key}" if stream else key: position
-        for stream, keys in stored.items()
-        for key, position in keys.items()
+        f"{stream}.{key}" if stream else key: position for stream, keys in grouped for key, position in keys.items()
     }
 
 
-def admit(start: Mapping[str, int], end: Mapping[str, int], limit: int | None) -> Positions:
+def admit(
+    start: Mapping[str, int],
+    end: Mapping[str, int],
+    limit: int | None,
+    *,
+    limit_bytes: int | None = None,
+    size: Callable[[str], int] = lambda log: 1,
+) -> Positions:
     """Where a batch of at most ``limit`` offsets ends, given where the logs stand and where they end.
 
     Shares are max-min fair: short lags are taken whole, long ones get equal shares, so that one log with a large
     backlog holds no other up. What is left over after equal shares goes to the longest lags. Every log in ``end``
     or ``start`` is in the answer; one that ends before its position (truncated, recreated, vanished) keeps it.
+
+    Args:
+        limit_bytes: What was admitted by number is shared out once more, by bytes, in the same way. At least one record
+            is admitted, however large.
+        size: Bytes of a record of a log, 1 or more; an estimate.
     """
     admitted = {log: start.get(log, 0) for log in (*start, *end)}
-    lags = sorted((end[log] - admitted[log], log) for log in end if end[log] > admitted[log])
-    left = sum(lag for lag, _ in lags) if limit is None else max(0, limit)
-    for index, (lag, log) in enumerate(lags):
-        share = min(lag, left // (len(lags) - index))
-        admitted[log] += share
-        left -= share
+    spans = {log: end[log] - admitted[log] for log in end if end[log] > admitted[log]}
+    if limit is not None:
+        spans = _fair(spans, max(0, limit), lambda log: 1)
+    if limit_bytes is not None and spans:
+        longest = max(spans, key=lambda log: (spans[log], log))
+        spans = _fair(spans, max(0, limit_bytes), size) or {longest: 1}
+    for log, span in spans.items():
+        admitted[log] += span
     return admitted
+
+
+def _fair(spans: Mapping[str, int], budget: int, size: Callable[[str], int]) -> dict[str, int]:
+    """How much of each span is taken for a budget, where one of ``log`` costs ``size(log)``; logs without are out."""
+    costs = {log: max(1, size(log)) for log in spans}
+    taken: dict[str, int] = {}
+    left = budget
+    for index, log in enumerate(sorted(spans, key=lambda log: (spans[log] * costs[log], log))):
+        share = min(spans[log], left // (len(spans) - index) // costs[log])
+        if share:
+            taken[log] = share
+        left -= share * costs[log]
+    return taken
 
 
 def ranges(start: Mapping[str, int], stop: Mapping[str, int]) -> list[Range]:
@@ -87,21 +140,36 @@ def ranges(start: Mapping[str, int], stop: Mapping[str, int]) -> list[Range]:
     return found
 
 
-def pack(work: Iterable[Range], tasks: int, *, smallest: int = 20_000) -> list[list[Range]]:
-    """Pack ranges into at most ``tasks`` lists of about equal span, a log's records staying together and in order.
+def pack(work: Iterable[Range], tasks: int, *, smallest: int = 20_000, keep_whole: bool = False) -> list[list[Range]]:
+    """Pack ranges into at most ``tasks`` lists of about equal span.
 
-    Longest first onto the lightest list. Fewer lists are made when there is less than ``smallest`` records for each:
-    a task costs more than reading that many.
+    A range longer than a task's equal share is cut, so that one long log makes no endless task; its parts may then be
+    read side by side, which rows that carry their offset do not mind. With ``keep_whole`` a log's records stay
+    together and in order. Longest first onto the lightest list. Fewer lists are made when there is less than
+    ``smallest`` records for each: a task costs more than reading that many.
     """
-    todo = sorted(work, key=lambda r: (-r.span, r))
+    todo = list(work)
     total = sum(r.span for r in todo)
     if not todo:
         return []
-    count = max(1, min(tasks, len(todo), -(-total // smallest)))
+    count = max(1, min(tasks, -(-total // smallest)))
+    if keep_whole:
+        count = min(count, len(todo))
+    elif count > 1:
+        share = -(-total // count)
+        todo = [part for r in todo for part in _cut(r, share)]
+    todo.sort(key=lambda r: (-r.span, r))
     heap = [(0, index) for index in range(count)]
     packed: list[list[Range]] = [[] for _ in range(count)]
     for item in todo:
         load, index = heapq.heappop(heap)
         packed[index].append(item)
         heapq.heappush(heap, (load + item.span, index))
-    return packed
+    return [task for task in packed if task]
+
+
+def _cut(work: Range, longest: int) -> list[Range]:
+    """A range in as few equal parts as are not longer than ``longest``."""
+    parts = -(-work.span // longest)
+    edges = [work.start + work.span * index // parts for index in range(parts + 1)]
+    return [work._replace(start=begin, stop=stop) for begin, stop in pairwise(edges)]

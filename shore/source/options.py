@@ -6,8 +6,20 @@
 ``streams``               names of streams, comma separated: every log ``<stream>.<key>`` is read
 ``pattern``               instead: a regular expression that a topic's whole name must match
 ``rows``                  ``raw`` (default): what Kafka has; ``readings``: the columns of table ``readings``, parsed
-``tasks``                 into how many tasks the logs are packed; default 2
+``tasks``                 into how many tasks the logs are packed; default 2. A log that is longer than a task's share
+                          is read by several.
+``keepLogsWhole``         ``true``: all of a log's records of a batch are read by one task, in order; default ``false``
 ``maxRecordsPerTrigger``  at most so many offsets in one micro-batch; default 500000
+``maxBytesPerTrigger``    about so many bytes of keys, values and headers in one micro-batch; default: no such limit.
+                          Sizes are not known before reading, so they are estimated (``shore.source.sizes``).
+``startingOffsets``       where a new query begins in the logs that are there then: ``earliest`` (default), ``latest``,
+                          or JSON by log, ``{"containers.MSKU1234565": 1200, "events.tokyo": -1}``: an offset, -1 for
+                          latest, -2 for earliest; logs not named begin at their first record. A log that appears
+                          later is always read from its first record, and a checkpoint wins over this option.
+``startingTimestamp``     instead: begin in each log at its first record of that time or later (the record's own time;
+                          where there is none, at its end). ISO 8601 with a zone, or milliseconds since 1970 UTC.
+``endingOffsets``         for batch reads: ``latest`` (default) or JSON by log; logs not named are read to their end
+``endingTimestamp``       for batch reads, instead: up to, without, each log's first record of that time or later
 ``failOnDataLoss``        ``true``: fail when records are gone before they could be read; default ``false``: go on and
                           say so in the log and in the query's progress
 ========================  ===========================================================================================
@@ -17,17 +29,57 @@ There is no option for a password: options are shown in query plans.
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from fairlead.errors import nearest
 from fairlead.names import STREAM_NAME, parse_log
 from shore.source.errors import SourceOptionError
+from shore.source.offsets import parse_partition_id
 
 Rows = Literal["raw", "readings"]
-_NAMES = ("site", "streams", "pattern", "rows", "tasks", "maxRecordsPerTrigger", "failOnDataLoss")
+EARLIEST = -2
+LATEST = -1
+_NAMES = (
+    "site",
+    "streams",
+    "pattern",
+    "rows",
+    "tasks",
+    "keepLogsWhole",
+    "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "failOnDataLoss",
+)
+_SPARKS = frozenset({"path", "checkpointlocation", "queryname"})  # Spark hands its own options on, too
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Where reading begins or ends.
+
+    Args:
+        usual: ``EARLIEST`` or ``LATEST``, for logs that ``by_log`` does not name.
+        by_log: An offset, ``EARLIEST`` or ``LATEST``, by log partition (``shore.source.offsets``).
+        timestamp_ms: When given, counts for all logs instead.
+    """
+
+    usual: int
+    by_log: Mapping[str, int] = field(default_factory=dict)
+    timestamp_ms: int | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """True when all logs have their usual edge."""
+        return not self.by_log and self.timestamp_ms is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +91,11 @@ class SourceOptions:
     pattern: str
     rows: Rows
     tasks: int
+    keep_logs_whole: bool
     max_records: int
+    max_bytes: int | None
+    starting: Edge
+    ending: Edge
     fail_on_data_loss: bool
 
     def takes(self, topic: str) -> bool:
@@ -51,6 +107,18 @@ class SourceOptions:
         log = parse_log(topic)
         return log is not None and log.stream in self.streams
 
+    def check_streaming(self) -> None:
+        """Refuse what makes no sense in a streaming query, which has no end.
+
+        Raises:
+            SourceOptionError: the query has an option for an end.
+        """
+        if self.ending != Edge(LATEST):
+            raise SourceOptionError(
+                "options 'endingOffsets' and 'endingTimestamp' are for batch reads; a streaming query has no end",
+                hint="use spark.read instead of spark.readStream, or leave the option out",
+            )
+
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """Check the options of one ``load()``. Names are compared without case, as everywhere in Spark.
@@ -58,17 +126,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         SourceOptionError: says which option, what it is and what is possible.
     """
-    known = {name.lower(): name for name in _NAMES}
-    options: dict[str, str] = {}
-    for key, value in given.items():
-        name = known.get(key.lower())
-        if name is None:
-            near = nearest(key.lower(), known)
-            raise SourceOptionError(
-                f"the source fairlead has no option {key!r}",
-                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(_NAMES)}",
-            )
-        options[name] = value
+    options = _known(given)
     streams = frozenset(part.strip() for part in options.get("streams", "").split(",") if part.strip())
     pattern = options.get("pattern", "")
     if bool(streams) == bool(pattern):
@@ -85,15 +143,84 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         re.compile(pattern)
     except re.error as error:
         raise SourceOptionError(f"option 'pattern' is no regular expression: {error}") from error
-    return SourceOptions(
+    found = SourceOptions(
         site=options.get("site"),
         streams=streams,
         pattern=pattern,
         rows=cast(Rows, _one_of(options, "rows", ("raw", "readings"))),
         tasks=_positive(options, "tasks", 2),
+        keep_logs_whole=_one_of(options, "keepLogsWhole", ("false", "true")) == "true",
         max_records=_positive(options, "maxRecordsPerTrigger", 500_000),
+        max_bytes=_positive(options, "maxBytesPerTrigger", 1) if "maxBytesPerTrigger" in options else None,
+        starting=_edge(options, "starting", EARLIEST),
+        ending=_edge(options, "ending", LATEST),
         fail_on_data_loss=_one_of(options, "failOnDataLoss", ("false", "true")) == "true",
     )
+    for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):
+        for log in edge.by_log:
+            if not found.takes(parse_partition_id(log)[0]):
+                raise SourceOptionError(
+                    f"option {name!r} names log {log!r}, which the query does not read",
+                    hint="name logs that 'streams' or 'pattern' selects",
+                )
+    return found
+
+
+def _known(given: Mapping[str, str]) -> dict[str, str]:
+    known = {name.lower(): name for name in _NAMES}
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        name = known.get(key.lower())
+        if name is None:
+            if key.lower() in _SPARKS:
+                continue
+            near = nearest(key.lower(), known)
+            raise SourceOptionError(
+                f"the source fairlead has no option {key!r}",
+                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(_NAMES)}",
+            )
+        options[name] = value
+    return options
+
+
+def _edge(options: Mapping[str, str], which: str, usual: int) -> Edge:
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    if offsets in options and timestamp in options:
+        raise SourceOptionError(f"options {offsets!r} and {timestamp!r} exclude each other", hint="give one of them")
+    if timestamp in options:
+        return Edge(usual, timestamp_ms=_milliseconds(timestamp, options[timestamp]))
+    words = {"earliest": EARLIEST, "latest": LATEST} if which == "starting" else {"latest": LATEST}
+    text = options.get(offsets, "").strip()
+    if not text:
+        return Edge(usual)
+    if text.lower() in words:
+        return Edge(words[text.lower()])
+    try:
+        by_log = json.loads(text)
+    except ValueError:
+        by_log = None
+    if not isinstance(by_log, dict) or not all(type(value) is int and value >= EARLIEST for value in by_log.values()):
+        raise SourceOptionError(
+            f"option {offsets!r} is {text[:100]!r}",
+            hint=f"valid: {', '.join(words)}, or JSON such as "
+            '{"events.tokyo": 1200}: an offset by log, -1 for latest, -2 for earliest',
+        )
+    return Edge(usual, by_log=by_log)
+
+
+def _milliseconds(name: str, text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None or time.timestamp() < 0:
+        raise SourceOptionError(
+            f"option {name!r} is {text!r}",
+            hint="expected a time with its zone, such as 2026-03-01T12:00:00Z, or milliseconds since 1970 UTC",
+        )
+    return int(time.timestamp() * 1000)
 
 
 def _one_of(options: Mapping[str, str], name: str, valid: tuple[str, ...]) -> str:

@@ -1,0 +1,116 @@
+"""What the driver plans and a task does: ranges of many logs, read into Arrow record batches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.errors import ConnectionLost, RequestTimeout
+from fairlead.wire.retry import backoff
+from shore.source.columns import Collector, RawCollector, ReadingsCollector
+from shore.source.errors import SiteUnreachableError
+from shore.source.logs import RangeReader
+from shore.source.offsets import Positions, Range, pack, ranges
+from shore.source.options import SourceOptions
+
+ROWS_PER_BATCH = 10_000  # rows of one Arrow batch: a few MB, and enough to make its overhead small
+BYTES_PER_BATCH = 16 << 20  # of values, whatever they are: what a task holds at once
+CLIENT_ID = "fairlead-shore"
+PATIENCE_SECONDS = 60.0  # how long a task waits for a site that cannot be reached
+
+
+class LogsPartition(InputPartition):
+    """One task: ranges of many logs."""
+
+    def __init__(self, work: Sequence[Range]) -> None:
+        super().__init__(None)
+        self.work = list(work)
+
+
+def unreachable(endpoint: KafkaEndpoint, error: Exception) -> SiteUnreachableError:
+    """The error for a site whose brokers do not answer."""
+    first, *_ = str(error).splitlines()
+    return SiteUnreachableError(
+        f"site {endpoint.site} cannot be reached ({type(error).__name__}: {first})",
+        hint="nothing is lost: start the query again when the site is back, it goes on from its checkpoint",
+        site=endpoint.site,
+    )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every part of the source needs, and nothing that cannot be pickled."""
+
+    endpoint: KafkaEndpoint
+    options: SourceOptions
+
+    async def connect(self, patience: float = 0.0) -> Cluster:
+        """A connection to the site, tried for so many seconds.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no broker answers.
+            AuthenticationFailed: the login was refused.
+        """
+        loop = asyncio.get_running_loop()
+        deadline, attempt = loop.time() + patience, 0
+        while True:
+            try:
+                return await Cluster.open(self.endpoint, client_id=CLIENT_ID)
+            except (ConnectionLost, RequestTimeout):
+                if loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(backoff(attempt, 5.0))
+            attempt += 1
+
+    def partitions(self, start: Positions, stop: Positions) -> list[InputPartition]:
+        """The tasks that read what lies between two positions."""
+        options = self.options
+        return [
+            LogsPartition(work) for work in pack(ranges(start, stop), options.tasks, keep_whole=options.keep_logs_whole)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs in the task: an event loop of its own, stepped for one record batch at a time.
+
+        Raises:
+            DataLossError: records are gone, and option ``failOnDataLoss`` is set.
+            SiteUnreachableError: the site does not answer for ``PATIENCE_SECONDS``.
+        """
+        if not isinstance(partition, LogsPartition):
+            return
+        batches = self._batches(partition.work)
+        with asyncio.Runner() as runner:
+            try:
+                while (batch := runner.run(_next(batches))) is not None:
+                    yield batch
+            except (ConnectionLost, RequestTimeout) as error:
+                raise unreachable(self.endpoint, error) from error
+            finally:
+                runner.run(batches.aclose())
+
+    async def _batches(self, work: list[Range]) -> Any:
+        collector: Collector = (
+            ReadingsCollector() if self.options.rows == "readings" else RawCollector(self.endpoint.site)
+        )
+        size = 0
+        async with await self.connect(PATIENCE_SECONDS) as cluster:
+            reader = RangeReader(cluster, work, fail_on_data_loss=self.options.fail_on_data_loss)
+            async for chunk in reader.chunks():
+                collector.add(chunk.topic, chunk.partition, chunk.term, chunk.records)
+                size += sum(len(record.value or b"") for record in chunk.records)
+                if len(collector) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+                    yield collector.take()
+                    size = 0
+        if len(collector):
+            yield collector.take()
+
+
+async def _next(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    return await anext(batches, None)
