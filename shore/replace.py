@@ -8,8 +8,10 @@ batch, a crash between two writes and late data are no special cases.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
-from dataclasses import dataclass
+import functools
+import operator
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,25 +24,27 @@ _MANY = 100  # values: each costs delta-rs about a millisecond, and far more whe
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Which rows are made again: those whose ``column`` has one of ``values``, and, where ``time`` names a column,
-    whose time there is in [``since``, ``until``). A bound that is None is open."""
+    whose time there is in [``since``, ``until``). A bound that is None is open. ``equal``: numbers that other columns
+    must have."""
 
     column: str
     values: Collection[str]
     time: str | None = None
     since: dt.datetime | None = None
     until: dt.datetime | None = None
+    equal: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def predicate(self) -> str:
         """The scope as Delta's SQL."""
         quoted = ", ".join(_quoted(value) for value in sorted(self.values))
-        return " and ".join([f"{self.column} in ({quoted})", *self._times()])
+        return " and ".join([f"{self.column} in ({quoted})", *self._others()])
 
     @property
     def hull(self) -> str:
         """A range, as Delta's SQL, in which the whole scope lies."""
         low, high = _quoted(min(self.values)), _quoted(max(self.values))
-        return " and ".join([f"{self.column} >= {low} and {self.column} <= {high}", *self._times()])
+        return " and ".join([f"{self.column} >= {low} and {self.column} <= {high}", *self._others()])
 
     @property
     def matches(self) -> pc.Expression:
@@ -57,16 +61,15 @@ class Scope:
 
     @property
     def _span(self) -> pc.Expression | None:
-        found = None
+        parts = [pc.field(column) == value for column, value in self.equal.items()]
         if self.time is not None and self.since is not None:
-            found = pc.field(self.time) >= self.since
+            parts.append(pc.field(self.time) >= self.since)
         if self.time is not None and self.until is not None:
-            before = pc.field(self.time) < self.until
-            found = before if found is None else found & before
-        return found
+            parts.append(pc.field(self.time) < self.until)
+        return functools.reduce(operator.and_, parts) if parts else None
 
-    def _times(self) -> list[str]:
-        parts = []
+    def _others(self) -> list[str]:
+        parts = [f"{column} = {value}" for column, value in self.equal.items()]
         if self.time is not None and self.since is not None:
             parts.append(f"{self.time} >= '{self.since:{_RFC3339}}'")
         if self.time is not None and self.until is not None:

@@ -56,6 +56,14 @@ def test_an_empty_scope_writes_nothing(location: Path) -> None:
     assert DeltaTable(location).version() == 0
 
 
+@pytest.mark.parametrize("more", [0, 200])
+def test_another_column_can_be_given(location: Path, more: int) -> None:
+    scope = Scope("box", ("a", "b'", *(f"x{i}" for i in range(more))), "at", T0, T0 + 2 * HOUR, {"n": 2})
+    for _ in range(2):
+        replace_rows(str(location), _rows(("b'", 0, 2)), scope, key=("box", "at"))
+        assert _stored(location) == {("a", 0, 1), ("a", 2, 3), ("b'", 0, 2), ("b'", 1, 4), ("c", 1, 5)}
+
+
 def test_rows_outside_the_scope_are_refused(location: Path) -> None:
     with pytest.raises(Exception, match="failed validation"):
         replace_rows(str(location), _rows(("c", 1, 6)), Scope("box", ("a",)), key=("box",))
