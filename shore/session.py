@@ -2,6 +2,11 @@
 
 Everything it writes beside tables (scratch files, warehouse) stands under ``<folder>/spark``; what the JVM and the
 Python workers say goes to ``<folder>/spark/spark.log``.
+
+What a cluster (``spark://host:7077``) must have, since this process is its driver ("client mode"): the same Spark and
+Python on every machine, Python at the same path as here, and Fairlead installed for it (``pip install``; a checkout at
+the same path does, too). Delta's jars need not be there: executors fetch them from the driver. Executors must reach the
+driver (``spark.driver.host``, ``spark.driver.port``), the site's Kafka, and the storage of tables and checkpoints.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +30,7 @@ from fairlead.errors import UnavailableError
 from fairlead.jars import ensure_jars, find_java
 
 DEFAULT_MASTER = "local[2]"
+_STATE = "org.apache.spark.sql.execution.streaming.state"
 
 _LOGGING = """\
 status = error
@@ -41,8 +47,12 @@ logger.query.level = off
 """
 
 
-def settings(folder: Path, *, master: str = DEFAULT_MASTER) -> dict[str, str]:
-    """Spark's settings for a topology's state folder. Downloads the two Delta jars when they are not in the cache."""
+def settings(folder: Path, *, master: str = DEFAULT_MASTER, packages: Sequence[str] = ()) -> dict[str, str]:
+    """Spark's settings for a topology's state folder. Downloads the two Delta jars when they are not in the cache.
+
+    Args:
+        packages: Further jars by Maven coordinates, which Spark fetches itself.
+    """
     scratch = folder / "spark"
     found = {
         "spark.app.name": "fairlead-shore",
@@ -56,7 +66,10 @@ def settings(folder: Path, *, master: str = DEFAULT_MASTER) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
+        "spark.driver.memory": "1g",
     }
+    if packages:
+        found["spark.jars.packages"] = ",".join(packages)
     if master.startswith("local"):
         # One machine: few, short tasks. Delta's own default is 50 tasks to read a table's state, Spark's 200 a shuffle.
         # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
@@ -66,20 +79,32 @@ def settings(folder: Path, *, master: str = DEFAULT_MASTER) -> dict[str, str]:
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.memory": "1g",
             "spark.local.dir": str(scratch / "scratch"),
+            "spark.driver.extraJavaOptions": _java_options(scratch, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+        }
+    else:
+        # An executor has no environment of this process: its Python must find what this one finds.
+        found |= {
+            "spark.executorEnv.PYTHONPATH": _python_path(),
             "spark.driver.extraJavaOptions": _java_options(scratch),
         }
     return found
 
 
-def spark(folder: Path, *, master: str = DEFAULT_MASTER, extra: Mapping[str, str] | None = None) -> SparkSession:
+def spark(
+    folder: Path,
+    *,
+    master: str = DEFAULT_MASTER,
+    extra: Mapping[str, str] | None = None,
+    packages: Sequence[str] = (),
+) -> SparkSession:
     """Start the session, or give back the one this process already has.
 
     Args:
         folder: The topology's state folder.
         master: ``local[N]``, or the URL of a Spark cluster.
         extra: Settings that win over the usual ones.
+        packages: Further jars by Maven coordinates.
 
     Raises:
         UnavailableError: no usable Java, the jars cannot be fetched, or Spark does not start.
@@ -92,7 +117,8 @@ def spark(folder: Path, *, master: str = DEFAULT_MASTER, extra: Mapping[str, str
     os.environ["PYTHONPATH"] = _python_path()
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    conf = SparkConf(loadDefaults=False).setAll(list((settings(folder, master=master) | dict(extra or {})).items()))
+    wanted = settings(folder, master=master, packages=packages) | dict(extra or {})
+    conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     log = folder / "spark" / "spark.log"
     try:
         if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public way to ask
@@ -142,11 +168,10 @@ def _write_logging(scratch: Path) -> None:
     (scratch / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
 
 
-def _java_options(scratch: Path) -> str:
+def _java_options(scratch: Path, *more: str) -> str:
     return " ".join(
         (
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *more,
             f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}",
             f"-Dderby.system.home={scratch / 'derby'}",
             "-Djava.net.preferIPv4Stack=true",

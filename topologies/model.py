@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from fairlead.local.profile import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
-from topologies.values import Bootstrap, BytesPerSecond, Duration, Start
+from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, SparkSettings, Start
 
 
 class Model(BaseModel):
@@ -220,11 +220,21 @@ class User(Model):
 
 
 class Shore(Model):
-    """Where PySpark reads the logs and writes the customers' feeds."""
+    """Where PySpark reads the logs and writes the customers' feeds.
+
+    Args:
+        master: Spark's master: ``local[2]``, ``spark://host:7077``.
+        storage: URL or folder of tables and checkpoints, which all of Spark's machines reach; the topology's state
+            folder when null.
+        settings: Settings of Spark that win over shore's usual ones.
+        packages: Jars beside Delta's, by Maven coordinates (for a storage such as S3).
+    """
 
     at: SiteName
     master: str = "local[2]"
-    storage: str | None = None  # URL of the Delta tables; the topology's state folder when null
+    storage: str | None = None
+    settings: SparkSettings = Field(default_factory=dict)
+    packages: tuple[Package, ...] = ()
 
 
 DEFAULT_STREAMS: dict[str, Stream] = {

@@ -113,3 +113,44 @@ Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
 Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]
+
+
+_SETTING = re.compile(r"spark\.[A-Za-z0-9_.-]+")
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)  # as Spark's own spark.redaction.regex
+_SHORES_OWN = {
+    "spark.master": "expected another setting: the master is shore's key 'master'",
+    "spark.jars": "expected another setting: shore brings its own jars; more go into shore's key 'packages'",
+    "spark.jars.packages": "expected another setting: packages go into shore's key 'packages'",
+}
+
+
+def _setting_name(name: str) -> str:
+    if not _SETTING.fullmatch(name):
+        raise ValueError("expected the name of a Spark setting, spark.<name>")
+    if name in _SHORES_OWN:
+        raise ValueError(_SHORES_OWN[name])
+    if _SECRET.search(name):
+        raise ValueError(
+            "expected no secret: a topology holds none; give it in the environment of the processes that run Spark, "
+            "or by a credentials provider"
+        )
+    return name
+
+
+def _setting_value(value: Any) -> Any:
+    """YAML's numbers and truth values as Spark writes them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _package(text: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+:[A-Za-z0-9_.-]+", text) is None:
+        raise ValueError("expected Maven coordinates, group:artifact:version")
+    return text
+
+
+SparkSettings = dict[Annotated[str, AfterValidator(_setting_name)], Annotated[str, BeforeValidator(_setting_value)]]
+"""Settings of Spark by name; never a secret."""
+Package = Annotated[str, AfterValidator(_package)]
+"""A jar of a Maven repository that Spark fetches with what it needs."""

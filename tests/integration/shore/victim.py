@@ -1,4 +1,8 @@
-"""A process that runs shore and is killed by the test: arguments JSON, HOST, PORT; the password comes on stdin."""
+"""A process that runs shore and is killed by the test: arguments JSON, HOST, PORT; the password comes on stdin.
+
+In the JSON: ``tag``, ``folder``, ``max_records``, and optionally what ``topologies.model.Shore`` has (``master``,
+``storage``, ``settings``).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,11 @@ def main() -> None:
     endpoint = KafkaEndpoint("alpha", ((sys.argv[2], int(sys.argv[3])),), "admin", password)
     world = World(endpoint, given["tag"])
     folder = Path(given["folder"])
-    shore.run(world.topology(), endpoint, folder, ["readings"], once=True, max_records=given["max_records"])
+    topology = world.topology()
+    assert topology.shore is not None
+    where = topology.shore.model_copy(update={k: given[k] for k in ("master", "storage", "settings") if k in given})
+    topology = topology.model_copy(update={"shore": where})
+    shore.run(topology, endpoint, folder, ["readings"], once=True, max_records=given["max_records"])
 
 
 if __name__ == "__main__":

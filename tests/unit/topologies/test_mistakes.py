@@ -111,6 +111,22 @@ FORM = [
         "from",
     ),
     Case(19, "shore: {at: sydney, ^mastr: local}", "shore.mastr", "no such key", "at, master", "master"),
+    Case(19, "shore: {at: sydney, settings: {^executor: 2}}", "shore.settings.executor", "executor", "spark.<name>"),
+    Case(
+        19,
+        "shore: {at: sydney, settings: {^spark.master: local}}",
+        "shore.settings.spark.master",
+        "spark.master",
+        "key 'master'",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney, settings: {^spark.hadoop.fs.s3a.secret.key: abc}}",
+        "shore.settings.spark.hadoop.fs.s3a.secret.key",
+        "spark.hadoop.fs.s3a.secret.key",
+        "no secret",
+    ),
+    Case(19, "shore: {at: sydney, packages: [^hadoop-aws]}", "shore.packages[0]", "hadoop-aws", "group:artifact"),
 ]
 
 BETWEEN = [

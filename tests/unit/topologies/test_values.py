@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from topologies.model import Shore
 from topologies.values import (
     FOREVER,
     format_duration,
@@ -83,3 +84,13 @@ def test_starts(text: str, milliseconds: int | None) -> None:
 def test_what_is_no_start(text: object) -> None:
     with pytest.raises(ValueError, match="earliest, latest, end"):
         parse_start(text)
+
+
+def test_settings_of_spark_are_text_as_spark_writes_it() -> None:
+    given = {"spark.executor.cores": 2, "spark.speculation": True, "spark.executor.memory": "2g"}
+    shore = Shore.model_validate({"at": "tokyo", "settings": given, "packages": ["org.apache.hadoop:hadoop-aws:3.5.0"]})
+    assert shore.settings == {
+        "spark.executor.cores": "2",
+        "spark.speculation": "true",
+        "spark.executor.memory": "2g",
+    }
