@@ -43,16 +43,21 @@ def backlog_of(checkpoint: Checkpoint, places: Places, ids: Mapping[str, str]) -
             unknown.append(position.table_id)
             continue
         try:
-            waiting, time = _waiting(DeltaTable(places.table(name)), position)
+            count, time = waiting(DeltaTable(places.table(name)), position)
         except FileNotFoundError:
             unknown.append(name)
             continue
-        rows += waiting
-        since += [time] if waiting and time is not None else []
+        rows += count
+        since += [time] if count and time is not None else []
     return Backlog(rows, min(since, default=None), tuple(unknown))
 
 
-def _waiting(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+def waiting(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+    """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
+
+    Raises:
+        FileNotFoundError: a commit that it has not read is not in the table's log any more.
+    """
     rows, since, first = 0, None, position.version
     if position.snapshot:
         rows, since = _of_snapshot(table, position)
@@ -77,7 +82,7 @@ def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.da
     left = files.sort_by([("modification_time", "ascending"), ("path", "ascending")]).slice(position.index + 1)
     if not left.num_rows:
         return 0, None
-    return sum(left["num_records"].to_pylist()), left["modification_time"][0].as_py().replace(tzinfo=dt.UTC)
+    return sum(left["num_records"].to_pylist()), _time(left["modification_time"][0].as_py())
 
 
 def _records(add: Mapping[str, Any]) -> int:

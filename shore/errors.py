@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError
 
 
 class JobFailedError(FairleadError):
-    """A streaming query ended with an error; what it had committed is kept, and the next run goes on from there."""
+    """A streaming query ended with an error; what it had committed is kept, and the next run goes on from there.
+
+    Args:
+        passing: The cause may pass by itself: a site that does not answer, another writer that was first.
+    """
+
+    def __init__(self, what: str, *, hint: str = "", passing: bool = False, **fields: Any) -> None:
+        super().__init__(what, hint=hint, **fields)
+        self.passing = passing or self.retriable
 
 
 class SlowWorkerError(JobFailedError):
@@ -21,6 +31,10 @@ class SplitStateError(RefusedError):
 
 class CheckpointDamagedError(RefusedError):
     """A file of a job's checkpoint cannot be read: Spark could not go on. ``fields`` name the job and the file."""
+
+
+class SchemaError(RefusedError):
+    """A table on disk has a column of another type than this version writes. ``fields`` name both."""
 
 
 class AlreadyRunningError(RefusedError):

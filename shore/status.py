@@ -7,16 +7,21 @@ import datetime as dt
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 import psutil
 
-State = Literal["waiting", "running", "done", "stopped", "failed", "gone"]
+State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
+ALIVE: Final = ("waiting", "running", "retrying")
 
 
 class JobStatus(msgspec.Struct, frozen=True):
-    """One job in this run (or the last one, when none is on)."""
+    """One job in this run (or the last one, when none is on).
+
+    ``error`` is the last one, also of an earlier run, and ``error_at`` its time; ``state`` says whether it stands in
+    the way now. ``retrying``: it could not go on (since ``failing_since``) and is started again and again.
+    """
 
     job: str
     state: State
@@ -27,25 +32,35 @@ class JobStatus(msgspec.Struct, frozen=True):
     logs: int | None = None  # that it reads; null for jobs that read tables
     behind: int | None = None  # records not yet taken into a batch
     skipped: tuple[str, ...] = ()  # examples of logs that vanished or cannot be read
+    unreadable: int = 0  # logs that are there and cannot be read
+    vanished: int = 0  # logs that are no more there
     error: str | None = None
+    error_at: dt.datetime | None = None
+    failing_since: dt.datetime | None = None
+    starts: int = 1  # of its query in this run
+    state_rows: int | None = None  # rows of state that the query keeps; null for jobs without any
+    state_bytes: int | None = None  # memory they take
 
 
 class ShoreStatus(msgspec.Struct, frozen=True):
-    """The whole run. ``pid`` is the process that wrote it, ``at`` when."""
+    """The whole run. ``pid`` is the process that wrote it, ``at`` when; ``error`` why it could not begin, or ended."""
 
     pid: int
     at: dt.datetime
     jobs: dict[str, JobStatus]
+    error: str | None = None
+    error_at: dt.datetime | None = None
 
 
 def status_file(folder: Path) -> Path:
     return folder / "run" / "shore.json"
 
 
-def write_status(folder: Path, jobs: Mapping[str, JobStatus]) -> None:
+def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None = None) -> None:
     """Replace the status file in one step, so that a reader never sees half of it."""
     file = status_file(folder)
-    status = ShoreStatus(os.getpid(), dt.datetime.now(dt.UTC), dict(jobs))
+    now = dt.datetime.now(dt.UTC)
+    status = ShoreStatus(os.getpid(), now, dict(jobs), error, now if error is not None else None)
     fresh = file.with_suffix(".new")
     fresh.write_bytes(msgspec.json.encode(status))
     fresh.replace(file)
@@ -61,7 +76,7 @@ def read_status(folder: Path) -> ShoreStatus | None:
         if psutil.pid_exists(status.pid):
             return status
         jobs = {
-            name: msgspec.structs.replace(job, state="gone") if job.state in ("running", "waiting") else job
+            name: msgspec.structs.replace(job, state="gone") if job.state in ALIVE else job
             for name, job in status.jobs.items()
         }
         return msgspec.structs.replace(status, jobs=jobs)

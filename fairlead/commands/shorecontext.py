@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.commands.context import open_topology
+from fairlead.commands.context import Context, open_topology
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError
 from shore.places import Places
@@ -14,12 +14,22 @@ from topologies.model import Topology
 
 @dataclass(frozen=True, slots=True)
 class ShorePlace:
-    """One topology's shore. ``endpoint`` is the Kafka of its site, as user ``shore``; nobody has asked it yet."""
+    """One topology's shore."""
 
     topology: Topology
     folder: Path
     places: Places
-    endpoint: KafkaEndpoint
+    context: Context
+    site: str
+
+    @property
+    def endpoint(self) -> KafkaEndpoint:
+        """The Kafka of its site, as user ``shore``; nobody has asked it yet.
+
+        Raises:
+            UnavailableError: a local site that never ran has none.
+        """
+        return self.context.directory.kafka(self.site, "shore")
 
 
 def open_shore(name: str) -> ShorePlace:
@@ -34,5 +44,4 @@ def open_shore(name: str) -> ShorePlace:
         raise ConfigurationError(
             f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    endpoint = context.directory.kafka(where.at, "shore")
-    return ShorePlace(context.topology, context.folder, Places.of(context.folder, where.storage), endpoint)
+    return ShorePlace(context.topology, context.folder, Places.of(context.folder, where.storage), context, where.at)

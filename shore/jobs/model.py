@@ -36,7 +36,8 @@ class Job:
     """One streaming query.
 
     Args:
-        stage: With ``--once`` the jobs of a stage run side by side, after all of the stage before.
+        stage: 1 for jobs that read logs. With ``--once`` the jobs of a stage run side by side, after all of the stage
+            before.
         tables: The tables it writes.
         interval: Pause between the beginnings of two batches when it runs continuously, in Spark's words.
         query: Builds the query, all but its name, checkpoint and trigger.
@@ -49,3 +50,8 @@ class Job:
     interval: str
     query: Callable[[JobContext], DataStreamWriter]
     needed: Callable[[Topology], bool] = lambda topology: True
+
+    @property
+    def reads_logs(self) -> bool:
+        """Whether it reads logs (stage 1), and not tables."""
+        return self.stage == 1

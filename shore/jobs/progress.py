@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 from dataclasses import dataclass, field
@@ -9,22 +10,69 @@ from typing import Any
 
 from pyspark.sql.streaming.query import StreamingQuery
 
+from fairlead.errors import FairleadError
 from shore.errors import JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
-from shore.status import JobStatus
+from shore.status import JobStatus, State
 
 _SLOW_WORKER = "Python worker failed to connect back"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
 
+# Of Delta's and delta-rs's writers: another one was first; the batch is made again from what is there then.
+_CONFLICTS = frozenset(
+    {
+        "CommitFailedError",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "MetadataChangedException",
+    }
+)
+PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
+
+
 @dataclass(slots=True)
 class Running:
-    """One started query, and the rows of its batches in this run."""
+    """One started query, and the rows of its batches in this run.
+
+    ``failed`` is why it stands still: for good, or until ``again``, the time (of ``time.monotonic``) of its next start.
+    ``failing_since`` is when that began; a batch that is done ends it.
+    """
 
     job: Job
     query: StreamingQuery
     starts: int = 1
     batches: dict[int, int] = field(default_factory=dict)
+    failed: JobFailedError | None = None
+    again: float | None = None
+    failing_since: dt.datetime | None = None
+    error: str | None = None
+    error_at: dt.datetime | None = None
+    _tries: int = 0
+
+    def fail(self, error: JobFailedError, *, now: float | None = None) -> None:
+        """Note why the query ended; with ``now`` it is to be started again after a pause that grows."""
+        self.failed = error
+        self.error, self.error_at = str(error), dt.datetime.now(dt.UTC)
+        self.failing_since = self.failing_since or self.error_at
+        if now is not None:
+            self.again = now + PAUSES[min(self._tries, len(PAUSES) - 1)]
+            self._tries += 1
+
+    def restarted(self, query: StreamingQuery) -> None:
+        self.query, self.failed, self.again = query, None, None
+        self.starts += 1
+
+    @property
+    def _state(self) -> State:
+        if self.failed is not None:
+            return "failed" if self.again is None else "retrying"
+        if self.query.isActive or self.query.exception() is not None:  # that it has ended is seen in a moment
+            return "running" if self.failing_since is None else "retrying"
+        return "done"
 
     def status(self) -> JobStatus:
         """What the query's progress tells so far."""
@@ -33,10 +81,13 @@ class Running:
             if progress["numInputRows"]:
                 self.batches[progress["batchId"]] = progress["numInputRows"]
         last = recent[-1] if recent else None
+        if last and self.failed is None:  # the query has come through: what stood in its way is over
+            self.failing_since, self._tries = None, 0
         backlog = _backlog(last)
+        state = list(last["stateOperators"]) if last else []
         return JobStatus(
             job=self.job.name,
-            state="running" if self.query.isActive else "done",
+            state=self._state,
             batches=len(self.batches),
             rows=sum(self.batches.values()),
             rows_per_second=_number(last, "processedRowsPerSecond"),
@@ -44,6 +95,14 @@ class Running:
             logs=backlog.get("logs"),
             behind=backlog.get("behind"),
             skipped=tuple(backlog.get("examples", ())),
+            unreadable=backlog.get("unreadable", 0),
+            vanished=backlog.get("vanished", 0),
+            error=self.error,
+            error_at=self.error_at,
+            failing_since=self.failing_since,
+            starts=self.starts,
+            state_rows=sum(one["numRowsTotal"] for one in state) if state else None,
+            state_bytes=sum(one["memoryUsedBytes"] for one in state) if state else None,
         )
 
 
@@ -79,5 +138,12 @@ def failure(job: str, message: str) -> JobFailedError:
         f"job {job} failed: {cause}",
         hint="what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
+        passing=bool(causes) and causes[-1][1] in _CONFLICTS | _retriable(FairleadError),
         job=job,
     )
+
+
+def _retriable(kind: type[FairleadError]) -> frozenset[str]:
+    """The names of all errors below ``kind`` that may pass by themselves."""
+    own = {kind.__name__} if kind.retriable else set()
+    return frozenset(own.union(*(_retriable(below) for below in kind.__subclasses__())))

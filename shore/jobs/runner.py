@@ -8,28 +8,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
-import msgspec
-from deltalake import DeltaTable
-from filelock import FileLock, Timeout
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import ConfigurationError, UnknownNameError
-from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
+from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from shore.errors import JobFailedError
 from shore.jobs import conditions, feeds, operations, readings
+from shore.jobs.board import Board
 from shore.jobs.interrupts import interrupts
+from shore.jobs.lock import only_one
 from shore.jobs.model import Job, JobContext
 from shore.jobs.progress import Running, failure
+from shore.jobs.state import check_state
+from shore.maintenance.evolution import check_types
 from shore.places import Places
 from shore.session import close as close_session
 from shore.session import spark as open_session
 from shore.source import register
-from shore.status import JobStatus, write_status
+from shore.status import JobStatus
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from topologies.model import Topology
@@ -54,7 +54,6 @@ JOBS: dict[str, Job] = {
 MAX_RECORDS = 500_000
 MAX_STARTS = 4  # of one query in one run
 _POLL_SECONDS = 0.2
-_STATUS_SECONDS = 1.0
 
 
 def run(
@@ -90,7 +89,9 @@ def run(
     Raises:
         AlreadyRunningError: another process runs shore for this folder.
         SplitStateError: a checkpoint and its tables do not belong together.
-        JobFailedError: a query ended with an error; the others were stopped.
+        CheckpointDamagedError: a file of a checkpoint cannot be read.
+        JobFailedError: a query ended with an error; with ``once`` the others were stopped, else they went on until
+            ``stop``. Errors that may pass by themselves (a site does not answer) end only a run with ``once``.
     """
     if topology.shore is None:
         raise ConfigurationError(
@@ -98,17 +99,22 @@ def run(
         )
     chosen = [replace(job, interval=(intervals or {}).get(job.name, job.interval)) for job in choose(topology, jobs)]
     places = Places.of(folder, topology.shore.storage)
-    with _only_one(folder):
-        check_state(places, chosen)
-        for table in TABLES.values():
-            table.create(places.table(table.name))
+    with only_one(folder):
+        board = Board(folder, chosen, on_progress)
+        try:
+            check_state(places, chosen)
+            check_types(places)
+            for table in TABLES.values():
+                table.create(places.table(table.name))
+        except FairleadError as error:
+            board.fail(error)
+            raise
         with (
             interrupts(stop := stop or threading.Event()) as interrupted,
             _session(folder, topology.shore.master, session, settings) as spark,
         ):
             register(spark, endpoint)
             context = JobContext(topology, endpoint, places, spark, max_records)
-            board = _Board(folder, chosen, on_progress)
             _run_stages(context, chosen, once, board, stop)
         if once and interrupted.is_set():
             raise KeyboardInterrupt
@@ -125,46 +131,6 @@ def choose(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:
     return tuple(job for job in JOBS.values() if job.name in names)
 
 
-def check_state(places: Places, jobs: Sequence[Job]) -> None:
-    """Refuse to go on where a checkpoint or a table was removed without the other. Only for tables on this machine."""
-    if not places.is_local:
-        return
-    for job in jobs:
-        checkpoint = places.has_checkpoint(job.name)
-        for name in job.tables:
-            location = places.table(name)
-            there = DeltaTable.is_deltatable(location)
-            if checkpoint and not there and job.name != "feeds":
-                raise SplitStateError(
-                    f"job {job.name} has a checkpoint but table {name} is gone: its rows would be missing for ever",
-                    hint=f"put the table back, or delete {places.base}/delta and {places.base}/checkpoints: "
-                    "everything is built again from the logs",
-                )
-            if job.stage == 1 and not checkpoint and there and DeltaTable(location).version() > 0:
-                raise SplitStateError(
-                    f"table {name} has rows but job {job.name} has no checkpoint: all rows would be added again",
-                    hint=f"put the checkpoint back, or delete {places.base}/delta and {places.base}/checkpoints: "
-                    "everything is built again from the logs",
-                )
-
-
-@contextlib.contextmanager
-def _only_one(folder: Path) -> Iterator[None]:
-    (folder / "run").mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "run" / "shore.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise AlreadyRunningError(
-            f"another 'fairlead shore run' is at work in {folder}",
-            hint="wait until it is done, or stop it; 'fairlead shore status' shows what it does",
-        ) from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 @contextlib.contextmanager
 def _session(
     folder: Path, master: str, given: SparkSession | None, settings: Mapping[str, str] | None
@@ -179,47 +145,7 @@ def _session(
         close_session(session)
 
 
-class _Board:
-    """Keeps the state of all jobs, in a file for ``shore status`` and for whoever watches the call."""
-
-    def __init__(
-        self, folder: Path, jobs: Sequence[Job], on_progress: Callable[[Mapping[str, JobStatus]], None] | None
-    ) -> None:
-        self._folder = folder
-        self._on_progress = on_progress
-        self._next = 0.0
-        self.jobs = {job.name: JobStatus(job.name, "waiting") for job in jobs}
-
-    def look(self, running: Sequence[Running], *, now: bool = False) -> None:
-        """Bring the state up to date; cheap enough to be called often."""
-        if not now and time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _STATUS_SECONDS
-        for one in running:
-            self.jobs[one.job.name] = one.status()
-        self.show()
-
-    def fail(self, error: BaseException) -> None:
-        name = error.fields.get("job") if isinstance(error, JobFailedError) else None
-        for job, status in self.jobs.items():
-            if job == name:
-                self.jobs[job] = msgspec.structs.replace(status, state="failed", error=str(error))
-        self.finish("stopped")
-
-    def finish(self, state: Literal["done", "stopped"]) -> None:
-        """No job runs any more."""
-        for job, status in self.jobs.items():
-            if status.state in ("running", "waiting"):
-                self.jobs[job] = msgspec.structs.replace(status, state=state)
-        self.show()
-
-    def show(self) -> None:
-        write_status(self._folder, self.jobs)
-        if self._on_progress is not None:
-            self._on_progress(self.jobs)
-
-
-def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: _Board, stop: threading.Event) -> None:
+def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: Board, stop: threading.Event) -> None:
     stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
     if not once:
         stages = [list(jobs)]
@@ -234,7 +160,7 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: _Bo
             for job in stage:
                 if not stop.is_set():
                     running.append(Running(job, start(job)))
-            wait(running, board, stop, start)
+            wait(running, board, stop, start, forever=not once)
         except BaseException as error:
             board.fail(error)
             raise
@@ -260,23 +186,54 @@ def _start(context: JobContext, job: Job, once: bool) -> StreamingQuery:
 
 
 def wait(
-    running: Sequence[Running], board: _Board, stop: threading.Event, start: Callable[[Job], StreamingQuery]
+    running: Sequence[Running],
+    board: Board,
+    stop: threading.Event,
+    start: Callable[[Job], StreamingQuery],
+    *,
+    forever: bool = False,
 ) -> None:
     """Until all have ended, one has failed, or ``stop`` is set.
 
     A query that failed only because the machine was busy is started again from its checkpoint, a few times.
+    ``forever``, one whose error may pass by itself is started again after a pause until it comes through, and one that
+    has failed for good does not stop the others: its error is raised when there are no others left, or at the end.
+
+    Raises:
+        JobFailedError: the first job that failed for good.
     """
     while not stop.is_set():
         for one in running:
-            if one.query.isActive or (error := one.query.exception()) is None:
-                continue
-            failed = failure(one.job.name, str(error))
-            if not failed.retriable or one.starts == MAX_STARTS:
-                raise failed from None
-            one.query, one.starts = start(one.job), one.starts + 1
-        active = any(one.query.isActive for one in running)
+            _tend(one, start, forever=forever)
+        active = any(one.query.isActive or one.again is not None for one in running)
         board.look(running, now=not active)
-        if not active and all(one.query.exception() is None for one in running):
-            return
+        if not active and all(one.failed is not None or one.query.exception() is None for one in running):
+            break
         stop.wait(_POLL_SECONDS)
     board.look(running, now=True)
+    for one in running:
+        if one.failed is not None and one.again is None:
+            raise one.failed
+
+
+def _tend(one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool) -> None:
+    """Look after one query: note that it has failed, start it again when that is due."""
+    now = time.monotonic()
+    if one.again is not None:
+        if now < one.again:
+            return
+        try:
+            one.restarted(start(one.job))
+        except JobFailedError as again:
+            one.again = None
+            one.fail(again, now=now if again.passing else None)
+        return
+    if one.failed is not None or one.query.isActive or (error := one.query.exception()) is None:
+        return
+    failed = failure(one.job.name, str(error))
+    if forever:
+        one.fail(failed, now=now if failed.passing else None)
+    elif failed.retriable and one.starts < MAX_STARTS:
+        one.restarted(start(one.job))
+    else:
+        raise failed from None

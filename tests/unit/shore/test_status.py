@@ -13,11 +13,15 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 
+from shore.checkpoint import write_checkpoint
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
+from shore.jobs.board import Board as RealBoard
 from shore.jobs.interrupts import interrupts
 from shore.jobs.progress import Running, failure
-from shore.jobs.runner import JOBS, MAX_STARTS, check_state, choose, wait
+from shore.jobs.runner import JOBS, MAX_STARTS, choose, wait
+from shore.jobs.state import check_state
 from shore.places import Places
 from shore.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.tables import TABLES
@@ -92,8 +96,7 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
         table.create(places.table(table.name))
     check_state(places, jobs)  # killed before the first batch
     for job in jobs:
-        (Path(places.checkpoint(job.name)) / "offsets").mkdir(parents=True)
-        (Path(places.checkpoint(job.name)) / "offsets" / "0").write_text("v1")
+        write_checkpoint(places, job.name, {}, "{}")
     check_state(places, jobs)
     (Path(places.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
     check_state(places, jobs)  # it is built again from the feeds themselves
@@ -109,11 +112,27 @@ def test_places() -> None:
     assert (far.table("a"), far.checkpoint("b")) == ("s3://bucket/x/delta/a", "s3://bucket/x/checkpoints/b")
 
 
+def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
+    places = Places.of(tmp_path)
+    for table in TABLES.values():
+        table.create(places.table(table.name))
+    root = Path(places.checkpoint("feeds"))
+    write_checkpoint(places, "feeds", {}, "{}")
+    source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
+    table_id = DeltaTable(places.table("readings")).metadata().id
+    (root / "offsets" / "0").write_text("v1\n{}\n" + source % table_id)
+    check_state(places, [JOBS["feeds"]])
+    (root / "offsets" / "0").write_text("v1\n{}\n" + source % "another")
+    with pytest.raises(SplitStateError, match="made anew") as error:
+        check_state(places, [JOBS["feeds"]])
+    assert "fairlead shore rebuild feeds" in error.value.hint
+
+
 class Query:
     """What ``wait`` looks at of a streaming query that has ended."""
 
     isActive = False  # Spark's name
-    recentProgress = ()
+    recentProgress: tuple[Any, ...] = ()
 
     def __init__(self, error: str | None) -> None:
         self._error = error
@@ -151,3 +170,92 @@ def test_only_a_busy_machine_is_a_reason_to_start_again(
     if raised:
         assert error is not None
         assert type(error.value) is raised
+
+
+CONFLICT = "x.py: line 3\n_internal.CommitFailedError: Failed to commit transaction: 15"
+BROKEN = "[X] boom\njava.io.IOException: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("words", "passing"), [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (BROKEN, False), ("", False)]
+)
+def test_errors_that_may_pass_by_themselves(words: str, passing: bool) -> None:
+    assert failure("readings", words).passing is passing
+
+
+class Running_(Query):  # a query that runs, and has come through a batch
+    isActive = True  # Spark's name
+    recentProgress: tuple[Any, ...] = (
+        {
+            "batchId": 3,
+            "numInputRows": 5,
+            "processedRowsPerSecond": 2.0,
+            "durationMs": {},
+            "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100}, {"numRowsTotal": 1, "memoryUsedBytes": 10}],
+            "sources": [{"latestOffset": '{"behind": 4, "logs": 9, "unreadable": 1, "examples": ["a.b: GONE"]}'}],
+        },
+    )
+
+
+class Stopping(Board):
+    """Notes every state that is shown; stops the run at a given one."""
+
+    def __init__(self, stop: threading.Event, at: tuple[str, ...]) -> None:
+        self.seen: list[tuple[str, ...]] = []
+        self._stop, self._at = stop, at
+
+    def look(self, running: Any, *, now: bool = False) -> None:
+        state = tuple(one.status().state for one in running)
+        if not self.seen or self.seen[-1] != state:
+            self.seen.append(state)
+        if state == self._at:
+            self._stop.set()
+
+
+def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shore.jobs.progress.PAUSES", (0.0,))
+    stop = threading.Event()
+    board = Stopping(stop, ("running",))
+    later = iter([Query(SPARKS_WORDS), Query(SPARKS_WORDS), Running_(None)])
+    one = Running(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
+    wait([one], cast(Any, board), stop, lambda _: cast(Any, next(later)), forever=True)
+    assert board.seen == [("retrying",), ("running",)]
+    status = one.status()
+    assert status.error is not None
+    assert "ConnectionLost" in status.error
+    assert (status.failing_since, status.starts) == (None, 4)
+    assert (status.state_rows, status.state_bytes, status.behind, status.unreadable) == (8, 110, 4, 1)
+
+
+def test_a_run_without_end_does_not_stop_jobs_for_one_that_failed() -> None:
+    stop = threading.Event()
+    board = Stopping(stop, ("failed", "running"))
+    jobs = [
+        Running(JOBS["operations"], cast(Any, Query(BROKEN))),
+        Running(JOBS["readings"], cast(Any, Running_(None))),
+    ]
+    with pytest.raises(JobFailedError, match="operations failed: IOException: No space left"):
+        wait(jobs, cast(Any, board), stop, lambda _: cast(Any, None), forever=True)
+    assert stop.is_set()
+
+
+def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    jobs = [JOBS["readings"], JOBS["operations"]]
+    first = RealBoard(tmp_path, jobs, None)
+    first.fail(failure("readings", SPARKS_WORDS))
+    failed = read_status(tmp_path)
+    assert failed is not None
+    assert (failed.jobs["readings"].state, failed.jobs["operations"].state) == ("failed", "stopped")
+    second = RealBoard(tmp_path, [JOBS["readings"]], None)
+    second.look([Running(JOBS["readings"], cast(Any, Running_(None)))], now=True)
+    second.finish("done")
+    after = read_status(tmp_path)
+    assert after is not None
+    assert (after.jobs["readings"].state, after.jobs["operations"].state) == ("done", "stopped")
+    assert after.jobs["readings"].error == failed.jobs["readings"].error
+    assert after.jobs["readings"].error_at == failed.jobs["readings"].error_at is not None
+    second.fail(SplitStateError("no", hint="do"))
+    ended = read_status(tmp_path)
+    assert ended is not None
+    assert (ended.error, ended.error_at is not None) == ("no\n  what to do: do", True)

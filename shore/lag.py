@@ -1,0 +1,131 @@
+"""How far each job is behind, asked now: of the logs for jobs that read logs, of the tables' own logs for the others.
+
+Needs neither Spark nor a running shore. Seconds of a log job are time of the records: how much newer the newest record
+of a log is than the newest that is in the table, for the log where that is most. Seconds of a job that reads tables are
+time of the clock: since when the oldest row that it has not read is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import msgspec
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import FairleadError
+from fairlead.wire.batch import split
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.sweep import Extent
+from fairlead.wire.types import TP
+from shore.backlog import backlog_of
+from shore.checkpoint import Checkpoint, read_checkpoint
+from shore.places import Places
+from shore.source.offsets import Positions, parse_partition_id
+from shore.tablelog import table_ids
+from shore.tables import TABLES
+from shore.verify.catalogue import FROM_LOGS
+from shore.verify.records import CLIENT_ID, extents_of
+from topologies.model import Topology
+
+LOGS_ASKED: Final = 200  # for their times: those that have most to read
+_BYTES: Final = 64 << 10
+_SECONDS: Final = 15.0  # for a site to answer
+
+
+class Lag(msgspec.Struct, frozen=True):
+    """One job's lag; None where it is not known, and ``why``."""
+
+    records: int | None = None
+    seconds: float | None = None
+    logs_behind: int | None = None
+    logs: int | None = None
+    unreadable: tuple[str, ...] = ()
+    why: str = ""
+
+
+def lags(
+    topology: Topology, endpoint: KafkaEndpoint, places: Places, jobs: Collection[str], *, now: dt.datetime
+) -> dict[str, Lag]:
+    """The lag of each job. A site that does not answer, or a damaged checkpoint, is said in ``why``."""
+    found: dict[str, Lag] = {}
+    reading: dict[str, Checkpoint] = {}
+    ids = table_ids(places, TABLES)
+    of_logs = {entry.job for entry in FROM_LOGS}
+    for job in jobs:
+        try:
+            checkpoint = read_checkpoint(places, job)
+        except FairleadError as error:
+            found[job] = Lag(why=error.what)
+            continue
+        if job in of_logs:
+            reading[job] = checkpoint or Checkpoint(job, "", None, None, (), ())
+        elif checkpoint is None:
+            found[job] = Lag(why="it has not run yet")
+        else:
+            backlog = backlog_of(checkpoint, places, ids)
+            seconds = (now - backlog.since).total_seconds() if backlog.since is not None else 0.0
+            why = f"cannot be told of {', '.join(backlog.unknown)}" if backlog.unknown else ""
+            found[job] = Lag(backlog.rows, round(max(0.0, seconds), 1), why=why)
+    if reading:
+        try:
+            found |= asyncio.run(asyncio.wait_for(_of_logs(topology, endpoint, reading), _SECONDS))
+        except TimeoutError:
+            found |= {job: Lag(why=f"{endpoint.site} did not answer in {_SECONDS:.0f} s") for job in reading}
+        except FairleadError as error:
+            found |= {job: Lag(why=error.what) for job in reading}
+    return {job: found[job] for job in jobs}
+
+
+async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping[str, Checkpoint]) -> dict[str, Lag]:
+    found = {}
+    async with await Cluster.open(endpoint, client_id=CLIENT_ID, request_timeout=_SECONDS) as cluster:
+        for job, checkpoint in reading.items():
+            all_takes = [entry.takes(topology) for entry in FROM_LOGS if entry.job == job]
+            extents, unreadable = await extents_of(cluster, lambda topic: any(take(topic) for take in all_takes), ())  # noqa: B023  # called here
+            positions = checkpoint.positions
+            behind = records_behind(positions, extents)
+            found[job] = Lag(
+                records=sum(behind.values()),
+                seconds=round(await _seconds(cluster, positions, extents, behind), 1),
+                logs_behind=len(behind),
+                logs=len(extents),
+                unreadable=tuple(f"{log}: {why}" for log, why in sorted(unreadable.items())[:5]),
+            )
+    return found
+
+
+def records_behind(positions: Positions, extents: Mapping[str, Extent]) -> dict[str, int]:
+    """Offsets not read yet, of the logs that have any. Pure."""
+    left = {log: extent.end - max(positions.get(log, 0), extent.start) for log, extent in extents.items()}
+    return {log: count for log, count in left.items() if count > 0}
+
+
+async def _seconds(
+    cluster: Cluster, positions: Positions, extents: Mapping[str, Extent], behind: Mapping[str, int]
+) -> float:
+    most = sorted(behind, key=lambda log: -behind[log])[:LOGS_ASKED]
+    last_read = {log: max(extents[log].start, positions.get(log, 0) - 1) for log in most}
+    before = await _times(cluster, last_read, newest=False)
+    after = await _times(cluster, {log: extents[log].end - 1 for log in most}, newest=True)
+    return max((after[log] - before[log] for log in most if log in before and log in after), default=0) / 1000
+
+
+async def _times(cluster: Cluster, offsets: Mapping[str, int], *, newest: bool) -> dict[str, int]:
+    """The time (milliseconds) of the batch at these offsets: of its newest record, or of its first."""
+    if not offsets:
+        return {}
+    logs = {TP(*parse_partition_id(log)): log for log in offsets}
+    wanted = {tp: offsets[log] for tp, log in logs.items()}
+    answers = await cluster.fetch(wanted, max_wait_ms=0, partition_max_bytes=_BYTES)
+    found = {}
+    for tp, content in answers.items():
+        if content.error_code:
+            continue
+        for view in split(content.records):
+            if view.header.next_offset > wanted[tp]:
+                found[logs[tp]] = view.header.max_timestamp if newest else view.header.base_timestamp
+                break
+    return found

@@ -1,0 +1,131 @@
+"""``shore compact``: small files become few, and the rows of ``readings`` are put together by container.
+
+A compaction moves rows and changes none: its commit says so (``dataChange`` false), and Delta's streaming source passes
+over it. A commit that loses the race against a writer is made again from what is there then; a writer that loses it is
+started again by ``shore run``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import DeltaTable, WriterProperties
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
+
+from fairlead.errors import UnavailableError, UnknownNameError
+from shore.places import Places
+from shore.tables import TABLES
+
+CLUSTERED: Final = {"readings": "equipment_reference"}
+"""The column by which a table's rows are put together, so that a query for one value opens few files."""
+TARGET_BYTES: Final = 128 << 20
+SMALL_BYTES: Final = TARGET_BYTES // 2
+FEW: Final = 8  # files: so many small ones, or opened by one query, are no reason to do anything
+ROW_GROUP: Final = 100_000  # rows: what a query for one container reads at least
+_MEMORY: Final = 1 << 30  # of a sort; more goes to disk
+_ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class CompactStep:
+    """One table as it is.
+
+    Args:
+        small: Files that are smaller than half of the target.
+        opened: Files that a query for one value of ``cluster_by`` opens at most; None for other tables.
+        why: What is to be done and why; empty when nothing is.
+    """
+
+    table: str
+    files: int
+    small: int
+    bytes: int
+    cluster_by: str | None
+    opened: int | None
+    why: str
+
+
+def plan_compaction(places: Places, names: Iterable[str] | None = None) -> tuple[CompactStep, ...]:
+    """What there is to do for these tables, or for all that are there.
+
+    Raises:
+        UnknownNameError: there is no such table.
+    """
+    wanted = list(names or ())
+    for name in wanted:
+        if name not in TABLES:
+            raise UnknownNameError("table", name, TABLES)
+    steps = []
+    for name in wanted or TABLES:
+        try:
+            actions = pa.table(DeltaTable(places.table(name)).get_add_actions(flatten=True))
+        except TableNotFoundError:
+            continue
+        steps.append(_step(name, actions))
+    return tuple(steps)
+
+
+def compact(places: Places, step: CompactStep) -> tuple[int, int]:
+    """Carry out one step.
+
+    Returns:
+        How many files the table had and has.
+
+    Raises:
+        UnavailableError: writers were faster every time.
+    """
+    properties = WriterProperties(compression="ZSTD", max_row_group_size=ROW_GROUP)
+    more: dict[str, Any] = {
+        "target_size": TARGET_BYTES,
+        "writer_properties": properties,
+        "max_spill_size": _MEMORY,
+        "max_concurrent_tasks": 2,
+    }
+    for _ in range(_ATTEMPTS):
+        table = DeltaTable(places.table(step.table))
+        before = len(table.file_uris())
+        try:
+            if step.cluster_by is not None:
+                table.optimize.z_order([step.cluster_by], **more)
+            else:
+                table.optimize.compact(**more)
+        except CommitFailedError:
+            continue
+        return before, len(DeltaTable(places.table(step.table)).file_uris())
+    raise UnavailableError(
+        f"table {step.table} could not be compacted: writers were faster {_ATTEMPTS} times",
+        hint="try again, or stop 'fairlead shore run' meanwhile; nothing was changed",
+        table=step.table,
+    )
+
+
+def files_opened(ranges: Sequence[tuple[Any, Any]]) -> int:
+    """In how many of these ranges (least and greatest value) a value can be at most. Pure."""
+    edges = sorted([(low, 0) for low, _ in ranges] + [(high, 1) for _, high in ranges])
+    most = now = 0
+    for _, ends in edges:
+        now += -1 if ends else 1
+        most = max(most, now)
+    return most
+
+
+def _step(name: str, actions: pa.Table) -> CompactStep:
+    sizes = actions["size_bytes"].to_pylist()
+    small = sum(size < SMALL_BYTES for size in sizes)
+    by = CLUSTERED.get(name)
+    opened = None
+    if by is not None:
+        known = f"min.{by}" in actions.schema.names
+        low = actions[f"min.{by}"].to_pylist() if known else [None] * len(sizes)
+        high = actions[f"max.{by}"].to_pylist() if known else [None] * len(sizes)
+        ranges = [(a, b) for a, b in zip(low, high, strict=True) if a is not None and b is not None]
+        opened = files_opened(ranges) + len(sizes) - len(ranges)
+    why = ""
+    if opened is not None and opened > FEW:
+        why = f"put rows together by {by}: a query for one opens up to {opened:,} files"
+    elif by is None and small > FEW:
+        why = f"make few files of {small:,} small ones"
+    return CompactStep(name, len(sizes), small, sum(sizes), by, opened, why)
