@@ -192,9 +192,10 @@ def _shore(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
     for name, stream in topology.streams.items():
         if stream.insert_point is InsertPoint.MOVES or name in _SHORE_READS:
             yield from _topics(user.name, ext.whole(name), (Operation.READ,), f"shore: reads stream {name}")
-        if name == "feeds":
+        if stream.insert_point is InsertPoint.SHORE:
+            why = "the customers' feeds" if name == "feeds" else f"stream {name}"
             for extent in ext.held_at(topology, name, user.site):
-                yield from _topics(user.name, extent, _OWN_LOG, "shore: writes the customers' feeds")
+                yield from _topics(user.name, extent, _OWN_LOG, f"shore: writes {why}")
     yield _group(user.name, "shore: consumer groups of its own")
 
 

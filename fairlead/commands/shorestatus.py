@@ -108,8 +108,10 @@ def _remarks(name: str, job: JobStatus, lag: Lag) -> None:
         say(f"lag: {lag.why}", "yellow")
     for log in lag.unreadable:
         say(f"cannot read {log}", "yellow")
+    if job.lost:
+        say(f"{job.lost:,} records were deleted before they were read", "bold red")
     if job.skipped:
-        say(f"logs passed over: {', '.join(job.skipped)}", "yellow")
+        say(f"to know about logs: {', '.join(job.skipped)}", "yellow")
 
 
 def _span(seconds: float) -> str:

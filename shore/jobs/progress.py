@@ -97,6 +97,7 @@ class Running:
             skipped=tuple(backlog.get("examples", ())),
             unreadable=backlog.get("unreadable", 0),
             vanished=backlog.get("vanished", 0),
+            lost=backlog.get("lost", 0),
             error=self.error,
             error_at=self.error_at,
             failing_since=self.failing_since,

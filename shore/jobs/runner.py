@@ -32,7 +32,7 @@ from shore.source import register
 from shore.status import JobStatus
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
-from topologies.model import Topology
+from topologies.model import Shore, Topology
 
 JOBS: dict[str, Job] = {
     job.name: job
@@ -47,7 +47,13 @@ JOBS: dict[str, Job] = {
         ),
         Job("operations", 1, (*(o.table.name for o in OPERATIONS), "custody"), "10 seconds", operations.query),
         # An hour's conditions need not be newer than a minute, and a merge is the most expensive batch of all.
-        Job("conditions", 2, ("conditions",), "60 seconds", conditions.query),
+        Job(
+            "conditions",
+            2,
+            ("conditions", "excursions", "excursion_parts", "mkt"),
+            "60 seconds",
+            conditions.query,
+        ),
         Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(feeds.customers_here(topology))),
     )
 }
@@ -111,7 +117,7 @@ def run(
             raise
         with (
             interrupts(stop := stop or threading.Event()) as interrupted,
-            _session(folder, topology.shore.master, session, settings) as spark,
+            _session(folder, topology.shore, session, settings) as spark,
         ):
             register(spark, endpoint)
             context = JobContext(topology, endpoint, places, spark, max_records)
@@ -133,12 +139,13 @@ def choose(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:
 
 @contextlib.contextmanager
 def _session(
-    folder: Path, master: str, given: SparkSession | None, settings: Mapping[str, str] | None
+    folder: Path, shore: Shore, given: SparkSession | None, settings: Mapping[str, str] | None
 ) -> Iterator[SparkSession]:
     if given is not None:
         yield given
         return
-    session = open_session(folder, master=master, extra=settings)
+    extra = {**shore.settings, **(settings or {})}
+    session = open_session(folder, master=shore.master, extra=extra, packages=shore.packages)
     try:
         yield session
     finally:

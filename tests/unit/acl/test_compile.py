@@ -128,6 +128,9 @@ def test_services_may_do_what_they_need_and_nothing_else(topology: Topology) -> 
             if "bridge" in users and not moves:
                 writable = may(rules, "bridge", Operation.WRITE, topic)
                 assert not writable or (own and log.stream in SERVICE_STREAMS)
+            if "shore" in users:
+                writable = may(rules, "shore", Operation.WRITE, topic)
+                assert writable == (stream.insert_point is InsertPoint.SHORE and own), (site, topic)
             if "replicator" in users:
                 taken = any(link.takes(log) for link in topology.links_to(site))
                 for operation in (Operation.WRITE, Operation.CREATE, Operation.DELETE):
