@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.admin import create_logs, delete_logs
+from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import NewRecord
+from shore.source import register
+from simulators.links.line import Line
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -99,6 +108,136 @@ def test_admission_bounds_every_batch_and_loses_nothing(source: SparkSession, wo
     assert all(len({topic for topic, _ in batch}) == 4 for batch in follower.batches[:-1])  # nobody is held up
 
 
+def test_admission_by_bytes_goes_by_the_size_of_what_is_there(
+    source: SparkSession, world: World, tmp_path: Path
+) -> None:
+    large = [NewRecord(bytes(5_000), timestamp_ms=1)] * 20
+    small = [NewRecord(bytes(50), timestamp_ms=1)] * 20
+    world.append({world.log(world.box(0)): large, world.log(world.box(1)): small})
+    follower = Follower(source, world, tmp_path, maxBytesPerTrigger="30000")
+    follower.run()
+    found = list(follower.rows())
+    assert len(found) == len(set(found)) == 40
+    first, second = world.log(world.box(0)), world.log(world.box(1))
+    assert sum(topic == second for topic, _ in follower.batches[0]) == 20  # the small ones are not held up
+    assert all(sum(topic == first for topic, _ in batch) <= 6 for batch in follower.batches)
+    assert 4 <= len(follower.batches) <= 6
+
+
+def test_reading_between_offsets_and_times(source: SparkSession, world: World) -> None:
+    world.append(readings_of(world, boxes=2, count=20))  # offsets 1 to 20, a minute apart
+    one, other = world.log(world.box(0)), world.log(world.box(1))
+
+    def offsets(**options: str) -> dict[str, list[int]]:
+        rows = source.read.format("fairlead").options(streams=world.stream, **options).load()
+        found: dict[str, list[int]] = {one: [], other: []}
+        for row in rows.select("topic", "offset").collect():
+            found[row.topic].append(row.offset)
+        return {log: sorted(numbers) for log, numbers in found.items()}
+
+    everything = [*range(1, 21)]
+    by_log = {"startingOffsets": json.dumps({one: 5}), "endingOffsets": json.dumps({one: 9, other: -1})}
+    assert offsets(**by_log) == {one: [5, 6, 7, 8], other: everything}
+    by_time = {"startingTimestamp": (T0 + 3 * MINUTE).isoformat(), "endingTimestamp": (T0 + 6 * MINUTE).isoformat()}
+    assert offsets(**by_time) == {one: [4, 5, 6], other: [4, 5, 6]}
+    assert offsets(startingTimestamp=(T0 + 30 * MINUTE).isoformat()) == {one: [], other: []}
+    assert offsets(startingOffsets="latest") == {one: [], other: []}
+    assert offsets(tasks="3", keepLogsWhole="true") == {one: everything, other: everything}
+
+
+def test_a_stream_from_the_latest_offsets_misses_nothing_after_a_crash(
+    source: SparkSession, world: World, tmp_path: Path
+) -> None:
+    """The first batch fails and is tried again when there is more: where it began was decided once and for all."""
+    follower = Follower(source, world, tmp_path, startingOffsets="latest")
+    world.append(readings_of(world, boxes=2, count=10))
+    follower.run()
+    assert list(follower.rows()) == []
+    forget_commit(tmp_path, 0)
+    world.append(readings_of(world, boxes=3, count=10, first=10))
+    follower.run()
+    found = list(follower.rows())
+    assert len(found) == len(set(found)) == 2 * 10 + 10  # a new log is read from its beginning
+    assert {offset for log, offset in found if log == world.log(world.box(0))} == set(range(11, 21))
+    follower.run()
+    assert len(list(follower.rows())) == 30
+
+
+def forget_commit(folder: Path, batch: int) -> None:
+    """What a crash between a batch's write and Spark's own commit leaves."""
+    commits = folder / "checkpoint" / "commits"
+    (commits / str(batch)).unlink()
+    (commits / f".{batch}.crc").unlink(missing_ok=True)
+
+
+def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
+    spark: SparkSession, world: World, tmp_path: Path
+) -> None:
+    batches: list[list[tuple[str, int]]] = []
+    world.append(readings_of(world, boxes=2, count=10))
+    with line_to(world.endpoint) as line:
+        register(spark, replace(world.endpoint, detours=line.detours))
+        rows = spark.readStream.format("fairlead").option("streams", world.stream).load()
+        query = (
+            rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .foreachBatch(lambda batch, _: batches.append([(r.topic, r.offset) for r in _collect(batch)]))
+            .trigger(processingTime="100 milliseconds")
+            .start()
+        )
+        try:
+            wait_until(lambda: sum(map(len, batches)) == 20, query)
+            line.cut()
+            world.append(readings_of(world, boxes=2, count=10, first=10))  # goes straight to the broker
+            wait_until(lambda: any("waiting since" in p.json for p in query.recentProgress), query)
+            line.mend()
+            wait_until(lambda: sum(map(len, batches)) == 40, query)
+        finally:
+            query.stop()
+        found = [row for batch in batches for row in batch]
+        assert len(found) == len(set(found)) == 40
+
+
+@contextlib.contextmanager
+def line_to(endpoint: KafkaEndpoint) -> Iterator[Line]:
+    """A TCP proxy before a site's brokers, in a thread of its own: Spark's calls block this one."""
+    ready: SimpleQueue[tuple[Line, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
+
+    async def serve() -> None:
+        async with Line(endpoint.bootstrap) as line:
+            ready.put((line, asyncio.get_running_loop(), end := asyncio.Event()))
+            await end.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    line, loop, end = ready.get(timeout=10)
+    try:
+        yield _FromOutside(line, loop)  # type: ignore[misc]  # the two calls that the test needs, and ``detours``
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join(10)
+
+
+class _FromOutside:
+    def __init__(self, line: Line, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._line, self.detours = loop, line, line.detours
+
+    def cut(self) -> None:
+        self._loop.call_soon_threadsafe(self._line.cut)
+
+    def mend(self) -> None:
+        self._loop.call_soon_threadsafe(self._line.mend)
+
+
+def wait_until(true: Callable[[], bool], query: StreamingQuery) -> None:
+    pause = threading.Event()
+    for _ in range(600):
+        if true():
+            return
+        assert query.isActive, query.exception()
+        pause.wait(0.1)
+    raise AssertionError(f"still not so after a minute: {[p.json for p in query.recentProgress[-1:]]}")
+
+
 def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, world: World, tmp_path: Path) -> None:
     follower = Follower(source, world, tmp_path)
     world.append(readings_of(world, boxes=3, count=5))
@@ -110,6 +249,14 @@ def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, 
     assert len(list(follower.rows())) == 25
     backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])
     assert (backlog["vanished"], backlog["examples"], backlog["behind"]) == (1, [gone], 0)
+    world.append({gone: [reading(world.box(2), 0, T0)]})  # made anew, and shorter than what was read
+    follower.run()
+    assert len(list(follower.rows())) == 25
+    backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])
+    assert (backlog["vanished"], backlog["lost"]) == (0, 0)
+    assert backlog["examples"] == [f"{gone} ends at 2, before 6, up to where it was read: truncated, or made anew"]
+    with pytest.raises(Exception, match=f"DataLossError: {gone} ends at 2, before 6"):
+        Follower(source, world, tmp_path, failOnDataLoss="true").run()
 
 
 def test_what_retention_took_is_skipped_or_raised(source: SparkSession, world: World, tmp_path: Path) -> None:
@@ -124,7 +271,10 @@ def test_what_retention_took_is_skipped_or_raised(source: SparkSession, world: W
     world.delete_before(log, 31)
     careless.run()
     assert sorted(offset for topic, offset in careless.rows() if topic == log) == [*range(1, 21), *range(31, 41)]
-    with pytest.raises(Exception, match=r"records 21 to 30 .* are gone before shore read them"):
+    backlog = json.loads(careless.progress[-1]["sources"][0]["latestOffset"])
+    told = f"records 21 to 30 of {log} were deleted before they were read"
+    assert (backlog["lost"], backlog["examples"]) == (10, [told])
+    with pytest.raises(Exception, match=f"DataLossError: {told}"):
         careful.run()
 
 
@@ -179,11 +329,7 @@ def test_a_mistake_in_the_options_is_told(source: SparkSession) -> None:
 
 
 def test_a_wrong_password_is_told_without_it(spark: SparkSession, world: World) -> None:
-    from dataclasses import replace
-
     from pydantic import SecretStr
-
-    from shore.source import register
 
     register(spark, replace(world.endpoint, password=SecretStr("not-the-password-at-all")))
     with pytest.raises(Exception, match="AuthenticationFailed") as error:

@@ -14,7 +14,7 @@ from shore.tables.document import renewed
 from shore.tables.operations import OPERATIONS
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "tables.md"
-EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+EXAMPLES = re.findall(r"(?<!run by a test -->\n)```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
 
 def test_the_document_is_up_to_date() -> None:
