@@ -1,7 +1,8 @@
 """What is remembered of one log: its newest reading, how often the device reports, what lasts, what is open. Pure.
 
-A ``Box`` is kept in Spark's state as bytes (``pack``); ``VERSION`` is their first value, so that a later form can be
-told from this one. It is some 70 bytes, and 60 more for each condition that lasts.
+Boxes are kept in Spark's state as bytes, very many together: a ``Bucket``. ``VERSION`` is the first value of these, so
+that a later form can be told from this one. A box is some 100 bytes with the name of its log, and 60 more for each
+condition that lasts.
 """
 
 from __future__ import annotations
@@ -92,10 +93,8 @@ class Box(msgspec.Struct, array_like=True):
         disturbed_ms: When it last said that it is defrosting or being inspected.
         silent: An alert SILENCE is open, because time passed.
         heard_ms: Where the clock of all readings (the watermark) stood when the newest one came.
-        timer_ms: The timer that is set; 0 without one.
     """
 
-    version: int
     newest: Named
     term: int | None
     at_ms: int
@@ -106,7 +105,6 @@ class Box(msgspec.Struct, array_like=True):
     disturbed_ms: int | None = None
     silent: bool = False
     heard_ms: int = 0
-    timer_ms: int = 0
     conditions: dict[AlertKind, Condition] = {}
 
     @property
@@ -162,7 +160,7 @@ class Box(msgspec.Struct, array_like=True):
 
 def new_box(reading: Reading) -> Box:
     """A box of which this is the first reading."""
-    box = Box(VERSION, named(reading), reading.term, reading.at_ms)
+    box = Box(named(reading), reading.term, reading.at_ms)
     box._remember(reading)  # noqa: SLF001  # the class's other constructor
     return box
 
@@ -176,13 +174,26 @@ def named(reading: Reading) -> Named:
     return Named(reading.offset, reading.device, reading.boot, reading.sequence)
 
 
-def pack(box: Box) -> bytes:
-    return _encode(box)
+class Bucket(msgspec.Struct, array_like=True):
+    """What one value of Spark's state holds.
+
+    Args:
+        timer_ms: The timer that is set; 0 without one. It is not after the first ``Box.due_ms``.
+        boxes: By log.
+    """
+
+    version: int = VERSION
+    timer_ms: int = 0
+    boxes: dict[str, Box] = {}
 
 
-def unpack(data: bytes) -> Box:
+def pack(bucket: Bucket) -> bytes:
+    return _encode(bucket)
+
+
+def unpack(data: bytes) -> Bucket:
     return _decode(data)
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Box).decode
+_decode = msgspec.msgpack.Decoder(Bucket).decode

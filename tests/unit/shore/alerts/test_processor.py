@@ -19,6 +19,7 @@ from shore.tables.alerts_ashore import compared, table_of
 from tests.unit.shore.alerts.logs import BOX, LOG, T0_MS, every, logs, reading
 
 OTHER = "containers.BIGU0000029"
+KEY = 7  # a bucket that both are in
 ASHORE: Mapping[str, str | None] = {LOG: "tokyo", OTHER: "tokyo"}
 
 
@@ -40,7 +41,10 @@ class Task:
         return self.holders
 
     def batch(self, log: str, readings: Sequence[Reading]) -> list[State]:
-        return self._states(self.tester.test(log, [_row(r) for r in readings]))
+        return self.batch_of([(log, r) for r in readings])
+
+    def batch_of(self, rows: Sequence[tuple[str, Reading]]) -> list[State]:
+        return self._states(self.tester.test(KEY, [_row(log, r) for log, r in rows]))
 
     def watermark(self, at_ms: int) -> list[State]:
         """The next batch begins: its watermark is known, timers that have expired fire at its end."""
@@ -51,21 +55,25 @@ class Task:
         """Spark begins again from what it has stored."""
         old = self.tester.handle
         self.tester = self._new()
-        self.tester.handle.value_states["box"].state |= old.value_states["box"].state
+        self.tester.handle.value_states["bucket"].state |= old.value_states["bucket"].state
         self.tester.handle._timers._key_to_timers |= old._timers._key_to_timers  # noqa: SLF001  # no other way in
         self.tester._currentWatermarkMs = old._currentWatermarkMs  # noqa: SLF001
         self.tester.handle.setWatermark(old._currentWatermarkMs)  # noqa: SLF001
 
-    def timers(self, log: str = LOG) -> list[int]:
-        return list(self.tester.handle._timers.listTimers(log))  # noqa: SLF001
+    def timers(self) -> list[int]:
+        return list(self.tester.handle._timers.listTimers(KEY))  # noqa: SLF001
+
+    def boxes(self) -> set[str]:
+        stored = self.tester.peekValueState("bucket", KEY)
+        return set(unpack(stored[0]).boxes) if stored else set()
 
     @staticmethod
     def _states(rows: list[Row]) -> list[State]:
         return [State(**row.asDict()) for row in rows]
 
 
-def _row(r: Reading) -> Row:
-    return Row(log=LOG, **dict(zip(COLUMNS, r._replace(at_ms=r.at_ms * 1000), strict=True)))
+def _row(log: str, r: Reading) -> Row:
+    return Row(log=log, **dict(zip(COLUMNS, r._replace(at_ms=r.at_ms * 1000), strict=True)))
 
 
 def test_the_rows_of_a_batch_count_in_the_order_of_their_offsets() -> None:
@@ -73,7 +81,7 @@ def test_the_rows_of_a_batch_count_in_the_order_of_their_offsets() -> None:
     assert Task().batch(LOG, warm[::-1]) == advance(LOG, None, warm)[1] != []
 
 
-def test_a_box_has_one_timer_and_it_is_not_moved_by_each_reading() -> None:
+def test_a_bucket_has_one_timer_and_it_is_not_moved_by_each_reading() -> None:
     task = Task()
     task.batch(LOG, [reading(0)])
     assert task.timers() == [T0_MS + 24 * HOUR_MS], "nobody knows yet how often it reports"
@@ -95,7 +103,7 @@ def test_a_silence_is_told_while_its_site_is_heard_and_ends_with_the_next_readin
     task.batch(OTHER, [reading(130)])
     (opened,) = task.watermark(T0_MS + 3 * HOUR_MS)
     assert (opened.kind, opened.state, opened.equipment_reference) == ("SILENCE", "OPENED", BOX)
-    assert task.timers() == [T0_MS + 50 * MINUTE_MS + FORGET_MS]
+    assert task.timers() == [T0_MS + 130 * MINUTE_MS + 24 * HOUR_MS], "the other one is next"
     assert task.asked == 1
     task.restart()
     ended = task.batch(LOG, [reading(240)])
@@ -140,16 +148,26 @@ def test_a_container_of_which_nothing_came_for_half_a_year_leaves_no_state() -> 
         (BOX, "SILENCE", "CLEARED"),
         (BOX, "POWER_LOST", "CLEARED"),
     ]
-    assert task.tester.peekValueState("box", LOG) is None
+    assert task.boxes() == set()
+    assert task.tester.peekValueState("bucket", KEY) is None
     assert task.timers() == []
     assert task.batch(LOG, [reading(60 * 24 * 200)]) == []
-    assert task.tester.peekValueState("box", LOG) is not None
+    assert task.boxes() == {LOG}
+
+
+def test_a_batch_has_rows_of_many_logs() -> None:
+    warm, off = every(10, 70, supply_temperature=9.0), every(10, 70, is_powered=False)
+    task = Task()
+    mixed = [row for pair in zip(warm, off, strict=True) for row in zip((LOG, OTHER), pair, strict=True)]
+    found = task.batch_of(mixed[:6]) + task.batch_of(mixed[6:])
+    assert task.boxes() == {LOG, OTHER}
+    assert sorted(found) == sorted([*advance(LOG, None, warm)[1], *advance(OTHER, None, off)[1]])
 
 
 def test_what_is_kept_can_be_read_by_the_next_version() -> None:
     task = Task()
     task.batch(LOG, [reading(0)])
-    (stored,) = task.tester.peekValueState("box", LOG) or (b"",)
+    (stored,) = task.tester.peekValueState("bucket", KEY) or (b"",)
     assert unpack(stored).version == 1
 
 
