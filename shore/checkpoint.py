@@ -128,6 +128,17 @@ def write_checkpoint(places: Places, job: str, positions: Positions, like: str) 
     files.move(fresh, root)
 
 
+def settings_line(places: Places, job: str) -> str:
+    """The line of settings in the newest of a checkpoint's ``offsets`` that can be read; ``{}`` when none can."""
+    files, root = _open(places, job)
+    for batch in reversed(_batches(files, f"{root}/offsets")):
+        try:
+            return _lines(places, job, files, root, f"offsets/{batch}")[0]
+        except CheckpointDamagedError:
+            continue
+    return "{}"
+
+
 def put_aside(places: Places, job: str, name: str) -> str | None:
     """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
     files, root = _open(places, job)

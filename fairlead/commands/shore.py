@@ -11,6 +11,7 @@ import shore
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
 from fairlead.commands.shorecontext import open_shore
 from fairlead.commands.shorekeep import compact_, vacuum_
+from fairlead.commands.shorerepair import backfill, rebuild
 from fairlead.commands.shoreshow import Shown
 from fairlead.commands.shorestatus import status
 from fairlead.commands.shoreverify import verify
@@ -43,5 +44,7 @@ def run(
 
 app.command()(status)
 app.command()(verify)
+app.command()(backfill)
+app.command()(rebuild)
 app.command("compact")(compact_)
 app.command("vacuum")(vacuum_)

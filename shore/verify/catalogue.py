@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fairlead.names import parse_log
-from shore.jobs import custody
+from shore.jobs import bookings, containers_now, custody, dock_movements, quality, ships, whole
 from shore.places import Places
 from shore.tables.operations import OPERATIONS, Operation
 from topologies.model import InsertPoint, Topology
@@ -77,7 +77,26 @@ FROM_LOGS: tuple[FromLogs, ...] = (
     *(FromLogs((operation.table.name,), "operations", _of(operation)) for operation in OPERATIONS),
 )
 
-DERIVED: tuple[Derived, ...] = (Derived("custody", ("custody_entries",), "operations", custody.everything),)
+_TOPOLOGY = ("sites", "owners")
+
+DERIVED: tuple[Derived, ...] = (
+    Derived("custody", ("custody_entries",), "operations", custody.everything),
+    Derived("conditions", ("readings",), "conditions", whole.conditions, "window_end"),
+    Derived("excursions", ("readings",), "conditions", whole.excursions, "start_date_time"),
+    Derived("excursion_parts", ("readings",), "conditions", whole.excursion_parts, "part_start"),
+    Derived("mkt", ("readings",), "conditions", whole.mkt, "window_end"),
+    Derived("bookings", ("booking_changes",), "voyages", bookings.everything),
+    Derived("dock_movements", ("events", *_TOPOLOGY), "voyages", dock_movements.everything, "event_date_time"),
+    Derived("port_calls", ("dock_movements", "positions", "sites"), "voyages", ships.port_calls, "call_date_time"),
+    Derived("voyages", ("dock_movements", "positions", "sites"), "voyages", ships.voyages, "leg_date_time"),
+    Derived(
+        "containers_now",
+        ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),
+        "voyages",
+        containers_now.everything,
+    ),
+    Derived("quality", ("readings", "readings_rejected"), "quality", quality.everything, "day"),
+)
 
 OWN_WAY: frozenset[str] = frozenset({"feeds"})
 """Checked in ways of their own (``shore.verify.feeds``)."""

@@ -59,9 +59,25 @@ class LogRows:
             "create or replace temp table in_tables (log_offset bigint, digest ubigint, name text)"
         )
         for name, rows in tables.items():
-            own = rows.scanner(columns=["log_offset", "payload"], filter=pc.field("log") == log, batch_size=32_768)
-            self._connection.register("rows", own.to_reader())
-            self._connection.execute(f"insert into in_tables select log_offset, {HASH}, ? from rows", [name])  # noqa: S608
-            self._connection.unregister("rows")
+            try:
+                self._take(rows, name, log, pushed=True)
+            except duckdb.Error:
+                # Files that delta-rs's own delete writes have strings as views, over which Arrow cannot filter.
+                self._take(rows, name, log, pushed=False)
         values = {**limits._asdict(), "first": next(iter(tables))}
         return [OddRow(*row) for row in self._connection.execute(_COMPARE, values).fetchall()]
+
+    def _take(self, rows: pads.Dataset, name: str, log: str, *, pushed: bool) -> None:
+        """The rows of one log; ``pushed``: Arrow leaves out files and parts of them that cannot have any."""
+        self._connection.execute("delete from in_tables where name = ?", [name])
+        wanted = pc.field("log") == log if pushed else None
+        columns = ["log", "log_offset", "payload"]
+        scanner = rows.scanner(
+            columns=columns, filter=wanted, batch_size=32_768, batch_readahead=4, fragment_readahead=1
+        )
+        self._connection.register("rows", scanner.to_reader())
+        try:
+            insert = f"insert into in_tables select log_offset, {HASH}, ? from rows where log = ?"  # noqa: S608
+            self._connection.execute(insert, [name, log])
+        finally:
+            self._connection.unregister("rows")

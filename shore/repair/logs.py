@@ -1,0 +1,255 @@
+"""Rows of log tables: found missing, doubled or changed by comparing with the logs, and put right from the logs.
+
+Rows of no record are left alone, and so are logs that end before what was read of them: they were truncated or made
+anew, and their rows are all that is left of their records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from deltalake import DeltaTable, write_deltalake
+
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.sweep import Extent
+from fairlead.wire.types import TP
+from shore.jobs.operations import rows_of
+from shore.places import Places
+from shore.source.offsets import Positions, Range, parse_partition_id
+from shore.source.options import parse_options
+from shore.source.readings import REASON
+from shore.source.task import LogsPartition, Task
+from shore.tables import TABLES
+from shore.tables.operations import OPERATIONS
+from shore.verify.catalogue import FromLogs
+from shore.verify.digest import Digest, Limits, RecordDigests, RowsDigest, connection, reader, rows_digests
+from shore.verify.logs import odd_rows, open_tables, ranges_of
+from shore.verify.records import CLIENT_ID, data_records, extents_of
+from shore.verify.rows import OddRow
+from topologies.model import Topology
+
+ROWS_PER_COMMIT: Final = 100_000
+_OFFSETS_PER_COMMIT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class LogRepair:
+    """What is wrong with the tables of one line of the catalogue: by log, the rows to be put right, by offset.
+
+    ``shorter``: logs that end before what was read of them; they were not compared.
+    """
+
+    entry: FromLogs
+    odd: Mapping[str, Sequence[OddRow]]
+    shorter: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        return sum(each.what == "missing" for rows in self.odd.values() for each in rows)
+
+    @property
+    def wrong(self) -> int:
+        """Doubled and changed rows."""
+        return sum(each.what in ("doubled", "changed") for rows in self.odd.values() for each in rows)
+
+    @property
+    def extra(self) -> int:
+        """Rows of no record; nothing is done about them."""
+        return sum(each.what == "extra" for rows in self.odd.values() for each in rows)
+
+
+def find_odd(
+    entry: FromLogs,
+    topology: Topology,
+    endpoint: KafkaEndpoint,
+    places: Places,
+    positions: Positions,
+    *,
+    since: dt.datetime | None = None,
+    until: dt.datetime | None = None,
+) -> LogRepair:
+    """Compare the tables of one line of the catalogue with the logs up to ``positions``.
+
+    Args:
+        since: Only records of this time (Kafka's, which is the device's) or later.
+        until: Only records before this time.
+
+    Raises:
+        ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
+    """
+    takes = entry.takes(topology)
+    own = {log: position for log, position in positions.items() if takes(parse_partition_id(log)[0])}
+    tables = open_tables(entry, places)
+    if tables is None or not own:
+        return LogRepair(entry, {})
+
+    async def compare() -> LogRepair:
+        with connection() as opened:
+            async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+                found, _ = await extents_of(cluster, lambda topic: False, own)
+                shorter = tuple(sorted(log for log, extent in found.items() if extent.end < own[log]))
+                found = {log: extent for log, extent in found.items() if log not in shorter}
+                limits = await _limits(cluster, own, found, since)
+                digests = RecordDigests(opened)
+                async for log, records in data_records(cluster, ranges_of(limits, found)):
+                    digests.add(log, records)
+                expected, rows = digests.found(), _rows(opened, tables, limits)
+                odd = {}
+                for log in sorted({*expected, *rows} & set(limits)):
+                    if expected.get(log, Digest()) == rows.get(log, RowsDigest()).inside:
+                        continue
+                    wrong = await odd_rows(cluster, opened, tables, log, limits, found)
+                    if until is not None:
+                        wrong = await _before(cluster, log, wrong, limits, found, since, until)
+                    odd[log] = wrong
+        return LogRepair(entry, {log: each for log, each in odd.items() if each}, shorter)
+
+    return asyncio.run(compare())
+
+
+def repair(plan: LogRepair, endpoint: KafkaEndpoint, places: Places) -> int:
+    """Put the rows of a plan right; gives how many were written.
+
+    Changed and doubled rows are exchanged for the log's, missing ones are appended: broken off in between, the rest is
+    found the next time.
+    """
+    written = 0
+    for part in _parts(plan.odd):
+        fresh = _fresh(plan.entry, endpoint, part)
+        wrong = {log: {e.log_offset for e in rows if e.what != "missing"} for log, rows in part.items()}
+        for table, rows in fresh.items():
+            exchanged = _exchange(places.table(table), rows, wrong)
+            missing = rows.filter(pc.invert(_among(rows, wrong)))
+            if missing.num_rows:
+                write_deltalake(DeltaTable(places.table(table)), missing, mode="append")
+            written += exchanged + missing.num_rows
+    return written
+
+
+async def _limits(
+    cluster: Cluster, positions: Positions, found: Mapping[str, Extent], since: dt.datetime | None
+) -> dict[str, Limits]:
+    """All before the first record at ``since`` or later is older: it need not be read."""
+    limits = {}
+    firsts: dict[str, int] = {}
+    if since is not None:
+        logs = {TP(*parse_partition_id(log)): log for log in found}
+        answers = await cluster.offsets_at(list(logs), max(0, _milliseconds(since)))
+        for tp, answer in answers.items():
+            if isinstance(answer, int):
+                firsts[logs[tp]] = answer if answer >= 0 else found[logs[tp]].end
+    for log, position in positions.items():
+        if log not in found:
+            continue
+        start = min(max(found[log].start, firsts.get(log, 0)), position)
+        limits[log] = Limits(start, position, position)
+    return limits
+
+
+def _rows(
+    opened: duckdb.DuckDBPyConnection, tables: Mapping[str, pads.Dataset], limits: Mapping[str, Limits]
+) -> dict[str, RowsDigest]:
+    rows: dict[str, RowsDigest] = {}
+    for dataset in tables.values():
+        for log, digest in rows_digests(opened, reader(dataset), limits).items():
+            rows[log] = rows.get(log, RowsDigest()) + digest
+    return rows
+
+
+async def _before(
+    cluster: Cluster,
+    log: str,
+    odd: Sequence[OddRow],
+    limits: Mapping[str, Limits],
+    found: Mapping[str, Extent],
+    since: dt.datetime | None,
+    until: dt.datetime,
+) -> list[OddRow]:
+    """Of these rows those whose records are of the time that is asked for; rows of no record have none."""
+    wanted = {each.log_offset for each in odd if each.what != "extra"}
+    first, after = _milliseconds(since) if since is not None else 0, _milliseconds(until)
+    own = set()
+    async for _, records in data_records(cluster, ranges_of({log: limits[log]}, found)):
+        own |= {each.offset for each in records if each.offset in wanted and first <= each.timestamp_ms < after}
+    return [each for each in odd if each.log_offset in own]
+
+
+def _parts(odd: Mapping[str, Sequence[OddRow]]) -> Iterator[dict[str, list[OddRow]]]:
+    """Slices of at most ``ROWS_PER_COMMIT`` rows, without those of no record."""
+    part: dict[str, list[OddRow]] = {}
+    size = 0
+    for log, rows in odd.items():
+        for each in rows:
+            if each.what == "extra":
+                continue
+            part.setdefault(log, []).append(each)
+            size += 1
+            if size == ROWS_PER_COMMIT:
+                yield part
+                part, size = {}, 0
+    if part:
+        yield part
+
+
+def _exchange(location: str, rows: pa.Table, wrong: Mapping[str, Collection[int]]) -> int:
+    """Put the rows of these offsets in the place of whatever the table has of them; a commit for some of one log."""
+    count = 0
+    for log, offsets in wrong.items():
+        ordered = sorted(offsets)
+        for begin in range(0, len(ordered), _OFFSETS_PER_COMMIT):
+            some = ordered[begin : begin + _OFFSETS_PER_COMMIT]
+            fresh = rows.filter(_among(rows, {log: some}))
+            listed, quoted = ", ".join(map(str, some)), log.replace("'", "''")
+            predicate = f"log = '{quoted}' and log_offset in ({listed})"
+            write_deltalake(DeltaTable(location), fresh, mode="overwrite", predicate=predicate)
+            count += fresh.num_rows
+    return count
+
+
+def _among(
+    rows: pa.Table | pa.RecordBatch,
+    offsets: Mapping[str, Collection[int]],
+    log: str = "log",
+    offset: str = "log_offset",
+) -> pa.Array:
+    wanted = {(name, each) for name, some in offsets.items() for each in some}
+    keys = zip(rows[log].to_pylist(), rows[offset].to_pylist(), strict=True)
+    return pa.array([key in wanted for key in keys], pa.bool_())
+
+
+def _fresh(entry: FromLogs, endpoint: KafkaEndpoint, part: Mapping[str, Sequence[OddRow]]) -> dict[str, pa.Table]:
+    """The rows of these offsets as the job makes them, by table."""
+    parsed = "readings" in entry.tables
+    options = parse_options({"pattern": ".+", "rows": "readings" if parsed else "raw"})
+    # The source takes one range of a log at a time: from the first of the rows to the last.
+    spans = {log: (rows[0].log_offset, rows[-1].log_offset + 1) for log, rows in part.items()}
+    work = [Range(*parse_partition_id(log), *span) for log, span in spans.items()]
+    wanted = {log: {each.log_offset for each in rows} for log, rows in part.items()}
+    names = ("log", "log_offset") if parsed else ("topic", "offset")
+    batches = [
+        batch.filter(_among(batch, wanted, *names)) for batch in Task(endpoint, options).read(LogsPartition(work))
+    ]
+    if not batches:
+        return {}
+    read = pa.Table.from_batches(batches)
+    if not parsed:
+        (operation,) = [each for each in OPERATIONS if each.table.name in entry.tables]
+        return {operation.table.name: rows_of(operation, read)}
+    rejected = pc.is_valid(read[REASON])
+    return {
+        name: read.filter(chosen).select(TABLES[name].plain_schema.names).cast(TABLES[name].plain_schema)
+        for name, chosen in (("readings", pc.invert(rejected)), ("readings_rejected", rejected))
+    }
+
+
+def _milliseconds(time: dt.datetime) -> int:
+    return int(time.timestamp() * 1000)

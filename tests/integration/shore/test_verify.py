@@ -1,0 +1,172 @@
+"""Verifying, backfilling and rebuilding log tables against a real broker, without Spark."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from fairlead.wire.convention import is_data
+from shore import backfill
+from shore.checkpoint import read_checkpoint, write_checkpoint
+from shore.jobs.runner import JOBS
+from shore.places import Places
+from shore.repair.derived import Span
+from shore.repair.logs import find_odd, repair
+from shore.repair.rebuild import rebuild
+from shore.tables import TABLES
+from shore.verify import TableCheck, verify
+from shore.verify.catalogue import FROM_LOGS
+from tests.integration.shore.world import MINUTE, T0, World, reading
+
+pytestmark = pytest.mark.integration
+
+ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
+
+
+class Tables:
+    """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job does, without it."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world, self.folder, self.places = world, folder, Places.of(folder)
+        for name in TABLES:
+            TABLES[name].create(self.places.table(name))
+
+    def fill(self, positions: dict[str, int]) -> None:
+        """Rows of everything before these positions, and a checkpoint that stands there."""
+        found = find_odd(ENTRY, self.world.topology(), self.world.endpoint, self.places, positions)
+        repair(found, self.world.endpoint, self.places)
+        write_checkpoint(self.places, "readings", positions, "{}")
+
+    def check(self) -> TableCheck:
+        found = verify(self.world.topology(), self.world.endpoint, self.folder, ["readings"])
+        (check,) = found.tables
+        assert found.ok is (check.same is not False)
+        return check
+
+    def delete(self, log: str, offset: int, table: str = "readings") -> None:
+        DeltaTable(self.places.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
+
+    def rows(self, table: str = "readings") -> pa.Table:
+        order = [("log", "ascending"), ("log_offset", "ascending")]
+        return DeltaTable(self.places.table(table)).to_pyarrow_dataset().to_table().sort_by(order)
+
+    def add(self, rows: pa.Table, table: str = "readings") -> None:
+        write_deltalake(self.places.table(table), rows, mode="append")
+
+    def backfill(self, since: dt.datetime | None = None, until: dt.datetime | None = None) -> dict[str, int]:
+        span, world = Span(since, until), self.world
+        todo = backfill.plan(world.topology(), world.endpoint, self.places, span, ["readings"])
+        return backfill.apply(todo, world.endpoint, self.places)
+
+
+@pytest.fixture
+def tables(world: World, tmp_path: Path) -> Tables:
+    """Two logs of 24 readings each, one of which cannot be read; 20 records of the second are not read yet."""
+    from fairlead.wire.record import NewRecord
+
+    one, two = world.box(0), world.box(1)
+    world.append(
+        {
+            world.log(one): [reading(one, i, T0 + i * 60 * MINUTE) for i in range(24)],
+            world.log(two): [NewRecord(b"{broken", two.encode(), timestamp_ms=int(T0.timestamp() * 1000))]
+            + [reading(two, i, T0 + i * 60 * MINUTE) for i in range(23)],
+        }
+    )
+    found = Tables(world, tmp_path)
+    found.fill({world.log(one): 25, world.log(two): 5})
+    return found
+
+
+def test_tables_equal_logs_until_somebody_changes_a_row(tables: Tables, world: World) -> None:
+    one, two = world.log(world.box(0)), world.log(world.box(1))
+    check = tables.check()
+    assert (check.same, check.rows, check.expected, check.logs, check.behind) == (True, 28, 28, 2, 20)
+    assert (tables.rows().num_rows, tables.rows("readings_rejected").num_rows) == (27, 1)
+    good = tables.rows()
+
+    tables.delete(one, 7)
+    tables.add(good.slice(2, 1))  # a second time
+    lied = good.slice(3, 1).set_column(good.schema.names.index("payload"), "payload", pa.array([b"{}"], pa.binary()))
+    tables.delete(lied["log"][0].as_py(), lied["log_offset"][0].as_py())
+    tables.add(lied)
+    tables.delete(two, 1, "readings_rejected")
+    check = tables.check()
+    assert (check.same, check.rows, check.expected, check.differing) == (False, 27, 28, 2)
+    told = {(each.what, each.key["log"], each.key["log_offset"]) for each in check.differences}
+    lied_key = (lied["log"][0].as_py(), lied["log_offset"][0].as_py())
+    twice_key = (good["log"][2].as_py(), good["log_offset"][2].as_py())
+    assert told == {("missing", one, 7), ("doubled", *twice_key), ("changed", *lied_key), ("missing", two, 1)}
+
+    assert tables.backfill() == {"readings + readings_rejected": 4}
+    assert tables.check().same is True
+    assert tables.rows() == good
+    assert tables.backfill() == {}
+
+
+def test_rows_that_are_no_records(tables: Tables, world: World) -> None:
+    one = world.log(world.box(0))
+    rows = tables.rows().slice(0, 1)
+
+    def at(log: str, offset: int) -> pa.Table:
+        moved = rows.set_column(0, "log", pa.array([log])).set_column(1, "log_offset", pa.array([offset], pa.int64()))
+        return moved.select(rows.schema.names)
+
+    tables.add(at(one, 99))  # beyond what the job has read
+    tables.add(at(f"{one}X", 0))  # of no log
+    check = tables.check()
+    assert (check.same, check.differing) == (False, 2)
+    assert {(each.what, each.key["log_offset"]) for each in check.differences} == {("extra", 99), ("extra", 0)}
+
+
+def test_what_retention_deleted_is_no_difference(tables: Tables, world: World) -> None:
+    log = world.log(world.box(0))
+    world.delete_before(log, 10)
+    check = tables.check()
+    assert (check.same, check.rows, check.expected, check.gone) == (True, 28 - 9, 28 - 9, 9)
+    tables.add(tables.rows().filter(pa.compute.equal(tables.rows()["log"], log)).slice(2, 1))
+    twice = tables.check()
+    assert (twice.same, [each.what for each in twice.differences]) == (False, ["doubled"])
+
+
+def test_a_day_again_adds_only_what_is_missing_of_it(tables: Tables, world: World) -> None:
+    log = world.log(world.box(0))
+    for offset in (3, 10, 20):  # at 2, 9 and 19 o'clock
+        tables.delete(log, offset)
+    good = tables.check()
+    assert good.rows == 25
+    nine = T0 + dt.timedelta(hours=9)
+    assert tables.backfill(nine, nine + dt.timedelta(hours=3)) == {"readings + readings_rejected": 1}
+    assert tables.check().rows == 26
+    assert tables.backfill(nine) == {"readings + readings_rejected": 1}
+    assert tables.backfill() == {"readings + readings_rejected": 1}
+    assert tables.check().same is True
+
+
+def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, world: World) -> None:
+    before = read_checkpoint(tables.places, "readings")
+    assert before is not None
+    tables.delete(world.log(world.box(0)), 7)
+    (Path(tables.places.checkpoint("readings")) / "offsets" / "0").write_text("v1")
+    done = rebuild("readings", JOBS, world.topology(), world.endpoint, tables.places)
+    after = read_checkpoint(tables.places, "readings")
+    assert after is not None
+    assert after.positions == before.positions
+    assert after.query_id != before.query_id
+    assert (done.written, done.logs, done.next) == ({"readings + readings_rejected": 1}, 2, ())
+    assert done.put_aside is not None
+    assert (Path(done.put_aside) / "offsets" / "0").exists()
+    check = tables.check()
+    assert (check.same, check.rows, check.behind) == (True, 28, 20)
+
+
+def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:
+    log = world.log(world.box(0))
+    count = sum(is_data(record) for record in world.read(log))
+    assert count == 24
+    positions = {log: 99}
+    found = find_odd(ENTRY, world.topology(), world.endpoint, tables.places, positions)
+    assert (found.odd, found.shorter) == ({}, (log,))
