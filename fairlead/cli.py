@@ -53,6 +53,7 @@ COMMANDS: Final = {
         "List the tables with rows and version, or one table's columns with their units.",
     ),
     "sql": Entry("fairlead.commands.tables", "sql", "Run one SQL query over the tables; works while shore writes."),
+    "report": Entry("fairlead.commands.report", "app", "Reports out of the tables: one container, one port."),
     "feed": Entry(
         "fairlead.commands.feed",
         "feed",

@@ -7,6 +7,8 @@ searoute itself, which takes a second. The ports alone trace the coasts well eno
 from __future__ import annotations
 
 import importlib.resources
+import math
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -39,21 +41,63 @@ def ports() -> dict[str, PortPlace]:
     return out
 
 
-def backdrop() -> list[Any]:
-    """Altair layers of the chart, to be put under others in a layered chart with a projection."""
-    return [lanes(), coasts()]
+class Frame(NamedTuple):
+    """A part of the world in Mercator's projection: its middle, and half its width and height in degrees of longitude
+    (of the projection, upwards as well)."""
+
+    longitude: float
+    latitude: float
+    half_width: float
+    half_height: float
+    pixels_per_degree: float
+
+    def has(self, longitude: float, latitude: float) -> bool:
+        """Whether a place is in the frame, or not far beyond its edges."""
+        across = _wrapped(longitude - self.longitude)
+        up = _northing(latitude) - _northing(self.latitude)
+        return abs(across) <= 1.2 * self.half_width and abs(up) <= 1.2 * self.half_height
+
+    def projection(self) -> dict[str, Any]:
+        """For altair's ``project``."""
+        return {
+            "type": "mercator",
+            "rotate": [-self.longitude, 0, 0],
+            "center": [0, self.latitude],
+            "scale": self.pixels_per_degree * 180 / math.pi,
+            "pointRadius": 1.3,
+        }
 
 
-def lanes() -> Any:
-    """Altair layer with the sea lanes; about a megabyte in a picture."""
+def frame(places: Iterable[tuple[float, float]], width: int, height: int) -> Frame:
+    """The smallest part of the world around some (longitude, latitude), with a margin and at least four degrees wide,
+    for a picture of so many pixels. Places on both sides of the date line stay together."""
+    found = list(places)
+    west, span = _narrowest([longitude for longitude, _ in found])
+    ups = [_northing(latitude) for _, latitude in found]
+    middle = (min(ups) + max(ups)) / 2
+    per_degree = min(width / max(4.0, 1.25 * span), height / max(4.0 * height / width, 1.25 * (max(ups) - min(ups))))
+    return Frame(
+        _wrapped(west + span / 2), _parallel(middle), width / 2 / per_degree, height / 2 / per_degree, per_degree
+    )
+
+
+def backdrop(within: Frame | None = None) -> list[Any]:
+    """Altair layers of the chart, to be put under others in a layered chart with a projection; all of the world, or
+    what is in a frame."""
+    return [lanes(within), coasts(within)]
+
+
+def lanes(within: Frame | None = None) -> Any:
+    """Altair layer with the sea lanes; all of them are about a megabyte in a picture."""
     shapes = [
         {"type": "Feature", "properties": {}, "geometry": feature["geometry"]}
         for feature in _geojson("marnet_searoute.geojson")["features"]
+        if within is None or any(within.has(*place) for place in _places(feature["geometry"]))
     ]
-    return _shapes(shapes).mark_geoshape(filled=False, stroke="#dfe8ee", strokeWidth=0.8)
+    return _shapes(shapes).mark_geoshape(filled=False, stroke="#dfe8ee", strokeWidth=0.8, clip=within is not None)
 
 
-def coasts() -> Any:
+def coasts(within: Frame | None = None) -> Any:
     """Altair layer with the world's ports as dots, which trace the coasts."""
     dots = [
         {
@@ -62,8 +106,40 @@ def coasts() -> Any:
             "geometry": {"type": "Point", "coordinates": [p.longitude, p.latitude]},
         }
         for p in ports().values()
+        if within is None or within.has(p.longitude, p.latitude)
     ]
-    return _shapes(dots).mark_geoshape(filled=True, fill="#b9b29c", stroke=None)
+    return _shapes(dots).mark_geoshape(filled=True, fill="#b9b29c", stroke=None, clip=within is not None)
+
+
+def _places(geometry: dict[str, Any]) -> Iterator[tuple[float, float]]:
+    """Every (longitude, latitude) of a lane."""
+    lines = geometry["coordinates"] if geometry["type"] == "MultiLineString" else [geometry["coordinates"]]
+    for line in lines:
+        for longitude, latitude, *_ in line:
+            yield longitude, latitude
+
+
+def _wrapped(degrees: float) -> float:
+    """The same longitude from -180 to 180."""
+    return (degrees + 180) % 360 - 180
+
+
+def _northing(latitude: float) -> float:
+    """How far up Mercator draws a latitude, in degrees of longitude."""
+    bounded = math.radians(max(-85.0, min(85.0, latitude)))
+    return math.degrees(math.log(math.tan(math.pi / 4 + bounded / 2)))
+
+
+def _parallel(northing: float) -> float:
+    return math.degrees(2 * math.atan(math.exp(math.radians(northing))) - math.pi / 2)
+
+
+def _narrowest(longitudes: list[float]) -> tuple[float, float]:
+    """The western end and the width of the smallest span of longitudes that has all of these."""
+    ring = sorted({longitude % 360 for longitude in longitudes})
+    following = [*ring[1:], ring[0] + 360]
+    gap, after = max((b - a, b) for a, b in zip(ring, following, strict=True))
+    return after % 360, 360 - gap
 
 
 def _shapes(features: list[dict[str, Any]]) -> Any:

@@ -1,0 +1,146 @@
+"""``fairlead report``: pages and files out of the tables, without a JVM."""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.console import console, emit, errors
+from fairlead.errors import ConfigurationError, ExitCode
+from shore.places import Places
+
+app = typer.Typer(help="Reports out of the tables: one container, one port.", no_args_is_help=True)
+
+
+class For(StrEnum):
+    """Who reads the report of a port."""
+
+    OPERATOR = "operator"
+    AUTHORITY = "authority"
+
+
+class TimeError(ConfigurationError):
+    """An option is no time, or the times leave nothing between them."""
+
+    exit_code = ExitCode.USAGE
+
+
+@app.command()
+def container(
+    number: Annotated[str, typer.Argument(help="Container number, ISO 6346.")],
+    since: Annotated[str | None, typer.Option("--from", help="First device time, inclusive (UTC).")] = None,
+    until: Annotated[str | None, typer.Option("--to", help="Last device time, exclusive (UTC).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Folder for page and files.", show_default=False)] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Write what one container went through: a page, and every row behind it as CSV and Parquet, for a claim.
+
+    Example: fairlead report container BIGU1000010 --from 2026-03-01 --to 2026-03-08T12:00
+    """
+    from shore.report.container import container_report, open_container
+    from shore.report.container_page import container_page
+    from shore.report.known import normalised
+    from shore.report.pack import write_pack
+
+    number, first, end = normalised(number), _time("--from", since), _time("--to", until)
+    if first is not None and end is not None and first >= end:
+        raise TimeError("--from is not before --to: no time is left between them", hint="--to is exclusive")
+    context = open_topology(topology)
+    folder = out or context.folder / "reports" / number
+    with errors.status("reading the tables") as status, open_container(_places(context), number, first, end) as found:
+        report = container_report(found, number, first, end)
+        status.update("drawing")
+        page = container_page(found, report)
+        status.update("writing the files")
+        manifest = write_pack(found, report, folder, page)
+    page_file = folder / f"{number}.html"
+
+    def render() -> None:
+        figures = report.figures
+        console.print(f"{figures.records:,} readings, {len(report.excursions)} excursions, {len(report.alerts)} alerts")
+        for name in report.missing:
+            console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")
+        console.print(f"page: {escape(str(page_file))}", soft_wrap=True)
+        console.print(f"{len(manifest.files) - 1} files and a manifest beside it", style="dim")
+
+    body = {"folder": str(folder), "page": str(page_file), "manifest": manifest, **_plain(report)}
+    emit(msgspec.to_builtins(body), as_json=as_json, render=render)
+
+
+@app.command()
+def port(
+    code: Annotated[str, typer.Argument(help="UN/LOCODE of the port.")],
+    audience: Annotated[
+        For, typer.Option("--for", help="An authority is not told what is inside, for whom, or under which booking.")
+    ] = For.OPERATOR,
+    out: Annotated[Path | None, typer.Option("--out", help="File for the page.", show_default=False)] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Write what a port has coming: ships with the condition of what is aboard, the dock, the last movements.
+
+    With --json the report is printed, and the page written only where --out says so.
+
+    Example: fairlead report port JPTYO
+    """
+    from shore.report.port import port_report
+    from shore.report.port_page import port_page
+
+    context = open_topology(topology)
+    with errors.status("reading the tables") as status:
+        report = port_report(_places(context), code, audience.value)
+        file = out or context.folder / "reports" / f"{report.un_location_code}-{audience.value}.html"
+        if out is not None or not as_json:
+            status.update("drawing")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(port_page(report), encoding="utf-8")
+
+    def render() -> None:
+        when = f" as of {report.as_of:%Y-%m-%d %H:%M} UTC" if report.as_of is not None else ""
+        console.print(f"{escape(report.port)} ({report.un_location_code}){when}")
+        for ship in report.arriving:
+            eta = ship.approach.eta
+            expected = f"about {eta:%Y-%m-%d %H:%M}" if eta is not None else "nobody knows when"
+            console.print(
+                f"  {escape(ship.vessel)}: {expected}; {len(ship.boxes):,} boxes, {ship.for_port:,} for here, "
+                f"{ship.concerning:,} with something wrong"
+            )
+        if not report.arriving:
+            console.print("  no ship is known to come")
+        console.print(f"  on the dock: {len(report.dock):,}; ships in port: {len(report.in_port)}")
+        for name in report.missing:
+            console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")
+        console.print(f"page: {escape(str(file))}", soft_wrap=True)
+
+    emit(_plain(report), as_json=as_json, render=render)
+
+
+def _places(context: Context) -> Places:
+    shore = context.topology.shore
+    return Places.of(context.folder, shore.storage if shore else None)
+
+
+def _plain(report: msgspec.Struct) -> Any:
+    """For JSON; times are RFC 3339."""
+    return msgspec.to_builtins(report)
+
+
+def _time(option: str, text: str | None) -> dt.datetime | None:
+    """A date or a time; UTC where it names no zone."""
+    if text is None:
+        return None
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise TimeError(
+            f"{option} {text}: this is no time", hint="for example 2026-03-01, or 2026-03-01T12:00 (UTC)"
+        ) from None
+    return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment.astimezone(dt.UTC)

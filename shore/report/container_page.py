@@ -1,0 +1,106 @@
+"""The report of one container as a page."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from shore.report import course, drawing
+from shore.report.container import ContainerReport
+from shore.report.course import Interval
+from shore.report.drawing import Mark
+from shore.report.page import render
+from shore.report.slices import Row, Slices
+from shore.tables.bands import BAND_KELVIN
+from topologies.seachart import ports
+
+_GAPS_SHOWN: Final = 20
+
+
+def container_page(found: Slices, report: ContainerReport) -> str:
+    """The page of a report; the drawings are made from what ``open_container`` opened for it."""
+    defrosts = [each for each in report.states if each.kind == "DEFROST"]
+    behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in report.alert_readings:
+        behind[row["source"], row["alert_id"]].append(row)
+    events = [each for each in (*report.states, *report.wrong_set_points) if each.kind != "DEFROST"]
+    return render(
+        "container.html.j2",
+        report.sites,
+        r=report,
+        f=report.figures,
+        out=_out_of_band(report),
+        open_alerts=sum(row["state"] != "CLEARED" for row in report.alerts),
+        way=drawing.way(report.way, _marks(report)),
+        sources=_sources(report),
+        chart=_chart(found, report),
+        band=BAND_KELVIN,
+        events=sorted(events, key=lambda each: each.start),
+        states=drawing.STATES,
+        defrosts=defrosts,
+        defrost_minutes=sum(each.minutes for each in defrosts),
+        behind=behind,
+        missing_numbers=sum(row["missing"] or 0 for row in report.quality),
+        gap_minutes=sum(each.minutes for each in report.gaps),
+        longest_gaps=sorted(report.gaps, key=lambda each: -each.minutes)[:_GAPS_SHOWN],
+    )
+
+
+def _chart(found: Slices, report: ContainerReport) -> str:
+    first, last = report.figures.first_date_time, report.figures.last_date_time
+    if first is None or last is None:
+        return ""
+    excursions = [
+        Interval(kind="EXCURSION", start=row["start_date_time"], end=row["end_date_time"])
+        for row in report.excursions
+        if row["quantity"] == "TEMPERATURE"
+    ]
+    states = [*report.states, *report.wrong_set_points, *report.gaps]
+    return drawing.temperatures(
+        course.curve(found), course.set_points(found), states, excursions, span=(first, last), band=BAND_KELVIN
+    )
+
+
+def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float]]:
+    """By quantity: how many excursions, and the minutes out of band in them."""
+    counted: dict[str, list[float]] = defaultdict(list)
+    for row in report.excursions:
+        counted[row["quantity"]].append(row["minutes_out_of_band"])
+    return [(quantity, len(minutes), sum(minutes)) for quantity, minutes in sorted(counted.items())]
+
+
+def _marks(report: ContainerReport) -> list[Mark]:
+    """The ports that it touched or is booked for, and where its alerts were."""
+    codes = {row["un_location_code"] for row in report.movements}
+    codes |= {
+        report.sites[row["holder"]]["un_location_code"] for row in report.custody if row["holder"] in report.sites
+    }
+    if report.booking is not None:
+        codes |= {report.booking["port_of_loading"], report.booking["port_of_discharge"]}
+    return [*_ports(codes, report), *_alerts(report)]
+
+
+def _ports(codes: set[str | None], report: ContainerReport) -> Iterator[Mark]:
+    titles = {row["un_location_code"]: row["title"] for row in report.sites.values()}
+    known = ports()
+    for code in sorted(code for code in codes if code):
+        if code in known:
+            yield Mark(titles.get(code) or known[code].name, known[code].longitude, known[code].latitude)
+
+
+def _alerts(report: ContainerReport) -> Iterator[Mark]:
+    for row in report.alerts:
+        if row["latitude"] is not None and row["longitude"] is not None:
+            yield Mark(row["kind"], row["longitude"], row["latitude"], "event")
+
+
+def _sources(report: ContainerReport) -> str:
+    sources = {row["source"] for row in report.way}
+    return {
+        frozenset({"OWN"}): "Positions are the container's own",
+        frozenset({"SHIP"}): "Positions are those of the ships that held it",
+        frozenset(
+            {"OWN", "SHIP"}
+        ): "Positions are the container's own, and those of ships that held it where it gave none",
+    }.get(frozenset(sources), "No position is known; the ports are those of its custody and booking")

@@ -1,0 +1,234 @@
+"""What one box measured, in the order of device time, and what can be drawn of it. SQL over the slice ``readings``.
+
+A reading stands until the next one, at most 30 minutes; repeats count once (``shore.tables.bands``). Where a box said
+nothing for longer than five of its usual intervals, and at least an hour, its course has a gap, and no line is drawn
+across it. Readings more than a day ahead of their own receipt (a wrong clock) are no part of the course: they would
+stretch every axis. They are in the table, and in the files of a claim.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from shore.report.slices import Row, Slices
+from shore.tables.bands import HOLD_MINUTES
+
+HELD: Final = dt.timedelta(minutes=HOLD_MINUTES)
+_CURVE_POINTS: Final = 500  # times along the axis; two values each
+_WAY_POINTS: Final = 600
+
+STATES: Final[Mapping[str, str]] = {
+    "DEFROST": "coalesce(is_defrosting, false)",
+    "INSPECTION": "coalesce(is_pre_trip_inspection, false)",
+    "UNPLUGGED": "not coalesce(is_connected_to_power_source, true)",
+    "NO_POWER": "coalesce(is_connected_to_power_source, true) and not coalesce(is_powered, true)",
+    "DOOR_OPEN": "coalesce(door_open, false)",
+    "IMMERSED": "coalesce(immersed, false)",
+}
+"""States of a box that last for some time, each as a condition on its readings."""
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in device time, from its begin to before its end. ``detail`` says more where there is more to say."""
+
+    kind: str
+    start: dt.datetime
+    end: dt.datetime
+    detail: str = ""
+
+    @property
+    def minutes(self) -> float:
+        return (self.end - self.start) / dt.timedelta(minutes=1)
+
+
+def prepare(slices: Slices) -> None:
+    """Make the table ``measured`` out of the slice ``readings``: one row per reading, in order ``n``.
+
+    ``stop`` is until when it stands, ``segment`` counts the stretches between gaps.
+    """
+    slices.run(
+        """
+        create temp table ordered as
+        select *,
+            row_number() over course as n,
+            lead(device_date_time) over course as next_date_time
+        from (
+            select * exclude (payload)
+            from readings
+            where device_date_time <= coalesce(received_date_time, device_date_time) + interval 1 day
+            qualify row_number() over (
+                partition by device_id, boot_id, sequence, device_date_time order by log, log_offset desc
+            ) = 1
+        )
+        window course as (order by device_date_time, device_id, boot_id, sequence, log, log_offset)
+        """
+    )
+    slices.run(
+        """
+        create temp table measured as
+        with usual as (
+            select greatest(
+                interval 1 hour,
+                5 * coalesce(median(next_date_time - device_date_time), interval 1 hour)
+            ) as longest
+            from ordered
+        ),
+        marked as (
+            select *,
+                least(coalesce(next_date_time, device_date_time + $held), device_date_time + $held) as stop,
+                coalesce(device_date_time - lag(device_date_time) over (order by n) > longest, false) as after_gap
+            from ordered, usual
+        )
+        select * exclude (next_date_time, longest, after_gap),
+            sum(after_gap::int) over (order by n rows unbounded preceding)::bigint as segment
+        from marked
+        """,
+        held=HELD,
+    )
+    slices.run("drop table ordered")
+
+
+def curve(slices: Slices) -> list[Row]:
+    """Rows of ``series``, ``segment``, ``time``, ``celsius``: per stretch of the axis the lowest and highest of each.
+
+    So nothing that is out of band disappears, however long the history is.
+    """
+    return slices.rows(
+        """
+        with span as (
+            select greatest(1, (epoch_us(max(device_date_time)) - epoch_us(min(device_date_time))) // $points) as width
+            from measured
+        ),
+        long as (
+            unpivot (
+                select device_date_time as time, segment, supply_temperature as "supply air",
+                    return_temperature as "return air", ambient_temperature as "outside",
+                    cargo_probe1_temperature as "cargo probe"
+                from measured
+            ) on "supply air", "return air", "outside", "cargo probe" into name series value celsius
+        ),
+        extremes as (
+            select series, segment,
+                min(celsius) as low, arg_min(time, celsius) as low_at,
+                max(celsius) as high, arg_max(time, celsius) as high_at
+            from long, span
+            group by series, segment, epoch_us(time) // width
+        )
+        select series, segment, low_at as time, low as celsius from extremes
+        union
+        select series, segment, high_at, high from extremes
+        order by series, time, celsius
+        """,
+        points=_CURVE_POINTS,
+    )
+
+
+def set_points(slices: Slices) -> list[Row]:
+    """Rows of ``start``, ``end``, ``celsius``: what the unit was set to, as long as it did not change."""
+    return slices.rows(
+        """
+        with edges as (
+            select *,
+                setpoint_temperature is distinct from lag(setpoint_temperature) over (order by n)
+                or segment is distinct from lag(segment) over (order by n) as edge
+            from measured
+        ),
+        runs as (select *, sum(edge::int) over (order by n rows unbounded preceding) as run from edges)
+        select min(device_date_time) as start, max(stop) as end, any_value(setpoint_temperature) as celsius
+        from runs
+        where setpoint_temperature is not null
+        group by run
+        order by start
+        """
+    )
+
+
+def intervals(slices: Slices) -> list[Interval]:
+    """When the box was in each of ``STATES``, in order of time."""
+    found = []
+    for kind, condition in STATES.items():
+        rows = slices.rows(
+            f"""
+            with edges as (
+                select *, {condition} as is_so,
+                    ({condition}) is distinct from lag({condition}) over (order by n)
+                    or segment is distinct from lag(segment) over (order by n) as edge
+                from measured
+            ),
+            runs as (select *, sum(edge::int) over (order by n rows unbounded preceding) as run from edges)
+            select min(device_date_time) as start, max(stop) as end from runs where is_so group by run order by start
+            """  # noqa: S608  # conditions of this module
+        )
+        found += [Interval(kind=kind, start=row["start"], end=row["end"]) for row in rows]
+    return sorted(found, key=lambda each: (each.start, each.kind))
+
+
+def gaps(slices: Slices) -> list[Interval]:
+    """When nothing was heard, from one reading to the next, in order of time."""
+    rows = slices.rows(
+        """
+        select max(device_date_time) as start, lead(min(device_date_time)) over (order by segment) as end
+        from measured
+        group by segment
+        qualify "end" is not null
+        order by start
+        """
+    )
+    return [Interval(kind="GAP", start=row["start"], end=row["end"]) for row in rows]
+
+
+def own_way(slices: Slices) -> list[Row]:
+    """Rows of ``time``, ``latitude``, ``longitude``, ``source``: where the box itself said it was; some hundred."""
+    return slices.rows(
+        """
+        with placed as (
+            select device_date_time as time, latitude, longitude, row_number() over (order by n) as k,
+                count(*) over () as points
+            from measured
+            where latitude is not null and longitude is not null
+        )
+        select time, latitude, longitude, 'OWN' as source
+        from placed
+        where (k - 1) % greatest(1, points // $most) = 0 or k = points
+        order by time
+        """,
+        most=_WAY_POINTS,
+    )
+
+
+def ships_way(slices: Slices) -> list[Row]:
+    """The same from the ships that held the box, for stays aboard without a position of its own.
+
+    The slices ``custody``, ``sites`` and ``positions`` must be there.
+    """
+    return slices.rows(
+        """
+        with stays as (
+            select c.from_date_time, coalesce(c.to_date_time, 'infinity'::timestamptz) as to_date_time,
+                s.vessel_imo_number
+            from custody c join sites s on s.site = c.holder
+            where s.kind = 'ship' and not coalesce(c.lost, false)
+            and not exists (
+                select 1 from measured m
+                where m.latitude is not null and m.device_date_time >= c.from_date_time
+                and (c.to_date_time is null or m.device_date_time < c.to_date_time)
+            )
+        ),
+        placed as (
+            select p.device_date_time as time, p.latitude, p.longitude,
+                row_number() over (order by p.device_date_time) as k, count(*) over () as points
+            from positions p join stays s on s.vessel_imo_number = p.vessel_imo_number
+                and p.device_date_time >= s.from_date_time and p.device_date_time < s.to_date_time
+            where p.latitude is not null and p.longitude is not null
+        )
+        select time, latitude, longitude, 'SHIP' as source
+        from placed
+        where (k - 1) % greatest(1, points // $most) = 0 or k = points
+        order by time
+        """,
+        most=_WAY_POINTS,
+    )

@@ -1,0 +1,130 @@
+"""The part of the tables that a report is about, as tables of one DuckDB connection.
+
+Each table is opened once, at one version, and narrowed by a condition that Arrow applies to whole files (by Delta's
+statistics) and row groups first: a report about one box reads the files that may have rows of that box. A table that
+is not there yet is empty here and named in ``missing``; a column that an older table lacks is null.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from fairlead.errors import UnavailableError
+from shore.places import Places
+from shore.tables import TABLES
+
+Row: TypeAlias = dict[str, Any]
+
+_MEMORY = "1GB"
+
+
+class Slices:
+    """Tables of a report in one connection: those that were added, and what a report makes of them."""
+
+    def __init__(self, places: Places, connection: duckdb.DuckDBPyConnection) -> None:
+        self._places = places
+        self._connection = connection
+        self.versions: dict[str, int] = {}  # of the Delta tables, as they are read here
+        self.missing: list[str] = []  # tables that are not there yet: they have no rows here
+        self._opened: dict[str, pads.Dataset] = {}
+
+    def add(self, name: str, condition: pc.Expression | None = None, *, as_: str = "") -> None:
+        """Open a table, narrowed to the rows for which the condition is true; all of it without one.
+
+        Args:
+            as_: What the queries call it; its own name when empty.
+
+        Raises:
+            UnavailableError: it is there and cannot be opened.
+        """
+        if name not in self._opened and name not in self.missing:
+            self._open(name)
+        data = self._opened.get(name)
+        if data is None:
+            self._connection.register(as_ or name, TABLES[name].plain_schema.empty_table())
+        else:
+            self._connection.register(as_ or name, data if condition is None else data.filter(condition))
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        """Rows that are in no table, for the queries that follow."""
+        self._connection.register(name, rows)
+
+    def rows(self, query: str, **values: Any) -> list[Row]:
+        """All rows of a query, times in UTC. ``$name`` in the query is the value of that name.
+
+        Raises:
+            UnavailableError: a file of a table cannot be read.
+        """
+        with _readable():
+            found: list[Row] = self._relation(query, values).to_arrow_table().to_pylist()
+        return found
+
+    def row(self, query: str, **values: Any) -> Row:
+        """The one row of a query that gives one, such as a count."""
+        return self.rows(query, **values)[0]
+
+    def batches(self, query: str, rows: int = 50_000, **values: Any) -> pa.RecordBatchReader:
+        """The rows of a query a batch at a time, for as many as there may be."""
+        with _readable():
+            reader: pa.RecordBatchReader = self._relation(query, values).to_arrow_reader(rows)
+        return reader
+
+    def run(self, statement: str, **values: Any) -> None:
+        """Make a table or view for the queries that follow."""
+        with _readable():
+            self._connection.execute(statement, values or None)
+
+    def _open(self, name: str) -> None:
+        location = self._places.table(name)
+        try:
+            delta = DeltaTable(location)
+        except TableNotFoundError:
+            self.missing.append(name)
+            return
+        except DeltaError as error:
+            raise UnavailableError(
+                f"table {name} cannot be opened: {str(error).splitlines()[0]}",
+                hint=f"look at {location}; the logs still hold everything, shore can build it again",
+            ) from error
+        self.versions[name] = delta.version()
+        self._opened[name] = delta.to_pyarrow_dataset(schema=TABLES[name].plain_schema)
+
+    def _relation(self, query: str, values: Mapping[str, Any]) -> duckdb.DuckDBPyRelation:
+        return self._connection.sql(query, params=dict(values) or None)
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Files of a table may be gone (vacuumed while they are read, or removed by hand) or damaged."""
+    try:
+        yield
+    except (duckdb.IOException, duckdb.InvalidInputException) as error:
+        raise UnavailableError(
+            f"a table cannot be read: {str(error).splitlines()[0]}",
+            hint="try again; if it stays so, a file was removed or damaged: 'fairlead shore verify' tells what is lost",
+        ) from error
+
+
+@contextlib.contextmanager
+def slices(places: Places) -> Iterator[Slices]:
+    """No tables yet; times are given in UTC, and what does not fit into a gigabyte is sorted on disk."""
+    with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        connection.execute(f"set memory_limit = '{_MEMORY}'")
+        connection.execute("set temp_directory = $folder", {"folder": scratch})
+        yield Slices(places, connection)
+
+
+def of_container(number: str) -> pc.Expression:
+    """Whether a row is about a container."""
+    return pc.field("equipment_reference") == number

@@ -1,0 +1,33 @@
+"""Delta tables for tests: rows of the declared schemas, written by delta-rs without any job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from shore.places import Places
+from shore.tables import TABLES
+
+Rows = Mapping[str, Iterable[Mapping[str, Any]]]
+
+
+def fill(folder: Path, rows: Rows) -> None:
+    """Create these tables where they are not there, and append the rows; columns that a row lacks are null.
+
+    Raises:
+        ValueError: a row has a column that its table does not have.
+    """
+    for name, found in rows.items():
+        table, listed = TABLES[name], list(found)
+        location = Places.of(folder).table(name)
+        table.create(location)
+        known = set(table.plain_schema.names)
+        if strange := {column for row in listed for column in row} - known:
+            raise ValueError(f"table {name} has no column {', '.join(sorted(strange))}")
+        if listed:
+            content = pa.Table.from_pylist([dict(row) for row in listed], schema=table.plain_schema)
+            write_deltalake(DeltaTable(location), content, mode="append")

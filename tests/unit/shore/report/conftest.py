@@ -1,0 +1,17 @@
+"""The story's tables, written once for all tests of reports: nobody changes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shore.places import Places
+from tests.support import port_story
+
+
+@pytest.fixture(scope="package")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Places:
+    folder = tmp_path_factory.mktemp("story")
+    port_story.write(folder)
+    return Places.of(Path(folder))

@@ -1,0 +1,192 @@
+"""What is found out about one container, over generated tables."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from fairlead.errors import UnavailableError
+from shore.places import Places
+from shore.report import course
+from shore.report.container import ContainerReport, container_report, open_container
+from shore.report.known import UnknownContainerError, normalised
+from shore.tables import TABLES
+from tests.support.port_story import (
+    FROZEN,
+    NEWEST,
+    ON_DOCK,
+    POWERED,
+    SAILED,
+    UNPOWERED,
+    WARM,
+    WRONG,
+    Row,
+    at,
+    number,
+    rows,
+)
+from tests.support.tables import fill
+
+
+def report(
+    places: Places, box: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+) -> ContainerReport:
+    with open_container(places, box, since, until) as found:
+        return container_report(found, box, since, until)
+
+
+def reading(box: str, offset: int, moment: dt.datetime, **values: object) -> Row:
+    return {
+        "log": f"containers.{box}", "log_offset": offset, "equipment_reference": box, "device_id": "d", "boot_id": 1,
+        "sequence": offset, "device_date_time": moment, "received_date_time": moment,
+    } | values  # fmt: skip
+
+
+def test_everything_about_a_box_that_was_warm(story: Places) -> None:
+    found = report(story, WARM)
+    figures = found.figures
+    assert (figures.records, figures.repeats, figures.rejected, figures.late) == (210, 1, 1, 0)
+    assert (figures.first_date_time, figures.last_date_time) == (SAILED, NEWEST)
+    assert (figures.supply_max, figures.return_min) == (7.9, 2.4)
+    assert [(e["quantity"], e["minutes"]) for e in found.excursions] == [("POWER", 180), ("TEMPERATURE", 225)]
+    assert [(c["holder"], c["event"]) for c in found.custody] == [("singapore", "GTIN"), ("duck-star", "LOAD")]
+    assert found.booking is not None
+    assert (found.booking["booking_reference"], found.line) == ("BK1", "Big Blue")
+    (log,) = found.logs
+    assert (log.log, log.first_offset, log.last_offset, log.records) == (f"containers.{WARM}", 1, 211, 210)
+    assert [m["window_hours"] for m in found.mkt] == [24, 24, 720]
+    assert [m["worst"] for m in found.mkt] == [False, True, True]
+    assert found.missing == ("conditions",)
+    assert found.versions["readings"] == 1
+
+
+def test_states_last_from_the_first_reading_to_the_next_one_without(story: Places) -> None:
+    found = report(story, WARM)
+    assert [(s.start, s.end) for s in found.states if s.kind == "UNPLUGGED"] == [(UNPOWERED, POWERED)]
+    defrosts = [s for s in found.states if s.kind == "DEFROST"]
+    assert defrosts[0].start == SAILED
+    assert {s.minutes for s in defrosts} == {30.0}
+    assert [(g.start, g.end) for g in found.gaps] == [(at(4, 2, 45), at(4, 5))]
+
+
+def test_a_set_point_other_than_agreed_is_told_with_both(story: Places) -> None:
+    found = report(story, WRONG).wrong_set_points
+    assert [(w.start, w.end) for w in found] == [(SAILED, at(4, 3, 15)), (at(4, 5), NEWEST + dt.timedelta(minutes=30))]
+    assert found[0].detail == "set to 5 Cel, agreed 2 Cel (BK3)"
+    assert report(story, FROZEN).wrong_set_points == ()
+
+
+def test_its_way_is_its_own_or_that_of_the_ship_that_held_it(story: Places) -> None:
+    aboard = report(story, WARM).way
+    assert {p["source"] for p in aboard} == {"SHIP"}
+    assert (aboard[0]["time"], aboard[-1]["time"], len(aboard)) == (SAILED, NEWEST, 55)
+    assert {(p["source"], p["latitude"]) for p in report(story, ON_DOCK).way} == {("OWN", 35.61)}
+
+
+def test_the_readings_behind_alerts_are_found_by_offset_or_identity(story: Places) -> None:
+    by_role = {(r["source"], r["role"], r["sequence"]): r for r in report(story, WARM).alert_readings}
+    causes = [r for r in by_role.values() if r["source"] == "site"]
+    assert [(r["device_date_time"], r["is_powered"]) for r in causes] == [(UNPOWERED, False), (None, None)]
+    assert causes[1]["sequence"] == 99_999
+    worst = next(r for r in by_role.values() if r["role"] == "worst")
+    assert (worst["supply_temperature"], worst["log"]) == (7.9, f"containers.{WARM}")
+
+
+def test_a_time_cuts_everything_but_the_readings_behind_alerts(story: Places) -> None:
+    since, until = at(3, 4), at(3, 6)
+    found = report(story, WARM, since, until)
+    assert (found.figures.records, found.figures.first_date_time, found.figures.last_date_time) == (
+        8, since, at(3, 5, 45),
+    )  # fmt: skip
+    assert len(found.excursions) == 2  # both were on at that time
+    assert [c["holder"] for c in found.custody] == ["duck-star"]
+    assert found.figures.rejected == 0
+    assert found.alert_readings[0]["device_date_time"] < since
+    assert report(story, WARM, at(4)).excursions == ()
+
+
+def test_a_long_history_keeps_its_extremes_in_the_drawing(tmp_path: Path) -> None:
+    minutes = 30_000
+    fill(tmp_path, {"readings": (
+        reading(WARM, i, at(1) + i * dt.timedelta(minutes=1), supply_temperature=40.0 if i == 12_345 else i % 7 / 10)
+        for i in range(minutes)
+    )})  # fmt: skip
+    with open_container(Places.of(tmp_path), WARM) as found:
+        curve = course.curve(found)
+    assert len(curve) <= 1002
+    assert max(curve, key=lambda row: float(row["celsius"]))["time"] == at(1) + dt.timedelta(minutes=12_345)
+
+
+def test_a_wrong_clock_does_not_stretch_the_drawing(tmp_path: Path) -> None:
+    wrong = reading(WARM, 2, at(1) + dt.timedelta(days=3650), received_date_time=at(1))
+    fill(tmp_path, {"readings": [reading(WARM, 1, at(1)), wrong]})
+    found = report(Places.of(tmp_path), WARM)
+    assert (found.figures.records, found.figures.wrong_clock) == (2, 1)
+    assert found.figures.last_date_time == at(1)
+
+
+def test_only_files_with_rows_of_the_container_are_read(tmp_path: Path) -> None:
+    fill(tmp_path, {"readings": [reading(WARM, i, at(1)) for i in range(3)]})
+    places = Places.of(tmp_path)
+    before = set(Path(places.table("readings")).glob("*.parquet"))
+    fill(tmp_path, {"readings": [reading(WRONG, i, at(1)) for i in range(3)]})
+    (new,) = set(Path(places.table("readings")).glob("*.parquet")) - before
+    new.unlink()
+    assert report(places, WARM).figures.records == 3
+    with pytest.raises(UnavailableError) as error:
+        report(places, WRONG)
+    assert new.name in error.value.what
+
+
+def test_what_is_not_there_yet_is_named_and_the_rest_is_told(tmp_path: Path) -> None:
+    fill(tmp_path, {"readings": [reading(WARM, 1, at(1))]})
+    found = report(Places.of(tmp_path), WARM)
+    assert found.figures.records == 1
+    assert {"bookings", "custody", "excursions", "alerts_now", "sites"} <= set(found.missing)
+    with pytest.raises(UnavailableError) as error:
+        report(Places.of(tmp_path / "nothing"), WARM)
+    assert "fairlead shore run" in error.value.hint
+
+
+def test_a_table_of_an_older_version_lacks_columns_and_is_read(tmp_path: Path) -> None:
+    location = Places.of(tmp_path).table("readings")
+    schema = TABLES["readings"].schema
+    old = [field for field in schema if field.name not in ("is_pre_trip_inspection", "door_open")]
+    DeltaTable.create(location, schema=schema.empty_table().select([f.name for f in old]).schema)
+    row = reading(WARM, 1, at(1))
+    content = pa.Table.from_pylist([row], schema=pa.schema([pa.field(f.name, f.type) for f in old]))
+    write_deltalake(DeltaTable(location), content, mode="append")
+    assert report(Places.of(tmp_path), WARM).figures.records == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "hint"),
+    [
+        (WARM[:-1] + str((int(WARM[-1]) + 1) % 10), f"its check digit must be {WARM[-1]}", f"did you mean {WARM}?"),
+        (number(999999), "no table has container", "the tables know 4 containers"),
+        (number(100003), "no table has container", f"near it: {number(100003)[:-1][:4]}"),
+        ("BIGU", "four letters and seven digits", "the tables know 4"),
+        ("", "four letters and seven digits", ""),
+        ("BIGU10000é0", "four letters and seven digits", ""),
+    ],
+)
+def test_an_unknown_number_is_answered_with_those_near(story: Places, text: str, what: str, hint: str) -> None:
+    with pytest.raises(UnknownContainerError) as error:
+        report(story, text)
+    assert what in error.value.what
+    assert hint in error.value.hint
+
+
+def test_numbers_are_taken_as_people_write_them() -> None:
+    assert normalised("bigu 100001-0") == "BIGU1000010"
+
+
+def test_a_box_that_the_tables_know_by_its_custody_alone(tmp_path: Path) -> None:
+    fill(tmp_path, {"custody": [row for row in rows()["custody"] if row["equipment_reference"] == WARM]})
+    found = report(Places.of(tmp_path), WARM)
+    assert (found.figures.records, found.figures.first_date_time, found.way, found.logs) == (0, None, (), ())
+    assert len(found.custody) == 2

@@ -1,0 +1,134 @@
+"""What a port has coming, over generated tables."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.errors import UnavailableError
+from shore.places import Places
+from shore.report.approach import Place
+from shore.report.port import PortReport, UnknownPortError, port_report
+from shore.report.port_page import port_page
+from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, rows
+from tests.support.tables import fill
+
+CARGO = ("toy ducks of wax", "tuna", "lettuce", "chocolate ducks", "fishers", "BK1", "BK2", "BK3", "BK4")
+
+
+def straight(start: Place, end: Place) -> float:
+    """Nautical miles on a flat earth."""
+    return 60 * math.dist(start, end)
+
+
+@pytest.fixture(scope="module")
+def tokyo(story: Places) -> PortReport:
+    return port_report(story, "jp tyo", distance=straight)
+
+
+def test_the_ship_with_boxes_for_here_is_coming(tokyo: PortReport) -> None:
+    (ship,) = tokyo.arriving
+    assert (ship.vessel_imo_number, ship.vessel, ship.for_port) == (SHIP, "MV Duck Star", 2)
+    assert ship.approach.bound == "CARGO"
+    assert ship.approach.position_date_time == NEWEST
+    assert ship.approach.eta is not None
+    assert ship.approach.eta > NEWEST
+    assert ship.last_call is not None
+    assert ship.last_call["un_location_code"] == "SGSIN"
+    assert (tokyo.elsewhere, tokyo.as_of, tokyo.port) == (1, NEWEST, "Port of Tokyo")
+
+
+def test_boxes_for_here_come_first_and_of_these_those_in_trouble(tokyo: PortReport) -> None:
+    boxes = {box.equipment_reference: box for box in tokyo.arriving[0].boxes}
+    assert list(boxes) == [WARM, FROZEN, WRONG]
+    assert boxes[WARM].concerns == ("open alerts: TEMPERATURE (CRITICAL)", "out of band once, 3 h 45 min")
+    assert boxes[WRONG].concerns == ("set to 5.0, agreed 2.0",)
+    assert boxes[FROZEN].concerns == ()
+    assert tokyo.arriving[0].concerning == 2
+
+
+def test_the_dock_and_the_last_movements(tokyo: PortReport) -> None:
+    assert [box.equipment_reference for box in tokyo.dock] == [ON_DOCK]
+    assert [(m["movement"], m["equipment_reference"], m["line"]) for m in tokyo.movements] == [
+        ("GTIN", ON_DOCK, "Big Blue")
+    ]
+    assert [(c["vessel"], c["departure_date_time"] is not None) for c in tokyo.calls] == [("MV Blue Marlin", True)]
+
+
+def test_a_ship_in_port_does_not_come(story: Places) -> None:
+    sydney = port_report(story, "AUSYD", distance=straight)
+    assert [ship.vessel_imo_number for ship in sydney.in_port] == [OTHER_SHIP]
+    assert [(ship.vessel, ship.for_port) for ship in sydney.arriving] == [("MV Duck Star", 1)]
+    assert sydney.elsewhere == 0
+
+
+def test_an_authority_is_not_told_what_is_inside(story: Places) -> None:
+    operator = port_report(story, "JPTYO", distance=straight)
+    authority = port_report(story, "JPTYO", "authority", distance=straight)
+    told, hidden = (msgspec.json.encode(each).decode() for each in (operator, authority))
+    assert [word for word in CARGO if word not in told] == []
+    assert [word for word in CARGO if word in hidden] == []
+    page = port_page(authority)
+    assert [word for word in CARGO if word in page] == []
+    assert WARM in page
+    assert "out of band once" in page
+
+
+def test_the_page(tokyo: PortReport) -> None:
+    page = port_page(tokyo)
+    assert "<script" not in page
+    assert page.count("<svg") == 1
+    for told in ("As of 2026-03-04 12:00", "2 boxes aboard booked to here; estimated:", "toy ducks of wax",
+                 "came to the dock", "set to 5.0, agreed 2.0", "1 other ship known"):  # fmt: skip
+        assert told in page, told
+
+
+def test_what_is_not_there_yet_is_named(tmp_path: Path) -> None:
+    fill(tmp_path, {"positions": rows()["positions"]})
+    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    assert {"containers_now", "dock_movements", "sites"} <= set(found.missing)
+    assert [ship.approach.bound for ship in found.arriving] == ["COURSE"]
+    page = port_page(found)
+    assert "Table <code>containers_now</code> is not there yet" in page
+    assert "perhaps it goes elsewhere" in page
+    with pytest.raises(UnavailableError):
+        port_report(Places.of(tmp_path / "nothing"), "JPTYO")
+
+
+def test_empty_tables_are_no_trouble(tmp_path: Path) -> None:
+    fill(tmp_path, {name: [] for name in rows()})
+    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    assert (found.arriving, found.dock, found.as_of, found.missing) == ((), (), None, ())
+    assert "None that is known of" in port_page(found)
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "hint"),
+    [
+        ("JPTYX", "no port 'JPTYX' is known", "did you mean JPTYO?"),
+        ("singapore", "'SINGAPORE' is no UN/LOCODE", "did you mean SGSIN?"),
+        ("", "no UN/LOCODE", "the tables know AUSYD, JPTYO, SGSIN"),
+    ],
+)
+def test_an_unknown_port_is_answered_with_those_near(story: Places, code: str, what: str, hint: str) -> None:
+    with pytest.raises(UnknownPortError) as error:
+        port_report(story, code, distance=straight)
+    assert what in error.value.what
+    assert hint in error.value.hint
+
+
+def test_a_port_that_the_topology_does_not_have(story: Places) -> None:
+    found = port_report(story, "NLRTM", distance=straight)
+    assert (found.arriving, found.dock, found.elsewhere) == ((), (), 2)
+    assert found.port == "Rotterdam"
+
+
+def test_an_excursion_of_the_last_journey_is_none_of_this_one(tmp_path: Path) -> None:
+    story = rows()
+    old = {**story["excursions"][0], "start_date_time": at(1), "end_date_time": at(1, 2), "minutes_out_of_band": 120.0}
+    fill(tmp_path, {**story, "excursions": [old]})
+    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    assert found.arriving[0].boxes[0].excursions == 0
