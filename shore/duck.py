@@ -1,12 +1,27 @@
-"""One SQL statement over Arrow relations, by DuckDB on the driver: how small scopes of tables are computed."""
+"""Small scopes of tables on the driver: what of a table is read, and SQL over it by DuckDB."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import cache
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from shore.places import Places
+
+
+def opened(places: Places, table: str) -> Any:
+    """A table's newest version as an Arrow dataset."""
+    return DeltaTable(places.table(table)).to_pyarrow_dataset()
+
+
+def among(column: str, values: Collection[str]) -> pc.Expression:
+    """A filter: rows whose text in ``column`` is one of these; none when there are none."""
+    return pc.field(column).isin(pa.array(sorted(values), pa.string()))
 
 
 def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
@@ -18,13 +33,20 @@ def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
     Returns:
         All rows, with the columns and types of ``schema``. Times are UTC.
     """
-    with duckdb.connect(":memory:") as connection:
+    with _database().cursor() as connection:
         connection.execute("set timezone = 'UTC'")
-        connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
         for name, relation in relations.items():
             connection.register(name, relation)
         found: pa.Table = connection.sql(statement.format_map(_names(relations))).to_arrow_table()
     return found.select(schema.names).cast(schema)
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for the process: opening one takes longer than most statements. Each cursor has relations of its own."""
+    found = duckdb.connect(":memory:")
+    found.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
+    return found
 
 
 def _names(relations: Mapping[str, Any]) -> dict[str, str]:

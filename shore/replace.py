@@ -49,7 +49,7 @@ class Scope:
     @property
     def matches(self) -> pc.Expression:
         """The scope for Arrow."""
-        found = pc.field(self.column).isin(sorted(self.values))
+        found = pc.field(self.column).isin(pa.array(sorted(self.values), pa.string()))
         return found if self._span is None else found & self._span
 
     @property

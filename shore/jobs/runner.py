@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from shore.errors import JobFailedError
-from shore.jobs import conditions, feeds, operations, readings
+from shore.jobs import conditions, feeds, operations, quality, readings, voyages
 from shore.jobs.board import Board
 from shore.jobs.interrupts import interrupts
 from shore.jobs.lock import only_one
@@ -55,6 +55,16 @@ JOBS: dict[str, Job] = {
             conditions.query,
         ),
         Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(feeds.customers_here(topology))),
+        # What others find is counted there, so with --once it comes after them.
+        Job(
+            "voyages",
+            3,
+            ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+            "20 seconds",
+            voyages.query,
+        ),
+        # Days are read again as a whole: seldom.
+        Job("quality", 3, ("quality",), "300 seconds", quality.query),
     )
 }
 MAX_RECORDS = 500_000

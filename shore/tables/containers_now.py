@@ -64,3 +64,103 @@ CONTAINERS_NOW = Table(
     "alerts, bookings and positions whenever one of them changes.",
     layout="Not partitioned: one row a container, rewritten in whole.",
 )
+
+# Of any readings, by container the one that counts: Spark runs it over a batch, DuckDB over what is known already.
+OBSERVED = """
+select equipment_reference,
+    least(device_date_time, coalesce(received_date_time, device_date_time)) as reading_date_time,
+    device_date_time, received_date_time, log, log_offset, device_id, supply_temperature, return_temperature,
+    ambient_temperature, relative_humidity, setpoint_temperature, is_connected_to_power_source, is_powered, immersed,
+    door_open, latitude as own_latitude, longitude as own_longitude
+from {readings}
+where device_date_time is not null and equipment_reference is not null
+"""
+NEWEST = """
+select * from (
+    select *, row_number() over (
+        partition by equipment_reference order by reading_date_time desc, log desc, log_offset desc
+    ) as age
+    from {observed}
+) ranked
+where age = 1
+"""
+
+# Alerts of both sources about one condition count once.
+OPEN_ALERTS = """
+with told as (
+    select equipment_reference, alert_id, alert_id as condition_id, coalesce(revision, 0) as revision, severity, state,
+        log, log_offset
+    from {alerts}
+    where problem is null
+    union all
+    select equipment_reference, alert_id, coalesce(condition_id, alert_id), revision, severity, state, log, log_offset
+    from {alerts_ashore}
+),
+newest as (
+    select *, row_number() over (partition by alert_id order by revision desc, log, log_offset desc) as age
+    from told
+    where equipment_reference <> ''
+)
+select
+    equipment_reference,
+    count(distinct condition_id) filter (where state <> 'CLEARED') as open_alerts,
+    max(case severity when 'CRITICAL' then 3 when 'ALARM' then 2 when 'WARNING' then 1 end)
+        filter (where state <> 'CLEARED') as worst
+from newest
+where age = 1
+group by equipment_reference
+"""
+
+# One row a box: what is known of it by itself, and with its holder, line, ship and booking.
+NOW = """
+with known as (
+    select b.equipment_reference, r.* exclude (equipment_reference),
+        c.holder, c.held_since, c.custody_event, coalesce(a.open_alerts, 0) as open_alerts, a.worst,
+        greatest(r.reading_date_time, c.held_since) as seen_date_time
+    from {boxes} b
+    left join {newest} r using (equipment_reference)
+    left join {held} c using (equipment_reference)
+    left join {alerted} a using (equipment_reference)
+),
+booked as (
+    select k.equipment_reference, s.booking_reference, s.customer, row_number() over (
+        partition by k.equipment_reference order by s.valid_from desc, s.booking_reference
+    ) as age
+    from known k
+    join {bookings} s on s.equipment_reference = k.equipment_reference
+        and s.is_current and s.status <> 'CANCELLED'
+        and k.seen_date_time >= s.valid_from and (s.valid_to is null or k.seen_date_time < s.valid_to)
+)
+select
+    k.*,
+    substr(k.equipment_reference, 1, 4) as owner_code,
+    o.line,
+    coalesce(k.own_latitude, p.latitude) as latitude,
+    case when k.own_latitude is null then p.longitude else k.own_longitude end as longitude,
+    case when k.own_latitude is not null then 'OWN' when p.latitude is not null then 'SHIP' end as position_source,
+    case when k.own_latitude is null then p.device_date_time else k.reading_date_time end as position_date_time,
+    s.kind as holder_kind,
+    s.un_location_code,
+    s.vessel_imo_number,
+    case when s.kind = 'ship' then s.title end as vessel,
+    case k.worst when 3 then 'CRITICAL' when 2 then 'ALARM' when 1 then 'WARNING' end as worst_severity,
+    b.booking_reference,
+    b.customer
+from known k
+left join {owners} o on o.owner_code = substr(k.equipment_reference, 1, 4)
+left join {sites} s on s.site = k.holder
+left join {ships} p on p.vessel_imo_number = s.vessel_imo_number
+left join booked b on b.equipment_reference = k.equipment_reference and b.age = 1
+"""
+
+# The last position of each ship.
+SHIPS = """
+select vessel_imo_number, device_date_time, latitude, longitude from (
+    select *, row_number() over (
+        partition by vessel_imo_number order by device_date_time desc, log, log_offset
+    ) as age
+    from {positions}
+    where latitude is not null
+) ranked
+where age = 1
+"""

@@ -38,3 +38,79 @@ QUALITY = Table(
     late="Days that new records fall into are made again from readings and readings_rejected, however late.",
     layout="Not partitioned: a short row a device and day.",
 )
+
+AHEAD_MINUTES, DELAYED_HOURS = 1, 24
+
+REPORTS = """
+with told as (
+    select equipment_reference, device_id, boot_id, sequence, device_date_time, received_date_time, late,
+        log, log_offset,
+        date_trunc('day', device_date_time) as day,
+        row_number() over (
+            partition by equipment_reference, device_id, boot_id, sequence, date_trunc('day', device_date_time)
+            order by log, log_offset
+        ) as copy
+    from {readings}
+    where device_date_time is not null
+),
+read as (
+    select *,
+        sequence - lag(sequence) over (
+            partition by equipment_reference, device_id, day, boot_id order by sequence
+        ) - 1 as skipped,
+        sequence < max(sequence) over (
+            partition by equipment_reference, device_id, day, boot_id order by log, log_offset
+            rows between unbounded preceding and 1 preceding
+        ) as out_of_order,
+        row_number() over (
+            partition by equipment_reference, device_id, day order by device_date_time, boot_id, sequence
+        ) as place,
+        row_number() over (
+            partition by equipment_reference, device_id, day order by device_date_time desc, boot_id desc, sequence desc
+        ) as place_from_end
+    from told
+    where copy = 1
+),
+repeated as (
+    select equipment_reference, device_id, day, count(*) as repeats
+    from told
+    where copy > 1
+    group by equipment_reference, device_id, day
+),
+reported as (
+    select
+        equipment_reference, device_id, day,
+        count(*) as readings,
+        coalesce(sum(skipped), 0) as missing,
+        count(*) filter (where skipped > 0) as gaps,
+        count(*) filter (where late) as late,
+        count(*) filter (where out_of_order) as out_of_order,
+        count(distinct boot_id) as boots,
+        count(*) filter (where device_date_time > received_date_time + interval {ahead} minute) as clock_ahead,
+        count(*) filter (where received_date_time > device_date_time + interval {delayed} hour) as delayed,
+        max(boot_id) filter (where place = 1) as first_boot_id,
+        max(sequence) filter (where place = 1) as first_sequence,
+        max(device_date_time) filter (where place = 1) as first_date_time,
+        max(boot_id) filter (where place_from_end = 1) as last_boot_id,
+        max(sequence) filter (where place_from_end = 1) as last_sequence,
+        max(device_date_time) filter (where place_from_end = 1) as last_date_time
+    from read
+    group by equipment_reference, device_id, day
+),
+refused as (
+    select equipment_reference, date_trunc('day', coalesce(received_date_time, record_date_time)) as day, reason,
+        count(*) as records
+    from {rejected}
+    where equipment_reference is not null and coalesce(received_date_time, record_date_time) is not null
+    group by all
+)
+select r.*, coalesce(p.repeats, 0) as repeats, 0 as rejected, null as rejected_by_reason
+from reported r
+left join repeated p using (equipment_reference, device_id, day)
+union all by name
+select equipment_reference, '' as device_id, day, 0 as readings, 0 as missing, 0 as gaps, 0 as late, 0 as out_of_order,
+    0 as boots, 0 as clock_ahead, 0 as delayed, 0 as repeats, sum(records) as rejected,
+    '{{' || string_agg(to_json(reason) || ':' || records, ',' order by reason) || '}}' as rejected_by_reason
+from refused
+group by equipment_reference, day
+"""

@@ -83,10 +83,14 @@ def test_a_second_ctrl_c_is_as_usual() -> None:
 
 
 def test_jobs_that_a_topology_has_work_for() -> None:
-    assert [job.name for job in choose(load("big-blue"), None)] == ["readings", "operations", "conditions", "feeds"]
+    assert [job.name for job in choose(load("big-blue"), None)] == [
+        "readings", "operations", "conditions", "feeds", "voyages", "quality",
+    ]  # fmt: skip
     assert [job.name for job in choose(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
     unfed = load("minimal").model_copy(update={"customers": {}})
-    assert [job.name for job in choose(unfed, None)] == ["readings", "operations", "conditions"]
+    assert [job.name for job in choose(unfed, None)] == [
+        "readings", "operations", "conditions", "voyages", "quality",
+    ]  # fmt: skip
 
 
 def test_state_that_belongs_together(tmp_path: Path) -> None:

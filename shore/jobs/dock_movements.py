@@ -1,0 +1,48 @@
+"""Keeping table ``dock_movements`` equal to what follows from all of ``events``: a part of job ``voyages``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shore.duck import among, opened, select
+from shore.jobs.reference import stored
+from shore.places import Places
+from shore.replace import Scope, replace_rows
+from shore.tables.dock_movements import DOCK_MOVEMENTS, MOVEMENTS
+from shore.tables.reference import OWNERS, SITES
+
+_AFTER = dt.timedelta(microseconds=1)
+
+
+def update(places: Places, event_ids: Collection[str]) -> pa.Table:
+    """Make these events' rows again.
+
+    Returns:
+        All copies of the events, as ``events`` has them.
+    """
+    copies: pa.Table = opened(places, "events").to_table(filter=among("event_id", event_ids))
+    if not copies.num_rows:
+        return copies
+    # A row of before has the time of one of the copies, whichever counts now.
+    times = pc.min_max(copies["event_date_time"]).as_py()
+    scope = Scope("event_id", event_ids, "event_date_time", times["min"], times["max"] + _AFTER)
+    replace_rows(places.table(DOCK_MOVEMENTS.name), _rows(places, copies), scope, key=_ORDER)
+    return copies
+
+
+_ORDER = ("un_location_code", "event_date_time", "event_id")
+
+
+def everything(places: Places) -> pa.Table:
+    """The table as it must be."""
+    return _rows(places, opened(places, "events"))
+
+
+def _rows(places: Places, events: Any) -> pa.Table:
+    sites, owners = stored(places, SITES), stored(places, OWNERS)
+    return select(MOVEMENTS, DOCK_MOVEMENTS.plain_schema, events=events, sites=sites, owners=owners)

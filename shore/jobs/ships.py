@@ -1,0 +1,206 @@
+"""Keeping ``port_calls`` and ``voyages`` equal to what ``shore.sailing`` makes of ``dock_movements`` and ``positions``.
+
+A part of job ``voyages``. Of each ship that something new is known of, all ARRI and DEPA are read, and the positions
+around what is new; the calls and legs there are made again and exchanged, one commit a table for all ships.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shore.duck import among, opened
+from shore.jobs.reference import stored
+from shore.places import Places
+from shore.replace import exchange_rows
+from shore.sailing import Bounds, Call, Event, Leg, Port, Track, sail, window
+from shore.tables.model import Table
+from shore.tables.port_calls import PORT_CALLS
+from shore.tables.reference import SITES
+from shore.tables.voyages import VOYAGES
+
+Span = tuple[dt.datetime, dt.datetime]
+"""The first and the last time of what is new of a ship."""
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+def update(places: Places, spans: Mapping[str, Span]) -> None:
+    """Make the calls and legs around what is new of these ships again.
+
+    Args:
+        spans: By IMO number. Movements and positions that are new must be in their tables.
+    """
+    if not spans:
+        return
+    sea = _Sea(places)
+    events = sea.events(sorted(spans))
+    bounds = {
+        ship: window(events.get(ship, ()), _micros(first), _micros(last)) for ship, (first, last) in spans.items()
+    }
+    calls, legs = sea.rows(bounds, events)
+    _exchange(places, PORT_CALLS, calls, bounds, "call_date_time")
+    _exchange(places, VOYAGES, legs, bounds, "leg_date_time")
+
+
+def port_calls(places: Places) -> pa.Table:
+    """Table ``port_calls`` as it must be."""
+    return _everything(places)[0]
+
+
+def voyages(places: Places) -> pa.Table:
+    """Table ``voyages`` as it must be."""
+    return _everything(places)[1]
+
+
+def _everything(places: Places) -> tuple[pa.Table, pa.Table]:
+    sea = _Sea(places)
+    events = sea.events()
+    return sea.rows({ship: Bounds() for ship in sorted({*events, *sea.ships()})}, events)
+
+
+class _Sea:
+    """What the tables know of ships."""
+
+    def __init__(self, places: Places) -> None:
+        self._movements = opened(places, "dock_movements")
+        self._positions = opened(places, "positions")
+        sites = stored(places, SITES).to_pylist()
+        self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
+        self._ports = sorted(
+            {
+                Port(row["un_location_code"], row["latitude"], row["longitude"])
+                for row in sites
+                if row["latitude"] is not None
+            }
+        )
+
+    def ships(self) -> list[str]:
+        """Those that have positions."""
+        found = self._positions.to_table(columns=["vessel_imo_number"], filter=pc.field("problem").is_null())
+        return [ship for ship in pc.unique(found["vessel_imo_number"]).to_pylist() if ship is not None]
+
+    def events(self, ships: Sequence[str] | None = None) -> dict[str, list[Event]]:
+        """Every ARRI and DEPA with a ship and a port, by ship."""
+        wanted = among("movement", ("ARRI", "DEPA"))
+        if ships is not None:
+            wanted &= among("vessel_imo_number", ships)
+        columns = ["event_id", "movement", "event_date_time", "un_location_code", "vessel_imo_number"]
+        found: dict[str, list[Event]] = {}
+        for row in self._movements.to_table(columns=[*columns, "voyage_reference"], filter=wanted).to_pylist():
+            if row["vessel_imo_number"] is None or row["un_location_code"] is None:
+                continue
+            event = Event(
+                _micros(row["event_date_time"]),
+                row["movement"],
+                row["un_location_code"],
+                row["event_id"],
+                row["voyage_reference"],
+            )
+            found.setdefault(row["vessel_imo_number"], []).append(event)
+        return found
+
+    def rows(self, bounds: Mapping[str, Bounds], events: Mapping[str, Sequence[Event]]) -> tuple[pa.Table, pa.Table]:
+        """Rows of both tables that begin within the bounds of each ship."""
+        calls: list[dict[str, Any]] = []
+        legs: list[dict[str, Any]] = []
+        for ship, part in sorted(bounds.items()):
+            begun, sailed = sail(events.get(ship, ()), self._track(ship, part), self._ports, part)
+            name = {"vessel_imo_number": ship, "vessel": self._names.get(ship)}
+            calls += [name | _call(call) for call in begun]
+            legs += [name | _leg(leg) for leg in sailed]
+        return (
+            pa.Table.from_pylist(calls, schema=PORT_CALLS.plain_schema),
+            pa.Table.from_pylist(legs, schema=VOYAGES.plain_schema),
+        )
+
+    def _track(self, ship: str, bounds: Bounds) -> Track:
+        wanted = (pc.field("vessel_imo_number") == ship) & pc.field("latitude").is_valid()
+        if bounds.read_since is not None:
+            wanted &= pc.field("device_date_time") >= _time(bounds.read_since)
+        if bounds.read_until is not None:
+            wanted &= pc.field("device_date_time") < _time(bounds.read_until)
+        columns = ["latitude", "longitude", "speed_over_ground", "navigation_status", "log", "log_offset"]
+        found = self._positions.to_table(columns=["device_date_time", *columns], filter=wanted)
+        ordered = found.sort_by([("device_date_time", "ascending"), ("log", "ascending"), ("log_offset", "ascending")])
+        time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
+        first = np.ones(len(time), bool)
+        first[1:] = np.diff(time) > 0  # of several at one moment the one that was written first
+
+        def floats(name: str) -> Any:
+            return ordered[name].cast(pa.float64()).to_numpy()[first]
+
+        status = pc.fill_null(ordered["navigation_status"], 15).cast(pa.int64()).to_numpy()[first]
+        return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
+
+
+def _exchange(places: Places, table: Table, fresh: pa.Table, bounds: Mapping[str, Bounds], begins: str) -> None:
+    gone = _any(_within(ship, part, begins) for ship, part in sorted(bounds.items()))
+    exchange_rows(places.table(table.name), fresh, gone, key=table.key)
+
+
+def _any(conditions: Iterable[Any]) -> Any:
+    """Their disjunction; as a tree of small depth, which Arrow wants."""
+    parts = list(conditions)
+    while len(parts) > 1:
+        parts = [a | b for a, b in zip(parts[::2], parts[1::2], strict=False)] + parts[len(parts) // 2 * 2 :]
+    return parts[0]
+
+
+def _within(ship: str, bounds: Bounds, begins: str) -> Any:
+    found = pc.field("vessel_imo_number") == ship
+    if bounds.since is not None:
+        found &= pc.field(begins) >= _time(bounds.since)
+    if bounds.until is not None:
+        found &= pc.field(begins) < _time(bounds.until)
+    return found
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {
+        "un_location_code": call.port,
+        "call_date_time": _time(call.time),
+        "arrival_date_time": _maybe(call.arrival),
+        "departure_date_time": _maybe(call.departure),
+        "arrival_source": call.arrival_source,
+        "departure_source": call.departure_source,
+        "in_port": not call.left,
+        "inbound_voyage_reference": call.inbound,
+        "outbound_voyage_reference": call.outbound,
+    }
+
+
+def _leg(leg: Leg) -> dict[str, Any]:
+    return {
+        "leg_date_time": _time(leg.time),
+        "voyage_reference": leg.voyage,
+        "from_un_location_code": leg.from_port,
+        "to_un_location_code": leg.to_port,
+        "departure_date_time": _maybe(leg.departure),
+        "arrival_date_time": _maybe(leg.arrival),
+        "last_position_date_time": _maybe(leg.last_position),
+        "positions": leg.positions,
+        "distance": leg.distance,
+        "mean_speed": leg.speed,
+        "gaps": leg.gaps,
+        "gap_minutes": leg.gap_micros / 6e7,
+        "longest_gap_minutes": leg.longest_gap_micros / 6e7,
+    }
+
+
+def _micros(time: dt.datetime) -> int:
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def _time(micros: int) -> dt.datetime:
+    return _EPOCH + micros * _MICROSECOND
+
+
+def _maybe(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else _time(micros)

@@ -1,0 +1,151 @@
+"""Job ``voyages``: the tables of bookings, docks, ships and boxes, from the log tables.
+
+One query follows all of its input tables. Of each batch it takes what the new rows are about (bookings, events, ships,
+boxes) and has those parts of each table made again: ``bookings``, ``dock_movements``, ``port_calls`` and ``voyages``,
+``containers_now``, in this order, since each follows from those before it. There is no state but the tables.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import defaultdict
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from shore.append import append_once, last_version
+from shore.jobs import bookings, containers_now, dock_movements, reference, ships
+from shore.jobs.containers_now import READINGS, Touched
+from shore.jobs.model import JobContext
+from shore.places import Places
+from shore.tables import TABLES
+from shore.tables.containers_now import NEWEST, OBSERVED
+from shore.tables.model import TIME
+
+BOOKING, EVENT, POSITION, CUSTODY, ALERT, READING = "booking", "event", "position", "custody", "alert", "reading"
+"""What a row of a batch is about: its column ``kind``."""
+
+KEYS = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("key", pa.string()),
+        pa.field("box", pa.string()),
+        pa.field("first", TIME),
+        pa.field("last", TIME),
+    ]
+)
+_MADE: Final = {
+    "dock_movements": dock_movements.everything,
+    "port_calls": ships.port_calls,
+    "voyages": ships.voyages,
+    "containers_now": containers_now.everything,
+}  # in the order in which they follow from each other; all depend on the topology, too
+_APP: Final = "reference"
+
+
+def query(context: JobContext) -> DataStreamWriter:
+    """Brings the tables in line with the topology, then follows the log tables."""
+    places, spark = context.places, context.spark
+    reference.refresh(places, context.topology)
+    follow_topology(places)
+
+    def update_batch(batch: DataFrame, _: int) -> None:
+        batch.persist()
+        try:
+            update(places, keys_of(batch), newest_of(batch))
+        finally:
+            batch.unpersist()
+
+    writer: DataStreamWriter = changes(spark, places).writeStream.foreachBatch(update_batch)
+    return writer
+
+
+def changes(spark: SparkSession, places: Places) -> DataFrame:
+    """New rows of all inputs as one stream: what each is about, and of readings the columns that count."""
+
+    def rows(table: str) -> DataFrame:
+        reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+        return reader.load(places.table(table))
+
+    def about(table: str, kind: str, key: str, **more: str) -> DataFrame:
+        others = [F.col(column).alias(name) for name, column in more.items()]
+        return rows(table).select(F.lit(kind).alias("kind"), F.col(key).alias("key"), *others)
+
+    found: DataFrame = spark.sql(OBSERVED, readings=rows("readings")).withColumn("kind", F.lit(READING))
+    for other in (
+        about("booking_changes", BOOKING, "booking_reference", box="equipment_reference"),
+        about("events", EVENT, "event_id"),
+        about("positions", POSITION, "vessel_imo_number", moment="device_date_time").where("moment is not null"),
+        about("custody_entries", CUSTODY, "entry_log"),
+        about("alerts", ALERT, "equipment_reference"),
+        about("alerts_ashore", ALERT, "equipment_reference"),
+    ):
+        found = found.unionByName(other, allowMissingColumns=True)
+    return found
+
+
+def keys_of(batch: DataFrame) -> pa.Table:
+    """What a batch is about, but for readings: rows of ``KEYS``."""
+    keys = batch.where(f"kind <> '{READING}' and key is not null").groupBy("kind", "key", "box")
+    found: pa.Table = keys.agg(F.min("moment").alias("first"), F.max("moment").alias("last")).toArrow()
+    return found.cast(KEYS)
+
+
+def newest_of(batch: DataFrame) -> pa.Table:
+    """The reading that counts of each container in a batch."""
+    observed = batch.where(f"kind = '{READING}'").select(*READINGS.names)
+    found: pa.Table = batch.sparkSession.sql(NEWEST, observed=observed).toArrow()
+    return found.select(READINGS.names).cast(READINGS)
+
+
+def update(places: Places, keys: pa.Table, newest: pa.Table) -> None:
+    """Make again what new rows are about.
+
+    Args:
+        keys: Rows of ``KEYS``.
+        newest: The newest reading of each container that has new ones.
+    """
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in keys.to_pylist():
+        rows[row["kind"]].append(row)
+    bookings.update(places, {row["key"] for row in rows[BOOKING]})
+    copies = dock_movements.update(places, {row["key"] for row in rows[EVENT]})
+    spans = _spans(rows[POSITION], copies)
+    ships.update(places, spans)
+    touched = Touched(
+        newest,
+        held={row["key"].partition(".")[2] for row in rows[CUSTODY]},
+        alerted={row["key"] for row in rows[ALERT]} - {""},
+        booked={row["box"] for row in rows[BOOKING]} - {None},
+        ships={row["key"] for row in rows[POSITION]},
+    )
+    containers_now.update(places, touched)
+
+
+def follow_topology(places: Places) -> None:
+    """Make all tables that depend on the topology anew when it is another one than when they were made."""
+    table = places.table("containers_now")
+    version = reference.version(places)
+    if last_version(table, _APP) == version:
+        return
+    for name, everything in _MADE.items():
+        rows = everything(places).sort_by([(column, "ascending") for column in TABLES[name].key])
+        write_deltalake(DeltaTable(places.table(name)), rows, mode="overwrite")
+    append_once(table, TABLES["containers_now"].plain_schema.empty_table(), app=_APP, version=version)
+
+
+def _spans(positions: list[dict[str, Any]], copies: pa.Table) -> dict[str, ships.Span]:
+    """Of each ship the first and the last time of what is new."""
+    times: dict[str, list[dt.datetime]] = defaultdict(list)
+    for row in positions:
+        times[row["key"]] += [row["first"], row["last"]]
+    moves = copies.filter(pc.is_valid(copies["transport_event_type_code"])) if copies.num_rows else copies
+    for row in moves.select(["vessel_imo_number", "event_date_time"]).to_pylist():
+        if row["vessel_imo_number"] is not None:
+            times[row["vessel_imo_number"]].append(row["event_date_time"])
+    return {ship: (min(found), max(found)) for ship, found in times.items()}

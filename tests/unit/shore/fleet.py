@@ -1,0 +1,266 @@
+"""Log tables filled without Kafka or Spark, batch by batch, and the tables that job ``voyages`` makes of them."""
+
+from __future__ import annotations
+
+import atexit
+import datetime as dt
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from fairlead.records import encode
+from fairlead.records.custody import LedgerEntry
+from shore.duck import select
+from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
+from shore.jobs.containers_now import READINGS
+from shore.places import Places
+from shore.tables import TABLES
+from shore.tables.containers_now import NEWEST, OBSERVED
+from shore.tables.model import TIME
+from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
+
+T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+BOX, OTHER, YELLOW, STRANGER = "BIGU0000013", "BIGU0000029", "YELU0000018", "ZZZU0000010"
+STAR, MARLIN = "9074729", "9321483"
+TOKYO, SINGAPORE = (35.6492, 139.7916), (1.2392, 103.8325)
+
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+
+INPUTS = (
+    "readings",
+    "readings_rejected",
+    "alerts",
+    "alerts_ashore",
+    "events",
+    "positions",
+    "booking_changes",
+    "custody_entries",
+)
+DERIVED = {
+    "bookings": bookings.everything,
+    "dock_movements": dock_movements.everything,
+    "port_calls": ships.port_calls,
+    "voyages": ships.voyages,
+    "containers_now": containers_now.everything,
+    "quality": quality.everything,
+}
+
+
+def at(hours: float) -> dt.datetime:
+    return T0 + hours * HOUR
+
+
+def topology() -> Topology:
+    return Topology(
+        name="fleet",
+        sites={
+            "tokyo": Site(kind=SiteKind.PORT, title="Port of Tokyo", unlocode="JPTYO"),
+            "singapore": Site(kind=SiteKind.PORT, unlocode="SGSIN"),
+            "star": Site(kind=SiteKind.SHIP, title="MV Duck Star", imo=STAR),
+            "marlin": Site(kind=SiteKind.SHIP, title="MV Blue Marlin", imo=MARLIN),
+        },
+        streams=DEFAULT_STREAMS
+        | {
+            "containers": Stream(title="Our own", insert_point=InsertPoint.MOVES, owners=("BIGU",)),
+            "yellow": Stream(insert_point=InsertPoint.MOVES, owners=("YELU",)),
+        },
+        customers={"yellow": Customer(title="Yellow Box Leasing"), "ducks": Customer(feed_at="tokyo")},
+        shore=Shore(at="tokyo"),
+    )
+
+
+@cache
+def _empty() -> Path:
+    """The tables without rows: copied, since making them takes far longer."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    places = Places.of(folder)
+    for name in (*INPUTS, *DERIVED, "sites", "owners"):
+        TABLES[name].create(places.table(name))
+    reference.refresh(places, topology())
+    voyages.follow_topology(places)
+    return folder
+
+
+class Fleet:
+    """Tables in a folder. ``add`` is what the jobs do with one batch of records."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.places = Places.of(folder)
+        shutil.copytree(_empty() / "delta", folder / "delta")
+
+    def append(self, rows: Rows) -> None:
+        for name, found in rows.items():
+            content = pa.Table.from_pylist([dict(row) for row in found], schema=TABLES[name].plain_schema)
+            write_deltalake(self.places.table(name), content, mode="append")
+
+    def update(self, rows: Rows) -> None:
+        """Tell the job of rows that are in the tables."""
+        readings = pa.Table.from_pylist([dict(r) for r in rows.get("readings", ())], schema=TABLES["readings"].schema)
+        observed = select(OBSERVED, READINGS, readings=readings)
+        voyages.update(self.places, keys_of(rows), select(NEWEST, READINGS, observed=observed))
+        days: dict[dt.datetime, set[str]] = {}
+        for row in (*rows.get("readings", ()), *rows.get("readings_rejected", ())):
+            time = row.get("device_date_time") or row["received_date_time"]
+            days.setdefault(time.replace(hour=0, minute=0, second=0, microsecond=0), set()).add(
+                row["equipment_reference"]
+            )
+        quality.update(self.places, days)
+
+    def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
+        self.append(rows)
+        self.update(rows)
+
+    def rows(self, table: str, *columns: str) -> list[Any]:
+        """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
+        key = [(name, "ascending") for name in TABLES[table].key]
+        stored = DeltaTable(self.places.table(table)).to_pyarrow_dataset().to_table()
+        found: list[Any] = stored.sort_by(key).to_pylist()
+        if not columns:
+            return found
+        return [row[columns[0]] if len(columns) == 1 else tuple(row[name] for name in columns) for row in found]
+
+    def now(self, box: str = BOX) -> dict[str, Any]:
+        (found,) = (row for row in self.rows("containers_now") if row["equipment_reference"] == box)
+        return dict(found)
+
+    def differing(self) -> list[str]:
+        """Derived tables that are not what follows from their inputs."""
+        return [name for name, everything in DERIVED.items() if not self._same(name, everything(self.places))]
+
+    def _same(self, name: str, wanted: pa.Table) -> bool:
+        key = [(column, "ascending") for column in TABLES[name].key]
+        stored = DeltaTable(self.places.table(name)).to_pyarrow_dataset().to_table().cast(wanted.schema)
+        return bool(stored.sort_by(key).equals(wanted.sort_by(key)))
+
+
+def keys_of(rows: Rows) -> pa.Table:
+    """What ``shore.jobs.voyages.keys_of`` finds in a batch."""
+    found = [
+        *(("booking", r["booking_reference"], r["equipment_reference"], None) for r in rows.get("booking_changes", ())),
+        *(("event", r["event_id"], None, None) for r in rows.get("events", ())),
+        *(("position", r["vessel_imo_number"], None, r["device_date_time"]) for r in rows.get("positions", ())),
+        *(("custody", r["entry_log"], None, None) for r in rows.get("custody_entries", ())),
+        *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts", ())),
+        *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts_ashore", ())),
+    ]
+    schema = pa.schema([("kind", pa.string()), ("key", pa.string()), ("box", pa.string()), ("moment", TIME)])
+    told = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in found], schema=schema)
+    with duckdb.connect() as connection:
+        connection.register("told", told)
+        grouped = connection.sql(
+            "select kind, key, box, min(moment) as first, max(moment) as last from told "
+            "where key is not null group by all"
+        ).to_arrow_table()
+    return grouped.cast(voyages.KEYS)
+
+
+def merged(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for table, row in rows:
+        found.setdefault(table, []).append(row)
+    return found
+
+
+# -- rows as the logs' jobs write them
+
+
+def reading(offset: int, hours: float, box: str = BOX, **more: Any) -> dict[str, Any]:
+    return {
+        "log": f"containers.{box}",
+        "log_offset": offset,
+        "equipment_reference": box,
+        "device_id": f"dev-{box}",
+        "boot_id": 1,
+        "sequence": offset,
+        "device_date_time": at(hours),
+        "received_date_time": at(hours) + dt.timedelta(seconds=2),
+        "supply_temperature": float(offset),
+        "late": False,
+    } | more
+
+
+def event(
+    offset: int, hours: float, code: str, box: str | None = BOX, site: str = "tokyo", **more: Any
+) -> dict[str, Any]:
+    kind = "transport_event_type_code" if code in ("ARRI", "DEPA") else "equipment_event_type_code"
+    return {
+        "log": f"events.{site}",
+        "log_offset": offset,
+        "event_id": f"{code}-{hours}-{box}",
+        "event_type": "TRANSPORT" if code in ("ARRI", "DEPA") else "EQUIPMENT",
+        "publisher": site,
+        "event_created_date_time": at(hours),
+        "event_date_time": at(hours),
+        kind: code,
+        "equipment_reference": box,
+        "un_location_code": {"tokyo": "JPTYO", "singapore": "SGSIN"}.get(site),
+        "booking_reference": "B1",
+    } | more
+
+
+def docked(offset: int, hours: float, code: str, site: str = "tokyo", ship: str = STAR, **more: Any) -> dict[str, Any]:
+    """A ship's ARRI or DEPA."""
+    event_id = f"{code}-{hours}-{ship}"
+    found = event(offset, hours, code, None, site, event_id=event_id, vessel_imo_number=ship, voyage_reference="V1")
+    return found | more
+
+
+def position(
+    offset: int, hours: float, place: tuple[float, float], speed: float = 14.0, ship: str = STAR, **more: Any
+) -> dict[str, Any]:
+    return {
+        "log": f"ships.{ship}.location",
+        "log_offset": offset,
+        "vessel_imo_number": ship,
+        "device_date_time": at(hours),
+        "latitude": place[0],
+        "longitude": place[1],
+        "speed_over_ground": speed,
+        "navigation_status": 5 if speed == 0 else 0,
+    } | more
+
+
+def change(offset: int, hours: float, site: str = "hq", **more: Any) -> dict[str, Any]:
+    """A change of a booking, recorded at ``hours``."""
+    return {
+        "log": f"bookings.{site}",
+        "log_offset": offset,
+        "booking_reference": "B1",
+        "customer": "ducks",
+        "equipment_reference": BOX,
+        "status": "CONFIRMED",
+        "commodity": "toy-ducks",
+        "setpoint_temperature": 4.0,
+        "port_of_loading": "JPTYO",
+        "port_of_discharge": "SGSIN",
+        "valid_from": at(0),
+        "record_date_time": at(hours),
+    } | more
+
+
+def alert(offset: int, hours: float, state: str = "OPENED", alert_id: str = "a1", **more: Any) -> dict[str, Any]:
+    return {
+        "log": "alerts.star",
+        "log_offset": offset,
+        "alert_id": alert_id,
+        "kind": "POWER_LOST",
+        "severity": "ALARM",
+        "state": state,
+        "revision": 0 if state == "OPENED" else 1,
+        "equipment_reference": BOX,
+        "event_date_time": at(hours),
+    } | more
+
+
+def ledger(offset: int, entry: LedgerEntry, site: str = "tokyo") -> dict[str, Any]:
+    return {"log": f"custody.{site}", "log_offset": offset, "entry_log": entry.log, "payload": encode(entry)}
