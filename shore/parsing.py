@@ -1,12 +1,14 @@
 """From payloads to columns: JSON values of records into Arrow arrays by the paths of a table's columns. Pure.
 
-Two ways with one result. ``read_fast`` lets Arrow's JSON reader parse many values at once (some 3 microseconds each on
-one core); it refuses whatever is not plain. ``read_strict`` decodes one value after the other into its msgspec type
-(about 10 microseconds each) and says for each what is wrong with it.
+``FastReader`` lets Arrow's JSON reader parse many values at once (some 3 microseconds each on one core); it refuses
+whatever is not plain. ``read_strict`` decodes one value after the other into its msgspec type (about 10 microseconds
+each) and says for each what is wrong with it. ``TolerantReader`` does the same, and where only fields that a record can
+do without cannot be read, those are null and the others are read: newer writers may have changed them.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, cast
@@ -107,12 +109,9 @@ class FastReader:
         )
         self._parse = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
-    def read(self, values: Sequence[bytes | None]) -> Parsed | None:
-        """Parse all values at once; None when any of them is not plain (then ``read_strict`` tells which and why)."""
-        # One line each, one object on each: then the number of rows proves that none was skipped or split.
-        if any(not value or value[:1] != b"{" or b"\n" in value or b"\r" in value for value in values):
-            return None
-        text = b"\n".join(values)  # type: ignore[arg-type]  # None was answered above
+    def read(self, text: pa.Buffer, rows: int) -> Parsed | None:
+        """Parse ``rows`` values at once, each an object on a line of its own, without other line breaks; None when any
+        of them is not plain (then the other ways tell which and why)."""
         try:
             # One block: a value longer than a block would be refused otherwise.
             table = pj.read_json(
@@ -122,13 +121,13 @@ class FastReader:
             )
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return None
-        if table.num_rows != len(values):
+        if table.num_rows != rows:
             return None
         for path in self._required:
             if self._at(table, path).null_count:
                 return None
         arrays = [self._with_default(table, c) for c in self._columns]
-        return Parsed(arrays, pa.nulls(len(values), pa.string()))
+        return Parsed(arrays, pa.nulls(rows, pa.string()))
 
     @staticmethod
     def _at(table: pa.Table, path: str) -> pa.Array:
@@ -149,3 +148,94 @@ class FastReader:
             present = pc.is_valid(self._at(table, head))
             return pc.if_else(present, filled, pa.scalar(None, column.type))
         return filled
+
+
+_PYTHON = {"string": str, "int64": int, "double": float, "bool": bool}
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class TolerantReader:
+    """Decodes values one by one, and forgives what is wrong with fields that a record can do without.
+
+    Args:
+        columns: What to read; ``Column.path`` has one or two parts.
+        whole: Decodes the record as it should be.
+        needed: Decodes what it cannot do without; what this refuses has nulls in all columns and a problem.
+        required: Paths of what ``needed`` has.
+        defaults: As for ``FastReader``.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        whole: msgspec.json.Decoder[Any],
+        needed: msgspec.json.Decoder[Any],
+        required: Iterable[str],
+        defaults: dict[str, Any],
+    ) -> None:
+        self._columns = tuple(columns)
+        self._whole = whole
+        self._needed = needed
+        self._required = frozenset(required)
+        self._defaults = defaults
+
+    def read(self, values: Sequence[bytes | None]) -> Parsed:
+        """One row for each value."""
+        problems: list[str | None] = []
+        rows: list[list[Any]] = []
+        for value in values:
+            try:
+                rows.append(self._row(value))
+                problems.append(None)
+            except _UNREADABLE as error:
+                rows.append([None] * len(self._columns))
+                problems.append(str(error))
+        arrays = [self._array(number, rows, problems) for number in range(len(self._columns))]
+        for number, row in enumerate(rows):  # what only showed when its column was made
+            if problems[number] is not None:
+                row[:] = [None] * len(row)
+        if any(row and problem for row, problem in zip(rows, problems, strict=True)):
+            arrays = [self._array(number, rows, problems) for number in range(len(self._columns))]
+        return Parsed(arrays, pa.array(problems, pa.string()))
+
+    def _row(self, value: bytes | None) -> list[Any]:
+        if value is None:
+            raise msgspec.DecodeError("the record has no value")
+        try:
+            record = self._whole.decode(value)
+        except _UNREADABLE:
+            self._needed.decode(value)  # raises where nothing can be done
+            loose = msgspec.json.decode(value)
+            return [self._loose(loose, column) for column in self._columns]
+        return [value_at(record, column.path) for column in self._columns]
+
+    def _loose(self, record: dict[str, Any], column: Column) -> Any:
+        head, dot, tail = column.path.partition(".")
+        value = record.get(head, self._defaults.get(head))
+        if dot and isinstance(value, dict):
+            value = value.get(tail, self._defaults.get(column.path))
+        elif dot:
+            return None  # not there, or no object
+        kind = dt.datetime if pa.types.is_timestamp(column.type) else _PYTHON[str(column.type)]
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError:
+            return None
+
+    def _array(self, number: int, rows: Sequence[list[Any]], problems: list[str | None]) -> pa.Array:
+        column = self._columns[number]
+        values = [row[number] for row in rows]
+        try:
+            return pa.array(values, column.type)
+        except _TOO_MUCH:
+            for place, value in enumerate(values):  # numbers beyond 64 bits, halves of characters
+                try:
+                    pa.scalar(value, column.type)
+                except _TOO_MUCH:
+                    values[place] = rows[place][number] = None
+                    if column.path in self._required:
+                        problems[place] = f"the value cannot be stored - at `$.{column.path}`"
+        return pa.array(values, column.type)
+
+
+_TOO_MUCH = (OverflowError, UnicodeError, pa.ArrowInvalid)

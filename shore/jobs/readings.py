@@ -1,15 +1,27 @@
-"""Job ``readings``: every data record of every container log becomes a row of table ``readings``.
+"""Job ``readings``: every data record of every container log becomes a row of ``readings`` or ``readings_rejected``.
 
-The source parses, Spark's Delta sink appends: each batch is one commit that carries the query's id and the batch's
-number, so a repeated batch is not written twice.
+The source parses and says which. A batch is one commit to ``readings``, which also counts the rejected rows on their
+way, and one to ``readings_rejected`` if there are any. For that the batch is read again: rejected rows are few, and to
+hold every batch would cost more. Both commits carry the query's id and the batch's number, so a repeated batch is not
+written twice, wherever the one before it stopped.
 """
 
 from __future__ import annotations
 
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from fairlead.errors import FairleadError
+from shore.append import last_version
 from shore.jobs.model import JobContext
+from shore.places import Places
+from shore.source.readings import REASON
+from shore.tables.model import Table
+from shore.tables.readings import READINGS, READINGS_REJECTED
 from topologies.model import InsertPoint, Topology
+
+_QUERY_ID = "sql.streaming.queryId"  # Spark sets it for the thread that runs a batch
 
 
 def container_streams(topology: Topology) -> tuple[str, ...]:
@@ -19,5 +31,30 @@ def container_streams(topology: Topology) -> tuple[str, ...]:
 
 def query(context: JobContext) -> DataStreamWriter:
     rows = context.read_logs(streams=",".join(container_streams(context.topology)), rows="readings")
-    writer: DataStreamWriter = rows.writeStream.format("delta").option("path", context.places.table("readings"))
+    places = context.places
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, number: store(batch, number, places))
     return writer
+
+
+def store(batch: DataFrame, number: int, places: Places) -> None:
+    """Write one batch to the tables that do not have it yet."""
+    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if query_id is None:
+        raise FairleadError(
+            "a batch does not say which query it is of, so a repeated one could not be told from a new one",
+            hint="this needs a Spark that sets the local property " + _QUERY_ID,
+        )
+    rejected = F.col(REASON).isNotNull()
+    done = last_version(places.table(READINGS.name), query_id)
+    if done is None or done < number:
+        seen = Observation()
+        _append(batch.observe(seen, F.count(REASON).alias("rejected")), ~rejected, READINGS, places, query_id, number)
+        if not seen.get["rejected"]:
+            return
+    _append(batch, rejected, READINGS_REJECTED, places, query_id, number)
+
+
+def _append(rows: DataFrame, which: Column, table: Table, places: Places, query_id: str, number: int) -> None:
+    chosen = rows.where(which).select(*table.plain_schema.names)
+    writer = chosen.write.format("delta").mode("append").option("txnAppId", query_id).option("txnVersion", number)
+    writer.save(places.table(table.name))

@@ -30,12 +30,13 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.errors import ConnectionLost, RequestTimeout
 from shore.sink.errors import SinkOptionError
 from shore.sink.options import parse_sink_options
-from shore.source.columns import RAW_SCHEMA, READINGS_SCHEMA
+from shore.source.columns import RAW_SCHEMA
 from shore.source.edges import resolve
 from shore.source.errors import SourceOptionError
 from shore.source.logs import find_ends
 from shore.source.offsets import Positions
 from shore.source.options import EARLIEST, SourceOptions, parse_options
+from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader
 from shore.source.task import Task, unreachable
 

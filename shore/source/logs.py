@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_data, is_ours
+from fairlead.wire.columnar import Stretch, stretch
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, BrokerError, broker_error
-from fairlead.wire.record import Record, decode_batch
 from fairlead.wire.types import FetchedPartition, TopicPartition
 from shore.source.errors import DataLossError
 from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
@@ -19,6 +17,8 @@ from shore.source.offsets import Positions, Range, parse_partition_id, partition
 logger = logging.getLogger(__name__)
 
 LOGS_PER_FETCH = 500
+MOST_BYTES = 8 << 20  # of one answer: what a task holds beside the rows that it makes
+_LEAST_BYTES_OF_A_LOG = 1 << 20
 PATIENCE_SECONDS = 15.0  # how long a log may answer with nothing before its records count as gone
 
 
@@ -58,18 +58,8 @@ async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Colle
     return Ends(ends, starts, unreadable)
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Data records of one stored batch, in order; ``term`` is None when Fairlead did not write the batch."""
-
-    topic: str
-    partition: int
-    term: int | None
-    records: Sequence[Record]
-
-
 class RangeReader:
-    """Reads the records of many ranges, each in order, some hundred logs per request.
+    """Reads the stored batches of many ranges, each in order, some hundred logs per request.
 
     Records that are gone are said in the log, or raised when ``fail_on_data_loss``; the reader then goes on where the
     log has records again.
@@ -83,10 +73,14 @@ class RangeReader:
         self._positions: dict[TopicPartition, int] = {}
         self._silent_since: dict[TopicPartition, float] = {}
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        """Until every range is read. Batches without data records (markers, fillers, control batches) give none."""
+    async def stretches(self) -> AsyncIterator[tuple[TopicPartition, Stretch]]:
+        """Stored batches as they come, until every range is read; each log's in order."""
         while self._refill():
-            answers = await self._cluster.fetch(dict(self._positions), max_wait_ms=500)
+            # Few logs may have more each, so that one with very many records is not read in small pieces.
+            most = max(_LEAST_BYTES_OF_A_LOG, MOST_BYTES // len(self._positions))
+            answers = await self._cluster.fetch(
+                dict(self._positions), max_wait_ms=500, max_bytes=MOST_BYTES, partition_max_bytes=most
+            )
             moved: list[TopicPartition] = []
             for log, answer in answers.items():
                 before = self._positions.get(log)
@@ -95,8 +89,10 @@ class RangeReader:
                 if answer.error_code:
                     await self._handle_error(log, answer)
                     continue
-                for chunk in self._decode(log, answer):
-                    yield chunk
+                found = stretch(answer.records, before, self._active[log].stop)
+                self._positions[log] = max(before, min(found.after, found.stop))
+                if found.starts:
+                    yield log, found
                 if self._positions[log] > before:
                     moved.append(log)
                     self._silent_since.pop(log, None)
@@ -121,24 +117,6 @@ class RangeReader:
         self._active.pop(log, None)
         self._positions.pop(log, None)
         self._silent_since.pop(log, None)
-
-    def _decode(self, log: TopicPartition, answer: FetchedPartition) -> Iterable[Chunk]:
-        stop = self._active[log].stop
-        for view in split(answer.records):
-            header = view.header
-            position = self._positions[log]
-            if position >= stop:
-                return
-            after = header.base_offset + header.last_offset_delta + 1
-            if after <= position:
-                continue
-            records: Sequence[Record] = decode_batch(answer.records, view.start, view.stop)
-            if header.base_offset < position or after > stop:
-                records = [r for r in records if position <= r.offset < stop]
-            records = [r for r in records if is_data(r)]
-            self._positions[log] = min(after, stop)
-            if records:
-                yield Chunk(*log, header.producer_epoch if is_ours(header) else None, records)
 
     def _check_silence(self, log: TopicPartition, answer: FetchedPartition) -> None:
         """A log that has nothing where records were promised was truncated or recreated; followers may lag a moment."""

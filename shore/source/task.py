@@ -14,14 +14,13 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import ConnectionLost, RequestTimeout
 from fairlead.wire.retry import backoff
-from shore.source.columns import Collector, RawCollector, ReadingsCollector
+from shore.source.columns import Collector, RawCollector
 from shore.source.errors import SiteUnreachableError
 from shore.source.logs import RangeReader
 from shore.source.offsets import Positions, Range, pack, ranges
 from shore.source.options import SourceOptions
+from shore.source.readings import ReadingsCollector
 
-ROWS_PER_BATCH = 10_000  # rows of one Arrow batch: a few MB, and enough to make its overhead small
-BYTES_PER_BATCH = 16 << 20  # of values, whatever they are: what a task holds at once
 CLIENT_ID = "fairlead-shore"
 PATIENCE_SECONDS = 60.0  # how long a task waits for a site that cannot be reached
 
@@ -99,17 +98,13 @@ class Task:
         collector: Collector = (
             ReadingsCollector() if self.options.rows == "readings" else RawCollector(self.endpoint.site)
         )
-        size = 0
         async with await self.connect(PATIENCE_SECONDS) as cluster:
             reader = RangeReader(cluster, work, fail_on_data_loss=self.options.fail_on_data_loss)
-            async for chunk in reader.chunks():
-                collector.add(chunk.topic, chunk.partition, chunk.term, chunk.records)
-                size += sum(len(record.value or b"") for record in chunk.records)
-                if len(collector) >= ROWS_PER_BATCH or size >= BYTES_PER_BATCH:
+            async for log, stretch in reader.stretches():
+                collector.add(*log, stretch)
+                if collector.full:
                     yield collector.take()
-                    size = 0
-        if len(collector):
-            yield collector.take()
+        yield collector.take()
 
 
 async def _next(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:

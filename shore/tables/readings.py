@@ -71,7 +71,6 @@ READINGS = Table(
         Column("received_date_time", TIME, "When a site's bridge received it"),
         Column("late", _BOOL, "Appended after newer readings of the same device (a drained stray)"),
         Column("origin", _TEXT, "Where a copied record came from: <log>@<offset>"),
-        Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),
         Column("payload", pa.binary(), "The reading as published, JSON"),
     ),
     key=("log", "log_offset"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import NamedTuple
+import struct
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -12,20 +13,27 @@ from hypothesis import strategies as st
 
 from fairlead.records import decoder, encode
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, ReeferSettings, Setpoints
+from fairlead.wire.columnar import Stretch, stretch
+from fairlead.wire.convention import filler_batch, marker_record, term_batch
+from fairlead.wire.record import NewRecord, encode_batch
 from shore.parsing import read_strict
-from shore.source import columns
-from shore.source.columns import READINGS_SCHEMA, RawCollector, ReadingsCollector
+from shore.source import readings as readings_rows
+from shore.source.columns import ROWS_PER_BATCH, RawCollector
+from shore.source.readings import ONLY_REJECTED, READINGS_SCHEMA, ReadingsCollector
 
 BOX = "BIGU0000013"
 LOG = f"containers.{BOX}"
 
 
-class Rec(NamedTuple):
-    offset: int
-    value: bytes | None
-    timestamp_ms: int = 1_000
-    key: bytes | None = BOX.encode()
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+def stored(records: Sequence[NewRecord], base: int, term: int | None = 3) -> Stretch:
+    """One batch as a broker gives it; of another writer without a term."""
+    data = bytearray(
+        term_batch(records, term=term, offset=base, marker=0)
+        if term
+        else encode_batch(records, producer_id=-1, epoch=-1, sequence=-1)
+    )
+    struct.pack_into(">q", data, 0, base)
+    return stretch(data, 0, 2**62)
 
 
 numbers = st.none() | st.floats(-60, 60)
@@ -53,21 +61,29 @@ readings = st.builds(
 )
 
 
-def batch_of(values: list[bytes | None]) -> pa.RecordBatch:
+def batch_of(values: Sequence[bytes | None]) -> pa.RecordBatch:
     collector = ReadingsCollector()
-    collector.add(LOG, 0, 3, [Rec(i, value) for i, value in enumerate(values)])
+    collector.add(LOG, 0, stored([NewRecord(value, timestamp_ms=1_000) for value in values], 0))
     return collector.take()
 
 
 @settings(deadline=None)
 @given(st.lists(readings, min_size=1, max_size=8))
-def test_fast_and_strict_reading_agree(given_readings: list[Reading]) -> None:
-    values: list[bytes | None] = [encode(r) for r in given_readings]
+def test_all_ways_to_read_agree(given_readings: list[Reading]) -> None:
+    values = [encode(r) for r in given_readings]
     collector = ReadingsCollector()
-    fast = collector._fast.read(values)  # noqa: SLF001
-    strict = read_strict(values, columns._COLUMNS, decoder(Reading))  # noqa: SLF001
+    fast = collector._fast.read(pa.py_buffer(b"".join(v + b"\n" for v in values)), len(values))  # noqa: SLF001
     assert fast is not None
-    assert [a.to_pylist() for a in fast.arrays] == [a.to_pylist() for a in strict.arrays]
+    found = [a.to_pylist() for a in fast.arrays]
+    strict = read_strict(values, readings_rows._COLUMNS, decoder(Reading))  # noqa: SLF001
+    assert found == [a.to_pylist() for a in strict.arrays]
+    tolerant = collector._tolerant  # noqa: SLF001
+    assert found == [a.to_pylist() for a in tolerant.read(values).arrays]
+    # A field that we have no use for is of another kind: only the loose way is left.
+    newer = [v[:-1] + b',"stowagePosition":{}}' for v in values]
+    loose = tolerant.read(newer)
+    assert loose.problems.null_count == len(values)
+    assert found == [a.to_pylist() for a in loose.arrays]
 
 
 def test_a_reading_becomes_one_documented_row() -> None:
@@ -81,7 +97,7 @@ def test_a_reading_becomes_one_documented_row() -> None:
     )
     collector = ReadingsCollector()
     headers = (("received", b"1772366400123"), ("origin", b"strays.tokyo@5"), ("late", b"1"))
-    collector.add(LOG, 0, 3, [Rec(41, encode(reading), headers=headers)])
+    collector.add(LOG, 0, stored([NewRecord(encode(reading), None, headers, timestamp_ms=1)], 41))
     batch = collector.take()
     assert batch.schema == READINGS_SCHEMA
     (row,) = batch.to_pylist()
@@ -91,7 +107,8 @@ def test_a_reading_becomes_one_documented_row() -> None:
     assert (row["is_powered"], row["is_connected_to_power_source"], row["is_defrosting"]) == (True, True, False)
     assert (row["immersed"], row["tilt_degrees"], row["latitude"]) == (False, 0.0, None)
     assert row["received_date_time"] == dt.datetime(2026, 3, 1, 12, 0, 0, 123000, tzinfo=dt.UTC)
-    assert (row["origin"], row["late"], row["problem"]) == ("strays.tokyo@5", True, None)
+    assert (row["origin"], row["late"], row["reason"]) == ("strays.tokyo@5", True, None)
+    assert [row[column.name] for column in ONLY_REJECTED] == [None] * len(ONLY_REJECTED)
     assert row["payload"] == encode(reading)
 
 
@@ -121,15 +138,88 @@ def _device(sequence: int) -> Device:
         (b" ", "truncated"),
     ],
 )
-def test_what_cannot_be_read_is_a_row_with_its_problem_and_harms_no_other(bad: bytes | None, told: str) -> None:
+def test_what_cannot_be_read_is_rejected_with_its_reason_and_harms_no_other(bad: bytes | None, told: str) -> None:
     good = encode(Reading(equipment_reference=BOX, device=_device(1)))
     first, second, third = batch_of([good, bad, good]).to_pylist()
-    assert first["problem"] is None and third["problem"] is None
+    assert first["reason"] is None and third["reason"] is None
     assert first["sequence"] == third["sequence"] == 1
-    assert told in second["problem"]
+    assert told in second["reason"]
     assert second["payload"] == bad
     assert (second["log_offset"], second["equipment_reference"]) == (1, BOX)
     assert second["device_date_time"] is None and second["sequence"] is None and second["is_powered"] is None
+
+
+def test_a_rejected_record_keeps_everything_kafka_has_of_it() -> None:
+    good = NewRecord(encode(Reading(equipment_reference=BOX, device=_device(1))), timestamp_ms=1)
+    headers = (("received", b"2000"), ("origin", b"strays.tokyo@5"), ("trace", None), ("trace", b"\xff"))
+    bad = NewRecord(b"\xff", b"key", headers, timestamp_ms=7_000)
+    collector = ReadingsCollector()
+    collector.add(LOG, 0, stored([good] * 3 + [bad] + [good], 8, term=None))
+    rows = collector.take().to_pylist()
+    assert [row["reason"] is None for row in rows] == [True, True, True, False, True]
+    row = rows[3]
+    assert (row["log"], row["log_offset"], row["term"]) == (LOG, 11, None)
+    assert (row["record_key"], row["payload"]) == (b"key", b"\xff")
+    assert [(h["key"], h["value"]) for h in row["headers"]] == list(headers)
+    assert row["origin"] == "strays.tokyo@5"
+    assert row["received_date_time"] == dt.datetime(1970, 1, 1, 0, 0, 2, tzinfo=dt.UTC)
+    assert row["record_date_time"] == dt.datetime(1970, 1, 1, 0, 0, 7, tzinfo=dt.UTC)
+
+
+def test_one_bad_record_among_very_many_is_found_and_the_others_are_read() -> None:
+    values: list[bytes | None] = [encode(Reading(equipment_reference=BOX, device=_device(i))) for i in range(3_000)]
+    values[1_234] = b"{"
+    values[2_999] = None
+    rows = batch_of(values)
+    reasons = rows.column("reason").to_pylist()
+    assert [i for i, reason in enumerate(reasons) if reason is not None] == [1_234, 2_999]
+    expected = [None if i in (1_234, 2_999) else i for i in range(3_000)]
+    assert rows.column("sequence").to_pylist() == expected
+    assert rows.column("payload").to_pylist() == values
+
+
+NEEDED = b'{"equipmentReference":"BIGU0000013","device":{"deviceId":"d","bootId":1,"sequence":2,' + (
+    b'"deviceDateTime":"2026-03-01T12:00:00Z"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        (b',"later":[1],"measurements":{"supplyTemperature":4,"newProbe":{}}', {"supply_temperature": 4.0}),
+        (b',"measurements":{"supplyTemperature":"4","o2":1}', {"supply_temperature": None, "o2": 1.0}),
+        (b',"measurements":[4.0],"isPowered":false', {"supply_temperature": None, "is_powered": False}),
+        (b',"isPowered":"YES","setpoints":{"temperature":1}', {"is_powered": None, "setpoint_temperature": 1.0}),
+        (b',"motion":{"tiltDegrees":{},"peakG":2}', {"tilt_degrees": None, "peak_g": 2.0, "immersed": False}),
+        (b',"motion":null,"geoLocation":{"latitude":1}', {"immersed": None, "latitude": 1.0, "longitude": None}),
+        (b',"reeferSettings":"DEFROST"', {"is_defrosting": None, "is_powered": True}),
+    ],
+)
+def test_what_a_newer_writer_changed_of_optional_fields_rejects_nothing(
+    more: bytes, expected: dict[str, object]
+) -> None:
+    payload = NEEDED + more + b"}"
+    (row,) = batch_of([payload]).to_pylist()
+    assert row["reason"] is None
+    assert (row["device_id"], row["sequence"], row["payload"]) == ("d", 2, payload)
+    assert {name: row[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        NEEDED.replace(b':2,"', b':18446744073709551616,"') + b"}",  # beyond 64 bits
+        NEEDED.replace(b'"d"', rb'"\ud800"') + b"}",  # half a character
+        NEEDED.replace(b"2026-03-01T12:00:00Z", b"2026-03-01T25:00:00Z") + b"}",
+        NEEDED + b',"measurements":{"supplyTemperature":1e999}}',  # no JSON number that we know
+        b"[" * 100_000,
+    ],
+)
+def test_what_no_column_can_hold_is_rejected_and_stops_nothing(changed: bytes) -> None:
+    first, second = batch_of([changed, NEEDED + b"}"]).to_pylist()
+    assert first["reason"] is not None and second["reason"] is None
+    assert (first["device_id"], first["sequence"], first["payload"]) == (None, None, changed)
+    assert second["sequence"] == 2
 
 
 def test_pretty_printed_json_and_other_time_zones_are_read() -> None:
@@ -138,18 +228,17 @@ def test_pretty_printed_json_and_other_time_zones_are_read() -> None:
         b' "deviceDateTime": "2026-03-01T14:00:00+02:00"}, "later": [1]}'
     )
     (row,) = batch_of([text]).to_pylist()
-    assert row["problem"] is None
+    assert row["reason"] is None
     assert row["device_date_time"] == dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 
 def test_raw_rows_keep_everything_kafka_has() -> None:
     collector = RawCollector("tokyo")
     headers = (("received", b"2000"), ("trace", None), ("trace", b"x"))
-    collector.add("events.tokyo", 0, 1, [Rec(5, b"\xff", key=None, headers=headers)])
-    collector.add("foreign", 2, None, [Rec(9, None, timestamp_ms=3_000)])
-    assert len(collector) == 2
+    collector.add("events.tokyo", 0, stored([NewRecord(b"\xff", None, headers, timestamp_ms=1_000)], 5, term=1))
+    collector.add("foreign", 2, stored([NewRecord(None, b"k", timestamp_ms=3_000)], 9, term=None))
     first, second = collector.take().to_pylist()
-    assert len(collector) == 0
+    assert collector.take().num_rows == 0
     assert (first["topic"], first["stream"], first["log_key"], first["site"]) == (
         "events.tokyo",
         "events",
@@ -161,3 +250,18 @@ def test_raw_rows_keep_everything_kafka_has() -> None:
     assert first["headers"] == [{"key": k, "value": v} for k, v in headers]
     assert (second["stream"], second["log_key"], second["partition"], second["term"]) == (None, None, 2, None)
     assert second["timestamp"] == dt.datetime(1970, 1, 1, 0, 0, 3, tzinfo=dt.UTC)
+
+
+def test_markers_and_fillers_are_no_rows_and_a_collector_says_when_it_has_enough() -> None:
+    collector = ReadingsCollector()
+    collector.add(LOG, 0, stored([marker_record(b"m", timestamp_ms=1)], 0))
+    good = NewRecord(encode(Reading(equipment_reference=BOX, device=_device(1))), timestamp_ms=1)
+    collector.add(LOG, 0, stored([good], 1))
+    assert not collector.full
+    fillers = bytearray(filler_batch(ROWS_PER_BATCH, term=3, offset=2, marker=0, timestamp_ms=1))
+    struct.pack_into(">q", fillers, 0, 2)
+    collector.add(LOG, 0, stretch(fillers, 0, 2**62))
+    assert collector.full
+    (row,) = collector.take().to_pylist()
+    assert row["log_offset"] == 1
+    assert not collector.full

@@ -1,0 +1,137 @@
+"""Rows of container logs, parsed: the columns of tables ``readings`` and ``readings_rejected``, side by side. Pure.
+
+A row with a ``reason`` belongs to ``readings_rejected``: all columns of its payload are null. The others belong to
+``readings``: what only ``readings_rejected`` has is null there.
+
+A record is rejected when it cannot be said which reading of which device of this container it is: no value, no JSON
+object, no container, device, boot, sequence or time, or another container than that of the log. All else is optional:
+what a newer writer adds is ignored, and what it writes in another type than ours is null. The payload is kept as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairlead.names import parse_log
+from fairlead.records import decoder
+from fairlead.records.reading import Base, Device, Reading
+from fairlead.wire.columnar import Columns
+from shore.parsing import FastReader, Parsed, TolerantReader
+from shore.source.columns import Collector, header_lists, is_late, log_origin, received, record_time, terms
+from shore.source.offsets import partition_id
+from shore.source.slices import binary, chosen, lines
+from shore.tables.model import Column
+from shore.tables.readings import PAYLOAD_COLUMNS, READINGS, READINGS_REJECTED
+
+ONLY_REJECTED: Final = tuple(c for c in READINGS_REJECTED.columns if c.name not in READINGS.plain_schema.names)
+"""What ``readings`` does not have."""
+READINGS_SCHEMA: Final = pa.schema([*READINGS.plain_schema, *(pa.field(c.name, c.type) for c in ONLY_REJECTED)])
+REASON: Final = "reason"
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "reeferSettings": {},
+    "reeferSettings.isDefrosting": False,
+    "reeferSettings.isPreTripInspection": False,
+    "isConnectedToPowerSource": True,
+    "isPowered": True,
+    "motion.tiltDegrees": 0.0,
+    "motion.peakG": 0.0,
+    "motion.freeFallSeconds": 0.0,
+    "motion.immersed": False,
+    "motion.doorOpen": False,
+}
+_NAMED: Final = Column("named", pa.string(), "The container the payload names", path="equipmentReference")
+_COLUMNS: Final = (*PAYLOAD_COLUMNS, _NAMED)
+_REQUIRED: Final = (
+    "equipmentReference",
+    "device.deviceId",
+    "device.bootId",
+    "device.sequence",
+    "device.deviceDateTime",
+)
+_FEW: Final = 160  # rows: reading them one by one costs no more than finding out which of them is not plain
+_PARTS: Final = 4
+
+
+class _Needed(Base, frozen=True, kw_only=True):
+    """What a reading cannot do without."""
+
+    equipment_reference: str
+    device: Device
+
+
+class ReadingsCollector(Collector):
+    """Collects rows of ``READINGS_SCHEMA``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._fast = FastReader(_COLUMNS, required=_REQUIRED, defaults=_DEFAULTS)
+        self._tolerant = TolerantReader(
+            _COLUMNS, decoder(Reading), msgspec.json.Decoder(_Needed), required=_REQUIRED, defaults=_DEFAULTS
+        )
+
+    def _rows(self, logs: list[tuple[str, int]], records: Columns) -> pa.RecordBatch:
+        names = [partition_id(*log) for log in logs]
+        containers = [name.key if (name := parse_log(log)) else log for log in names]
+        equipment = chosen(pa.array(containers, pa.string()), records.stretch)
+        parsed = self._parse(records)
+        arrays, reasons = _only_own(parsed.arrays[:-1], parsed.arrays[-1], equipment, parsed.problems)
+        found = dict(zip((c.name for c in PAYLOAD_COLUMNS), arrays, strict=True)) | {
+            "log": chosen(pa.array(names, pa.string()), records.stretch),
+            "log_offset": pa.array(records.offset),
+            "term": terms(records),
+            "equipment_reference": equipment,
+            "received_date_time": received(records),
+            "late": is_late(records),
+            "origin": log_origin(records),
+            "payload": binary(records.data, records.value),
+            REASON: reasons,
+        }
+        found |= _rejected(records, ~np.asarray(reasons.is_null()))
+        return pa.RecordBatch.from_arrays([found[name] for name in READINGS_SCHEMA.names], schema=READINGS_SCHEMA)
+
+    def _parse(self, records: Columns) -> Parsed:
+        """All at once where they are plain; else in smaller and smaller parts, so that few are read one by one."""
+        count = len(records)
+        written = lines(records.data, records.value)
+        parsed = self._fast.read(written, count) if written is not None else None
+        if parsed is not None:
+            return parsed
+        if count <= _FEW:
+            return self._tolerant.read(binary(records.data, records.value).to_pylist())
+        place = np.arange(count) * _PARTS // count
+        parts = [self._parse(records.where(place == part)) for part in range(_PARTS)]
+        arrays = [pa.concat_arrays([part.arrays[n] for part in parts]) for n in range(len(_COLUMNS))]
+        return Parsed(arrays, pa.concat_arrays([part.problems for part in parts]))
+
+
+def _rejected(records: Columns, rejected: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
+    """The columns that only rejected rows have."""
+    if not rejected.any():
+        return {c.name: pa.nulls(len(records), c.type) for c in ONLY_REJECTED if c.name != REASON}
+    some = records.where(rejected)
+    of_some = {
+        "record_date_time": record_time(some),
+        "headers": header_lists(some),
+        "record_key": binary(some.data, some.key),
+    }
+    place = pa.array(np.cumsum(rejected) - 1, mask=~rejected)
+    return {name: values.take(place) for name, values in of_some.items()}
+
+
+def _only_own(
+    arrays: list[pa.Array], named: pa.Array, own: pa.Array, reasons: pa.Array
+) -> tuple[list[pa.Array], pa.Array]:
+    """A payload that names another container than its log is rejected: its columns are null, its payload is kept."""
+    strange = pc.fill_null(pc.not_equal(named, own), False)
+    if not pc.any(strange).as_py():
+        return arrays, reasons
+    told = pc.binary_join_element_wise("the payload names container ", named, "")
+    reasons = pc.if_else(strange, told, reasons)
+    return [pc.if_else(strange, pa.scalar(None, array.type), array) for array in arrays], reasons
