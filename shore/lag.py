@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
@@ -60,7 +60,7 @@ def lags(
         except FairleadError as error:
             found[job] = Lag(why=error.what)
             continue
-        if job in of_logs:
+        if job in of_logs or (checkpoint is not None and checkpoint.positions):
             reading[job] = checkpoint or Checkpoint(job, "", None, None, (), ())
         elif checkpoint is None:
             found[job] = Lag(why="it has not run yet")
@@ -83,7 +83,7 @@ async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping
     found = {}
     async with await Cluster.open(endpoint, client_id=CLIENT_ID, request_timeout=_SECONDS) as cluster:
         for job, checkpoint in reading.items():
-            all_takes = [entry.takes(topology) for entry in FROM_LOGS if entry.job == job]
+            all_takes = _takes(job, checkpoint, topology)
             extents, unreadable = await extents_of(cluster, lambda topic: any(take(topic) for take in all_takes), ())  # noqa: B023  # called here
             positions = checkpoint.positions
             behind = records_behind(positions, extents)
@@ -94,6 +94,15 @@ async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping
                 logs=len(extents),
                 unreadable=tuple(f"{log}: {why}" for log, why in sorted(unreadable.items())[:5]),
             )
+    return found
+
+
+def _takes(job: str, checkpoint: Checkpoint, topology: Topology) -> list[Callable[[str], bool]]:
+    """What tells the logs that a job reads. Of one that keeps no log table: logs of the streams that it has read."""
+    found = [entry.takes(topology) for entry in FROM_LOGS if entry.job == job]
+    if not found:
+        streams = {log.partition(".")[0] for log in checkpoint.positions}
+        found = [lambda topic: topic.partition(".")[0] in streams]
     return found
 
 

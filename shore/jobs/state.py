@@ -41,7 +41,7 @@ def check_state(places: Places, jobs: Sequence[Job]) -> None:
                     job=job.name,
                     table=name,
                 )
-            if checkpoint is None and job.reads_logs and there and DeltaTable(location).version() > 0:
+            if checkpoint is None and job.reads_logs and there and DeltaTable(location).count() > 0:
                 raise SplitStateError(
                     f"table {name} has rows but job {job.name} has no checkpoint: all rows would be added again",
                     hint=f"put the checkpoint back, or run 'fairlead shore rebuild {job.name}': it makes the "

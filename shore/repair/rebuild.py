@@ -6,6 +6,9 @@ from the logs first. Nothing is read twice, and rows whose records retention has
 A job that reads tables: its tables are made again from their inputs, and its checkpoint is put aside: it then reads its
 inputs once more, which changes nothing that is right.
 
+A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is put aside:
+it reads the logs once more, as far as they reach back.
+
 ``feeds``: what customers were given stands in their feeds, which the table is read back from; the job without its
 checkpoint looks at everything once more and gives nobody what he has.
 """
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnknownNameError
@@ -82,7 +85,12 @@ def rebuild(
             created += [name] if name in one.tables else []
     written: dict[str, int] = {}
     positions: Positions | None = None
-    if one.reads_logs:
+    if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
+        for name in one.tables:
+            tell(f"emptying {name}")
+            write_deltalake(DeltaTable(places.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
+            written[name] = 0
+    elif one.reads_logs:
         positions = {}
         for entry in FROM_LOGS:
             if entry.job != job:
@@ -95,7 +103,7 @@ def rebuild(
                 written[entry.name] = repair(found, endpoint, places)
             positions |= ends
     for each in DERIVED:
-        if each.job == job:
+        if each.job == job and each.table not in written:
             tell(f"making {each.table} again")
             written[each.table] = make_again(each, places)
     settings = settings_line(places, job)

@@ -47,6 +47,7 @@ class Derived:
         everything: Makes it anew, from all of its inputs, without Spark.
         time: The column by which a backfill bounds what it makes again; None: it makes all of it again.
         tolerance: Relative difference that two floating point numbers may have: sums depend on their order.
+        compared: What of the table, and of ``everything``, must be the same; None: all of it.
     """
 
     table: str
@@ -55,6 +56,7 @@ class Derived:
     everything: Callable[[Places], pa.Table]
     time: str | None = None
     tolerance: float = 1e-9
+    compared: Callable[[pa.Table], pa.Table] | None = None
 
 
 def _containers(topology: Topology) -> Callable[[str], bool]:

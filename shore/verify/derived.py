@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+import pyarrow.dataset as pads
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
 from shore.places import Places
+from shore.source.offsets import Positions
 from shore.tablelog import table_ids
 from shore.tables import TABLES
-from shore.verify.catalogue import Derived
+from shore.verify.catalogue import FROM_LOGS, Derived
 from shore.verify.compare import compare
 from shore.verify.digest import connection
 from shore.verify.model import TableCheck
@@ -38,8 +40,11 @@ def check_derived(entry: Derived, places: Places) -> TableCheck:
             return _not_compared(entry, behind, why)
         with connection() as opened:
             rows = DeltaTable(places.table(entry.table), version=before[entry.table]).to_pyarrow_dataset()
+            expected = entry.everything(places)
+            if entry.compared is not None:
+                rows, expected = pads.dataset(entry.compared(rows.to_table())), entry.compared(expected)
             key = TABLES[entry.table].key
-            found = compare(opened, entry.table, rows, entry.everything(places), key, tolerance=entry.tolerance)
+            found = compare(opened, entry.table, rows, expected, key, tolerance=entry.tolerance)
         if _versions(entry, places) == before:
             return TableCheck(
                 table=entry.table,
@@ -75,4 +80,14 @@ def _lag(entry: Derived, places: Places) -> tuple[int, str]:
     backlog = backlog_of(checkpoint, places, table_ids(places, TABLES))
     if backlog.rows:
         return backlog.rows, f"job {entry.job} has {backlog.rows:,} rows still to read"
+    for source in FROM_LOGS:  # a job that reads the logs itself must have read what its inputs have
+        if source.job != entry.job and checkpoint.positions and not set(source.tables).isdisjoint(entry.inputs):
+            other = read_checkpoint(places, source.job)
+            apart = _apart(checkpoint.positions, other.positions if other is not None else {})
+            if apart or (other is not None and other.under_way):
+                return 0, f"jobs {entry.job} and {source.job} have not read the same of {apart:,} logs"
     return 0, ""
+
+
+def _apart(one: Positions, other: Positions) -> int:
+    return sum(one.get(log) != other.get(log) for log in {*one, *other})

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 import shore
 from fairlead.endpoint import KafkaEndpoint
-from shore.read import rows, sql
+from shore.read import rows, sql, table
 from shore.session import close
 from shore.session import spark as open_session
 from shore.source import register
@@ -59,6 +60,9 @@ class Shore:
 
     def sql(self, query: str) -> list[dict[str, object]]:
         return rows(sql(self.folder, query))
+
+    def table(self, name: str) -> pa.Table:
+        return table(self.folder, name).to_table()
 
     def count(self, table: str) -> object:
         return self.sql(f"select count(*) as n from {table}")[0]["n"]  # noqa: S608  # the tests' own names

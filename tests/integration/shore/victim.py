@@ -1,7 +1,7 @@
 """A process that runs shore and is killed by the test: arguments JSON, HOST, PORT; the password comes on stdin.
 
-In the JSON: ``tag``, ``folder``, ``max_records``, and optionally what ``topologies.model.Shore`` has (``master``,
-``storage``, ``settings``).
+In the JSON: ``tag``, ``folder``, ``max_records``, and optionally ``jobs``, ``kill_at`` (it kills itself at that write)
+and what ``topologies.model.Shore`` has (``master``, ``storage``, ``settings``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,13 @@ def main() -> None:
     assert topology.shore is not None
     where = topology.shore.model_copy(update={k: given[k] for k in ("master", "storage", "settings") if k in given})
     topology = topology.model_copy(update={"shore": where})
-    shore.run(topology, endpoint, folder, ["readings"], once=True, max_records=given["max_records"])
+    jobs, limit = given.get("jobs", ["readings"]), given["max_records"]
+    if "kill_at" in given:  # kills itself at that write
+        from tests.integration.shore.crashes import Plan, die, planted
+
+        with planted(Plan(given["kill_at"] // 2, "before" if given["kill_at"] % 2 else "after", die)):
+            shore.run(topology, endpoint, folder, jobs, once=True, max_records=limit)
+    shore.run(topology, endpoint, folder, jobs, once=True, max_records=limit)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,90 @@
+"""Planted crashes: a run of shore ends before or after its n-th write, as if the driver had died there.
+
+Every write of shore goes through one of ``WRITES``: delta-rs's commits, Spark's commits, and appends to feeds. What is
+left behind is the same as after a kill: the tables as they were at that moment, and no commit in Spark's checkpoint.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pyspark.sql.readwriter
+
+import shore.feeds.writer
+import shore.jobs.feeds
+import shore.jobs.runner  # imports all modules that write
+
+Side = Literal["before", "after"]
+
+
+class PlantedCrash(Exception):
+    """The driver is dead from here on."""
+
+
+def die() -> None:
+    """What only a process of its own can do."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@dataclass
+class Plan:
+    """Crash at the n-th write (from 0), before or after it. ``seen`` are the writes so far, by what wrote."""
+
+    at: int
+    side: Side
+    how: Callable[[], None] | None = None
+    seen: list[str] = field(default_factory=list)
+    crashed: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def _crash(self) -> None:
+        self.crashed = True
+        if self.how is not None:
+            self.how()
+        raise PlantedCrash(f"{self.side} write {self.at}: {self.seen[-1]}")
+
+    def around(self, name: str, write: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(write)
+        def wrapped(*args: Any, **more: Any) -> Any:
+            with self._lock:
+                if self.crashed:
+                    raise PlantedCrash("dead")
+                mine = len(self.seen) == self.at
+                self.seen.append(name)
+                if mine and self.side == "before":
+                    self._crash()
+            done = write(*args, **more)
+            if mine and self.side == "after":
+                self._crash()
+            return done
+
+        return wrapped
+
+
+@contextmanager
+def planted(plan: Plan) -> Iterator[Plan]:
+    """While inside, every write of shore goes through the plan."""
+    places: list[tuple[Any, str]] = [
+        (module, "write_deltalake")
+        for name, module in sorted(sys.modules.items())
+        if name.startswith("shore.") and hasattr(module, "write_deltalake")
+    ]
+    places.append((pyspark.sql.readwriter.DataFrameWriter, "save"))
+    places.append((shore.feeds.writer, "append"))
+    places.append((shore.jobs.feeds, "append"))
+    before = [(owner, name, getattr(owner, name)) for owner, name in places]
+    try:
+        for owner, name, write in before:
+            setattr(owner, name, plan.around(f"{getattr(owner, '__name__', owner)}.{name}", write))
+        yield plan
+    finally:
+        for owner, name, write in before:
+            setattr(owner, name, write)

@@ -1,0 +1,185 @@
+"""Exactly once: whatever a crash leaves half done, the next run makes good, and ``shore verify`` proves it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairlead.records import encode
+from fairlead.wire.record import NewRecord
+from shore.backfill import apply
+from shore.backfill import plan as plan_backfill
+from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
+from shore.jobs.runner import JOBS
+from shore.maintenance.compact import compact, plan_compaction
+from shore.places import Places
+from shore.repair.derived import Span
+from shore.repair.rebuild import rebuild
+from shore.verify import Verification, verify
+from tests.integration.shore.conftest import Shore
+from tests.integration.shore.crashes import Plan, PlantedCrash, Side, planted
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.unit.shared.test_custody_chain import entry
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def more(world: World, round_: int) -> None:
+    """New records in logs of every kind: in order, late, repeated, of a new box, and one that cannot be read."""
+    start = T0 + round_ * 30 * MINUTE
+    old, new = world.box(0), world.box(round_ + 1)
+    ledger = f"custody.{world.tag}"
+    moved = msgspec.structs.replace(entry(round_ + 1, round_ * 10, "tokyo", "GTIN"), log=world.log(old))
+    world.append(
+        {
+            world.log(old): [
+                *(reading(old, round_ * 10 + i, start + i * 5 * MINUTE, 4.0 + round_ % 7) for i in range(4)),
+                reading(old, 5000 + round_, start - dt.timedelta(hours=30), 9.0),
+                reading(old, round_ * 10, start, 4.0),
+                NewRecord(b"{broken", old.encode(), timestamp_ms=1),
+            ],
+            world.log(new): [reading(new, i, start + i * 5 * MINUTE) for i in range(3)],
+            world.bookings: [booking(f"B{round_}-{world.tag}", world.customer, new, T0, None)],
+            world.alerts: [alert(old, "alpha", start + MINUTE)],
+            ledger: [NewRecord(encode(moved), timestamp_ms=1)],
+        }
+    )
+
+
+def proven(shore_of: Shore, world: World) -> Verification:
+    found = verify(world.topology(), world.endpoint, shore_of.folder)
+    odd = [(check.table, check.differences, check.notes) for check in found.tables if check.same is False]
+    assert not odd
+    left = [(check.table, check.notes) for check in found.tables if check.same is None]
+    assert not left
+    assert all(not check.behind for check in found.tables)
+    return found
+
+
+def crash(shore_of: Shore, at: int, side: Side) -> Plan:
+    """Run all jobs until the planned crash, if they come so far."""
+    with planted(Plan(at, side)) as plan:
+        try:
+            shore_of.run()
+        except (JobFailedError, PlantedCrash):
+            assert plan.crashed
+    return plan
+
+
+def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
+    """Three points; ``test_after_a_crash_at_every_write`` has all of them."""
+    for round_, (at, side) in enumerate([(2, "after"), (7, "before"), (10_000, "after")]):
+        more(world, round_)
+        plan = crash(shore_of, at, "before" if side == "before" else "after")
+        assert plan.crashed is (at < 10_000)
+        for step in plan_compaction(Places.of(shore_of.folder), ["readings", "events"]):
+            compact(Places.of(shore_of.folder), step)
+    shore_of.run()
+    found = proven(shore_of, world)
+    readings = found.of("readings")
+    assert readings is not None
+    assert readings.rows == readings.expected == 3 * 10
+
+
+@pytest.mark.chaos
+def test_after_a_crash_at_every_write(shore_of: Shore, world: World) -> None:
+    more(world, 0)
+    shore_of.run()
+    round_, writes, sides = 1, 10_000, ("before", "after")
+    for at in range(200):
+        for side in sides:
+            more(world, round_)
+            round_ += 1
+            plan = crash(shore_of, at, "before" if side == "before" else "after")
+            shore_of.run()
+            proven(shore_of, world)
+            writes = min(writes, len(plan.seen)) if not plan.crashed else writes
+            print(at, side, plan.seen[-1:], plan.crashed)  # noqa: T201  # of a long run
+        if writes <= at:
+            break
+    assert at > 10  # fewer writes than there are tables: the plan saw nothing
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("at", range(0, 24, 3))
+def test_after_a_real_kill(shore_of: Shore, world: World, at: int) -> None:
+    more(world, 0)
+    arguments = {"tag": world.tag, "folder": str(shore_of.folder), "max_records": 1000, "jobs": [], "kill_at": at}
+    secret = world.endpoint.password
+    assert secret is not None
+    host, port = world.endpoint.bootstrap[0]
+    victim = subprocess.run(  # noqa: S603  # this very interpreter
+        [sys.executable, "-m", "tests.integration.shore.victim", json.dumps(arguments), host, str(port)],
+        input=secret.get_secret_value().encode() + b"\n",
+        stdout=subprocess.DEVNULL,
+        cwd=Path(__file__).parents[3],
+        timeout=300,
+        check=False,
+    )
+    assert victim.returncode == -signal.SIGKILL
+    shore_of.run()
+    proven(shore_of, world)
+
+
+def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -> None:
+    """What is lost or damaged is said, made again by ``rebuild`` and ``backfill``, and nothing is there twice."""
+    places, jobs = Places.of(shore_of.folder), [job.name for job in JOBS.values() if job.needed(world.topology())]
+
+    def again(*names: str) -> None:
+        for name in names:
+            rebuild(name, JOBS, world.topology(), world.endpoint, places)
+
+    more(world, 0)
+    shore_of.run()
+    fed = len(world.read(f"feeds.{world.customer}"))
+    (Path(places.checkpoint("readings")) / "offsets" / "0").write_text("v1\n{")
+    with pytest.raises(CheckpointDamagedError, match="offsets/0"):
+        shore_of.run()
+    again("readings")
+    more(world, 1)
+    shutil.rmtree(places.checkpoint("operations"))
+    with pytest.raises(SplitStateError, match="no checkpoint"):
+        shore_of.run()
+    again("operations")
+    shore_of.run()
+    proven(shore_of, world)
+    assert len(world.read(f"feeds.{world.customer}")) > fed
+
+    shutil.rmtree(places.table("events"))
+    shutil.rmtree(places.table("alerts"))
+    with pytest.raises(SplitStateError, match="is gone"):
+        shore_of.run()
+    again("operations")
+    for name in jobs:
+        if name not in ("readings", "operations"):
+            shutil.rmtree(places.checkpoint(name))
+            again(name)
+    shore_of.run()
+    before = proven(shore_of, world)
+
+    rows = shore_of.sql("select log, log_offset from readings order by all")
+    first = rows[0]
+    from deltalake import write_deltalake
+
+    kept = f"log = '{first['log']}' and log_offset = {first['log_offset']}"
+    empty = shore_of.table("readings").slice(0, 0)
+    write_deltalake(places.table("readings"), empty, mode="overwrite", predicate=kept)
+    assert not verify(world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
+    more(world, 2)
+    shore_of.run()  # goes on all the same
+    todo = plan_backfill(world.topology(), world.endpoint, places, Span(T0 - dt.timedelta(days=3), None))
+    assert apply(todo, world.endpoint, places)["readings + readings_rejected"] == 1
+    shore_of.run()
+    after = proven(shore_of, world)
+    was, is_ = before.of("readings"), after.of("readings")
+    assert was is not None
+    assert is_ is not None
+    assert is_.rows == was.rows + 10
