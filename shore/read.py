@@ -10,7 +10,7 @@ pandas, Polars and DuckDB take as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore.errors import QueryError
+from shore.joins import VIEWS
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -73,7 +74,7 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
 
 
 def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
-    """Run one SQL query (DuckDB's dialect) over the tables and give back all of its rows.
+    """Run one SQL query (DuckDB's dialect) over the tables and views (``shore.joins``) and give back all of its rows.
 
     Times are given in UTC.
 
@@ -90,6 +91,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
         connection.execute("set timezone = 'UTC'")
         for name, delta in opened.items():
             connection.register(name, delta.to_pyarrow_dataset())
+        _create_views(connection, query, opened)
         # From here on only what was registered can be read.
         connection.execute("set python_enable_replacements = false")
         connection.execute("set enable_external_access = false")
@@ -102,7 +104,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
                 )
             found: pa.Table = relation.to_arrow_table()
         except duckdb.Error as error:
-            raise _explained(str(error), list(opened)) from None
+            raise _explained(str(error), [*opened, *VIEWS]) from None
     return found
 
 
@@ -110,6 +112,15 @@ def rows(result: pa.Table) -> list[dict[str, Any]]:
     """The rows of a result as plain Python values."""
     found: list[dict[str, Any]] = result.to_pylist()
     return found
+
+
+def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Collection[str]) -> None:
+    """The named views that a query may be about, where the tables they read are there."""
+    connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
+    for name, view in VIEWS.items():
+        if name in query.lower() and set(view.inputs) <= set(opened):
+            statement = view.statement.format_map({table: table for table in view.inputs})
+            connection.execute(f"create temp view {name} as {statement}")
 
 
 def _open_all(places: Places) -> Iterator[tuple[str, DeltaTable]]:
