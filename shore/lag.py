@@ -18,6 +18,7 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.batch import split
 from fairlead.wire.cluster import Cluster
+from fairlead.wire.record import decode_batch
 from fairlead.wire.sweep import Extent
 from fairlead.wire.types import TP
 from shore.backlog import backlog_of
@@ -123,7 +124,7 @@ async def _seconds(
 
 
 async def _times(cluster: Cluster, offsets: Mapping[str, int], *, newest: bool) -> dict[str, int]:
-    """The time (milliseconds) of the batch at these offsets: of its newest record, or of its first."""
+    """The time (milliseconds) of the records at these offsets, or of the newest in the batches that have them."""
     if not offsets:
         return {}
     logs = {TP(*parse_partition_id(log)): log for log in offsets}
@@ -131,10 +132,12 @@ async def _times(cluster: Cluster, offsets: Mapping[str, int], *, newest: bool) 
     answers = await cluster.fetch(wanted, max_wait_ms=0, partition_max_bytes=_BYTES)
     found = {}
     for tp, content in answers.items():
-        if content.error_code:
-            continue
-        for view in split(content.records):
-            if view.header.next_offset > wanted[tp]:
-                found[logs[tp]] = view.header.max_timestamp if newest else view.header.base_timestamp
-                break
+        for view in split(content.records) if not content.error_code else ():
+            if view.header.next_offset <= wanted[tp]:
+                continue
+            found[logs[tp]] = view.header.max_timestamp
+            if not newest:
+                records = decode_batch(content.records, view.start, view.stop)
+                found[logs[tp]] = next((r.timestamp_ms for r in records if r.offset >= wanted[tp]), found[logs[tp]])
+            break
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fairlead.wire.convention import is_data
 from shore import backfill
 from shore.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
+from shore.lag import lags
 from shore.places import Places
 from shore.repair.derived import Span
 from shore.repair.logs import find_odd, repair
@@ -170,3 +172,16 @@ def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) ->
     positions = {log: 99}
     found = find_odd(ENTRY, world.topology(), world.endpoint, tables.places, positions)
     assert (found.odd, found.shorter) == ({}, (log,))
+
+
+def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
+    now = dt.datetime.now(dt.UTC)
+    found = lags(world.topology(), world.endpoint, tables.places, ["readings", "conditions"], now=now)
+    readings = found["readings"]
+    assert (readings.records, readings.logs_behind, readings.logs) == (20, 1, 2)
+    assert readings.seconds == 20 * 3600  # the newest record is of 22 o'clock, the last one read of 2 o'clock
+    assert (found["conditions"].records, found["conditions"].why) == (None, "it has not run yet")
+    away = dataclasses.replace(world.endpoint, bootstrap=(("127.0.0.1", 1),))
+    (lost,) = lags(world.topology(), away, tables.places, ["readings"], now=now).values()
+    assert lost.records is None
+    assert "alpha" in lost.why

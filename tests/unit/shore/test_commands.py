@@ -78,6 +78,31 @@ def test_status(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["jobs"]["readings"]["behind"] == 7
 
 
+@pytest.mark.parametrize(
+    ("job", "code"),
+    [
+        (JobStatus("readings", "done", error="of last week"), 0),
+        (JobStatus("readings", "failed", error="no"), 1),
+        (JobStatus("readings", "retrying"), 1),
+        (JobStatus("readings", "running"), 0),
+    ],
+)
+def test_status_check(folder: Path, capsys: pytest.CaptureFixture[str], job: JobStatus, code: int) -> None:
+    write_status(folder, {"readings": job})
+    assert run(["shore", "status", "--check"]) == code
+    shown = capsys.readouterr().out
+    assert job.state in shown
+    assert job.error is None or f"last error: {job.error}" in shown
+    assert run(["shore", "status", "--json"]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert body["ok"] is (code == 0)
+    assert body["jobs"]["readings"]["lag"]["records"] is None  # the site does not run, and that is said
+    assert body["jobs"]["readings"]["lag"]["why"]
+    write_status(folder, {"readings": JobStatus("readings", "stopped")}, error="Spark did not start")
+    assert run(["shore", "status", "--check"]) == 1
+    assert "Spark did not start" in capsys.readouterr().out
+
+
 @pytest.mark.usefixtures("folder")
 def test_running_before_the_site_was_started(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["shore", "run", "--once"]) in (3, 4)
