@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Final
 
 from deltalake import DeltaTable
 
@@ -22,6 +23,8 @@ from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
+# Not the table of a job with a state of its own, which would know nothing of it: 'fairlead shore rebuild' is for these.
+_MADE: Final = tuple(each for each in DERIVED if each.compared is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ def plan(
         found = find_odd(entry, topology, endpoint, places, checkpoint.positions, since=span.since, until=span.until)
         logs.append(found)
     derived = []
-    for each in DERIVED:
+    for each in _MADE:
         if (wanted is None or each.table in wanted) and _there(each, places):
             tell(f"comparing {each.table} with what {' and '.join(each.inputs)} give")
             derived.append(DerivedRepair(each, differing(each, places, span).differing))
@@ -106,7 +109,7 @@ def apply(todo: Backfill, endpoint: KafkaEndpoint, places: Places, *, tell: Tell
 def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
     if not tables:
         return None
-    possible = {name for entry in FROM_LOGS for name in entry.tables} | {each.table for each in DERIVED}
+    possible = {name for entry in FROM_LOGS for name in entry.tables} | {each.table for each in _MADE}
     for name in tables:
         if name not in TABLES:
             raise UnknownNameError("table", name, possible)

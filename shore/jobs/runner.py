@@ -17,7 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from shore.errors import JobFailedError
-from shore.jobs import conditions, feeds, operations, quality, readings, voyages
+from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
 from shore.jobs.board import Board
 from shore.jobs.interrupts import interrupts
 from shore.jobs.lock import only_one
@@ -46,6 +46,14 @@ JOBS: dict[str, Job] = {
             lambda topology: bool(readings.container_streams(topology)),
         ),
         Job("operations", 1, (*(o.table.name for o in OPERATIONS), "custody"), "10 seconds", operations.query),
+        Job(
+            "alerts",
+            1,
+            ("alerts_ashore",),
+            "10 seconds",
+            alerts.query,
+            lambda topology: bool(readings.container_streams(topology)),
+        ),
         # An hour's conditions need not be newer than a minute, and a merge is the most expensive batch of all.
         Job(
             "conditions",
@@ -54,6 +62,7 @@ JOBS: dict[str, Job] = {
             "60 seconds",
             conditions.query,
         ),
+        Job("alerts_now", 2, ("alerts_now",), "20 seconds", alerts_now.query),
         Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(feeds.customers_here(topology))),
         # What others find is counted there, so with --once it comes after them.
         Job(

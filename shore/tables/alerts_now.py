@@ -1,8 +1,8 @@
 """Table ``alerts_now``: one row an alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
 
 Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: all alerts of a box are made again, as a whole,
-when a row comes that touches it, from ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events`` and
-``booking_changes``. Doing it twice changes nothing.
+when a row comes that touches it, from ``alerts``, ``alerts_ashore``, ``custody_entries``, ``booking_changes`` and
+``sites``. Doing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALERTS_NOW = Table(
         Column("raised_date_time", TIME, "When the site wrote its first state; null where shore raised it"),
         Column("log", _TEXT, "Log of the container that custody was looked up in; null without one"),
         Column("holder", _TEXT, "Site that held the container's log when the alert opened (table custody)"),
-        Column("vessel_imo_number", _TEXT, "Ship it happened on; null ashore"),
+        Column("vessel_imo_number", _TEXT, "Ship it happened on: as the site says, or the holder; null ashore"),
         Column("booking_reference", _TEXT, "Booking of the container at that time"),
         Column("customer", _TEXT, "Customer of that booking"),
         Column("latitude", _DOUBLE, "WGS 84, when it opened", "deg"),
@@ -46,3 +46,108 @@ ALERTS_NOW = Table(
     late="All alerts of a container are made again when a row about it comes, whatever its time.",
     layout="Not partitioned: small.",
 )
+
+SCHEMA_OF_HOLDERS = pa.schema(
+    [
+        pa.field("log", _TEXT),
+        pa.field("equipment_reference", _TEXT),
+        pa.field("term", pa.int32()),
+        pa.field("holder", _TEXT),
+        pa.field("from_offset", _LONG),
+        pa.field("to_offset", _LONG),
+        pa.field("from_date_time", TIME),
+        pa.field("to_date_time", TIME),
+        pa.field("lost", pa.bool_()),
+    ]
+)
+"""What of table ``custody`` is used."""
+
+NOW = """
+with states as (
+    select 'site' as source, alert_id, kind, state, severity, coalesce(revision, 0) as revision, equipment_reference,
+        event_date_time, raised_at, raised_date_time, vessel_imo_number, latitude, longitude,
+        null::varchar as log, null::bigint as first_offset, alert_id as condition_id,
+        array_to_string(
+            list_transform(
+                from_json(evidence, '[{{"name": "VARCHAR", "detail": "VARCHAR"}}]'),
+                lambda e: case when coalesce(e.detail, '') = '' then e.name else e.name || ': ' || e.detail end
+            ),
+            '; '
+        ) as detail,
+        log as record_log, log_offset as record_offset
+    from {alerts}
+    where alert_id is not null
+    union all
+    select 'shore', alert_id, kind, state, severity, revision, equipment_reference,
+        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail, log, log_offset
+    from {alerts_ashore}
+),
+numbered as (
+    select *,
+        case severity when 'CRITICAL' then 3 when 'ALARM' then 2 else 1 end as rank,
+        row_number() over (
+            partition by source, alert_id order by revision, event_date_time, record_log, record_offset
+        ) as first,
+        row_number() over (
+            partition by source, alert_id
+            order by revision desc, event_date_time desc, record_log desc, record_offset desc
+        ) as last
+    from states
+),
+raised as (
+    select source, alert_id,
+        any_value(kind) filter (where first = 1) as kind,
+        any_value(state) filter (where last = 1) as state,
+        any_value(severity) filter (where last = 1) as severity,
+        case max(rank) when 3 then 'CRITICAL' when 2 then 'ALARM' else 'WARNING' end as highest_severity,
+        any_value(equipment_reference) filter (where first = 1) as equipment_reference,
+        any_value(event_date_time) filter (where first = 1) as opened_date_time,
+        any_value(event_date_time) filter (where last = 1) as updated_date_time,
+        any_value(event_date_time) filter (where last = 1 and state = 'CLEARED') as cleared_date_time,
+        count(distinct revision) as revisions,
+        any_value(raised_at) filter (where first = 1) as raised_at,
+        any_value(raised_date_time) filter (where first = 1) as raised_date_time,
+        any_value(log) filter (where first = 1) as log,
+        any_value(first_offset) filter (where first = 1) as first_offset,
+        any_value(vessel_imo_number) filter (where first = 1) as vessel_imo_number,
+        any_value(latitude) filter (where first = 1) as latitude,
+        any_value(longitude) filter (where first = 1) as longitude,
+        any_value(detail) filter (where last = 1) as detail,
+        any_value(condition_id) filter (where first = 1) as condition_id
+    from numbered
+    group by source, alert_id
+),
+held as (
+    select a.source, a.alert_id, c.log, c.holder, row_number() over (
+        partition by a.source, a.alert_id order by c.from_date_time desc, c.term desc, c.log
+    ) as nth
+    from raised a join {custody} c on not c.lost and case
+        when a.log is not null
+            then c.log = a.log and a.first_offset >= c.from_offset
+            and (c.to_offset is null or a.first_offset < c.to_offset)
+        else c.equipment_reference = a.equipment_reference and a.opened_date_time >= c.from_date_time
+            and (c.to_date_time is null or a.opened_date_time < c.to_date_time)
+    end
+),
+booked as (
+    select a.source, a.alert_id, b.booking_reference, b.customer, row_number() over (
+        partition by a.source, a.alert_id
+        order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
+    ) as nth
+    from raised a join {bookings} b on b.equipment_reference = a.equipment_reference
+        and b.is_current and b.status <> 'CANCELLED'
+        and a.opened_date_time >= b.valid_from and (b.valid_to is null or a.opened_date_time < b.valid_to)
+)
+select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.equipment_reference,
+    a.opened_date_time, a.updated_date_time, a.cleared_date_time,
+    (epoch_us(a.cleared_date_time) - epoch_us(a.opened_date_time)) / 6.0e7 as minutes_open,
+    a.revisions, a.raised_at, a.raised_date_time, coalesce(a.log, h.log) as log, h.holder,
+    coalesce(a.vessel_imo_number, s.vessel_imo_number) as vessel_imo_number,
+    b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id
+from raised a
+left join held h on h.source = a.source and h.alert_id = a.alert_id and h.nth = 1
+left join {sites} s on s.site = h.holder
+left join booked b on b.source = a.source and b.alert_id = a.alert_id and b.nth = 1
+"""
+"""All alerts of some containers, by DuckDB, from these containers' rows of the two tables of alerts, their intervals of
+custody (``SCHEMA_OF_HOLDERS``), the states of their bookings (table ``bookings``), and ``sites``."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fairlead.names import parse_log
-from shore.jobs import bookings, containers_now, custody, dock_movements, quality, ships, whole
+from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
 from shore.places import Places
+from shore.tables import alerts_ashore
 from shore.tables.operations import OPERATIONS, Operation
 from topologies.model import InsertPoint, Topology
 
@@ -87,6 +88,13 @@ DERIVED: tuple[Derived, ...] = (
     Derived("excursions", ("readings",), "conditions", whole.excursions, "start_date_time"),
     Derived("excursion_parts", ("readings",), "conditions", whole.excursion_parts, "part_start"),
     Derived("mkt", ("readings",), "conditions", whole.mkt, "window_end"),
+    Derived("alerts_ashore", ("readings",), "alerts", alerts_ashore.everything, compared=alerts_ashore.compared),
+    Derived(
+        "alerts_now",
+        ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
+        "alerts_now",
+        alerts_now.everything,
+    ),
     Derived("bookings", ("booking_changes",), "voyages", bookings.everything),
     Derived("dock_movements", ("events", *_TOPOLOGY), "voyages", dock_movements.everything, "event_date_time"),
     Derived("port_calls", ("dock_movements", "positions", "sites"), "voyages", ships.port_calls, "call_date_time"),

@@ -1,0 +1,139 @@
+"""Job ``alerts_now``: keeps table ``alerts_now`` equal to what follows from the tables of alerts, custody and bookings.
+
+A batch says which containers its rows are about; all alerts of these are made again and replace what was there, in one
+commit. There is no state but the tables.
+
+Custody is taken from ``custody_entries``, which a batch is told of, and not from ``custody``, which may still be about
+to follow from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from fairlead.names import parse_log
+from fairlead.records.custody import ledger_entries
+from shore.append import last_version
+from shore.duck import among, opened, select
+from shore.jobs import reference
+from shore.jobs.model import JobContext
+from shore.places import Places
+from shore.replace import Scope, replace_rows
+from shore.tables.alerts_now import ALERTS_NOW, NOW, SCHEMA_OF_HOLDERS
+from shore.tables.bookings import BOOKINGS, STATES
+from shore.tables.custody import rows_of
+from shore.tables.reference import SITES
+
+_SITES: Final = "sites"  # names the transactions that say with which sites the table was made
+_BOX: Final = "equipment_reference"
+
+
+def query(context: JobContext) -> DataStreamWriter:
+    """Makes the table again where the topology has changed, then follows the tables."""
+    places = context.places
+    reference.refresh(places, context.topology)
+    follow_sites(places)
+
+    def update_batch(batch: DataFrame, _: int) -> None:
+        keys = batch.where("key is not null").distinct().toArrow().to_pylist()
+        logs = {row["key"] for row in keys if row["is_log"]}
+        update(places, {row["key"] for row in keys if not row["is_log"]}, logs)
+
+    writer: DataStreamWriter = changes(context.spark, places).writeStream.foreachBatch(update_batch)
+    return writer
+
+
+def changes(spark: SparkSession, places: Places) -> DataFrame:
+    """What new rows of the inputs are about: containers, or logs of containers."""
+
+    def about(table: str, key: str, *, is_log: bool = False) -> DataFrame:
+        rows = spark.readStream.format("delta").option("skipChangeCommits", "true").load(places.table(table))
+        found: DataFrame = rows.select(F.col(key).alias("key"), F.lit(is_log).alias("is_log"))
+        return found
+
+    return (
+        about("alerts", _BOX)
+        .unionByName(about("alerts_ashore", _BOX))
+        .unionByName(about("booking_changes", _BOX))
+        .unionByName(about("custody_entries", "entry_log", is_log=True))
+    )
+
+
+def update(places: Places, boxes: Collection[str], logs: Collection[str] = ()) -> None:
+    """Make all alerts of these containers again, and of those whose logs have new entries of custody."""
+    named = {name.key for log in logs if (name := parse_log(log)) is not None}
+    touched = {*boxes, *named}
+    if not touched:
+        return
+    filter_ = among(_BOX, touched)
+    fresh = _made(
+        places,
+        alerts=opened(places, "alerts").to_table(filter=filter_),
+        alerts_ashore=opened(places, "alerts_ashore").to_table(filter=filter_),
+        bookings=_bookings(opened(places, "booking_changes").to_table(filter=filter_)),
+        custody=_holders(places, touched, logs),
+    )
+    if fresh.num_rows or opened(places, ALERTS_NOW.name).count_rows(filter=filter_):
+        scope = Scope(_BOX, touched)
+        replace_rows(places.table(ALERTS_NOW.name), fresh, scope, key=ALERTS_NOW.key)
+
+
+def everything(places: Places) -> pa.Table:
+    """The table as it must be."""
+    about_logs = pc.is_valid(pc.field("entry_log"))
+    entries = opened(places, "custody_entries").to_table(columns=["payload"], filter=about_logs)
+    return _made(
+        places,
+        alerts=opened(places, "alerts").to_table(),
+        alerts_ashore=opened(places, "alerts_ashore").to_table(),
+        bookings=_bookings(opened(places, "booking_changes").to_table()),
+        custody=_intervals(entries),
+    )
+
+
+def follow_sites(places: Places) -> None:
+    """Make the whole table again where it was made with other sites: whose ship a holder is stands there."""
+    location, version = places.table(ALERTS_NOW.name), reference.version(places)
+    if last_version(location, _SITES) == version:
+        return
+    rows = everything(places).sort_by([(name, "ascending") for name in ALERTS_NOW.key])
+    properties = CommitProperties(app_transactions=[Transaction(_SITES, version)])
+    write_deltalake(DeltaTable(location), rows, mode="overwrite", commit_properties=properties)
+
+
+def _made(
+    places: Places, *, alerts: pa.Table, alerts_ashore: pa.Table, bookings: pa.Table, custody: pa.Table
+) -> pa.Table:
+    return select(
+        NOW,
+        ALERTS_NOW.plain_schema,
+        alerts=alerts,
+        alerts_ashore=alerts_ashore,
+        bookings=bookings,
+        custody=custody,
+        sites=reference.stored(places, SITES),
+    )
+
+
+def _bookings(changes: pa.Table) -> pa.Table:
+    return select(STATES, BOOKINGS.plain_schema, booking_changes=changes)
+
+
+def _holders(places: Places, boxes: Collection[str], logs: Collection[str]) -> pa.Table:
+    """Who held the logs of these containers when. A log is known by its intervals, or by what is new of it."""
+    known = opened(places, "custody").to_table(columns=["log"], filter=among(_BOX, boxes))["log"].to_pylist()
+    return _intervals(
+        opened(places, "custody_entries").to_table(columns=["payload"], filter=among("entry_log", {*known, *logs}))
+    )
+
+
+def _intervals(entries: pa.Table) -> pa.Table:
+    return rows_of(ledger_entries.decode(value.as_py()) for value in entries["payload"]).select(SCHEMA_OF_HOLDERS.names)
