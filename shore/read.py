@@ -10,7 +10,7 @@ pandas, Polars and DuckDB take as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,7 +84,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
         UnavailableError: shore has not written any table yet.
     """
     places = Places.of(folder, storage)
-    opened = dict(_open_all(places))
+    opened = dict(_open_all(places, _mentioned(query))) or dict(_open_all(places))
     if not opened:
         raise _nothing_yet(places)
     with duckdb.connect(":memory:") as connection:
@@ -104,7 +104,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
                 )
             found: pa.Table = relation.to_arrow_table()
         except duckdb.Error as error:
-            raise _explained(str(error), [*opened, *VIEWS]) from None
+            raise _explained(str(error), [*_names(places, opened), *VIEWS]) from None
     return found
 
 
@@ -123,8 +123,25 @@ def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Col
             connection.execute(f"create temp view {name} as {statement}")
 
 
-def _open_all(places: Places) -> Iterator[tuple[str, DeltaTable]]:
-    for name in TABLES:
+def _mentioned(query: str) -> list[str]:
+    """The tables that a query can be about, by their names and those of views on them: to open all takes longer than
+    most queries. Without any it may ask for a list of them (``show tables``), so it gets all."""
+    text = query.lower()
+    of_views = {table for name, view in VIEWS.items() if name in text for table in view.inputs}
+    found = [name for name in TABLES if name in text or name in of_views]
+    return found or list(TABLES)
+
+
+def _names(places: Places, opened: Iterable[str]) -> list[str]:
+    """Tables to name in an error: those that are there, or where that cannot be told those that were opened."""
+    try:
+        return [name for name, _ in _open_all(places)]
+    except UnavailableError:
+        return list(opened)
+
+
+def _open_all(places: Places, names: Iterable[str] = TABLES) -> Iterator[tuple[str, DeltaTable]]:
+    for name in names:
         try:
             yield name, DeltaTable(places.table(name))
         except TableNotFoundError:

@@ -77,6 +77,20 @@ def test_an_unknown_table_is_answered_with_the_nearest(folder: Path) -> None:
         table(folder, "condition")
 
 
+def test_only_tables_that_a_query_can_be_about_are_opened(folder: Path) -> None:
+    log = Path(Places.of(folder).table("positions"), "_delta_log", f"{0:020}.json")
+    log.write_text("this is no commit", encoding="utf-8")
+    assert rows(sql(folder, "select count(*) as n from READINGS")) == [{"n": 3}]
+    for query in ("select * from positions", "show tables"):
+        with pytest.raises(UnavailableError) as error:
+            sql(folder, query)
+        assert "positions" in error.value.what
+
+
+def test_all_tables_can_be_listed(folder: Path) -> None:
+    assert {row["name"] for row in rows(sql(folder, "show tables"))} == set(TABLES)
+
+
 @pytest.mark.parametrize(
     ("query", "told"),
     [
