@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 LOGS_PER_FETCH = 500
 MOST_BYTES = 8 << 20  # of one answer: what a task holds beside the rows that it makes
-_LEAST_BYTES_OF_A_LOG = 1 << 20
+LEAST_BYTES_OF_A_LOG = 1 << 20
 PATIENCE_SECONDS = 15.0  # how long a log may answer with nothing before its records count as gone
 
 
@@ -77,7 +77,7 @@ class RangeReader:
         """Stored batches as they come, until every range is read; each log's in order."""
         while self._refill():
             # Few logs may have more each, so that one with very many records is not read in small pieces.
-            most = max(_LEAST_BYTES_OF_A_LOG, MOST_BYTES // len(self._positions))
+            most = max(LEAST_BYTES_OF_A_LOG, MOST_BYTES // len(self._positions))
             answers = await self._cluster.fetch(
                 dict(self._positions), max_wait_ms=500, max_bytes=MOST_BYTES, partition_max_bytes=most
             )
@@ -107,11 +107,20 @@ class RangeReader:
 
     def _refill(self) -> bool:
         while self._waiting and len(self._active) < LOGS_PER_FETCH:
-            work = self._waiting.pop()
-            log = TopicPartition(work.topic, work.partition)
+            # Of a log that is cut in parts one is read at a time.
+            free = (n for n in range(len(self._waiting) - 1, -1, -1) if self._log(self._waiting[n]) not in self._active)
+            number = next(free, None)
+            if number is None:
+                break
+            work = self._waiting.pop(number)
+            log = self._log(work)
             self._active[log] = work
             self._positions[log] = work.start
         return bool(self._active)
+
+    @staticmethod
+    def _log(work: Range) -> TopicPartition:
+        return TopicPartition(work.topic, work.partition)
 
     def _finish(self, log: TopicPartition) -> None:
         self._active.pop(log, None)

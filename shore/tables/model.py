@@ -38,6 +38,8 @@ class Table:
         layout: Partitioning or clustering, and why.
         retention: How long rows are kept, and who deletes them.
         partition_by: Columns by whose values files are kept apart; none for most tables.
+        pruned_by: Columns that each file has statistics of, so that readers can leave it out; none for Delta's usual
+            ones (the first 32). To make them costs a writer as much as some columns do.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Table:
     layout: str
     retention: str = KEPT
     partition_by: tuple[str, ...] = ()
+    pruned_by: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -65,6 +68,9 @@ class Table:
         null in the rows that it has; otherwise it is left as it is."""
         if "://" not in location:
             Path(location).mkdir(parents=True, exist_ok=True)
+        configuration = {"delta.checkpointInterval": "20"}
+        if self.pruned_by:
+            configuration["delta.dataSkippingStatsColumns"] = ",".join(self.pruned_by)
         DeltaTable.create(
             location,
             schema=self.schema,
@@ -72,7 +78,7 @@ class Table:
             name=self.name,
             description=f"{self.title}. {self.grain}",
             partition_by=list(self.partition_by) or None,
-            configuration={"delta.checkpointInterval": "20"},
+            configuration=configuration,
         )
         there = DeltaTable(location)
         known = {field.name for field in there.schema().fields}

@@ -77,6 +77,7 @@ READINGS = Table(
     grain="One row per data record of a container log; markers and fillers are no rows.",
     late="Appended when read, whatever its device time; never dropped, never updated.",
     layout="Not partitioned: files hold what was read together, and their statistics of container and time prune well.",
+    pruned_by=("log", "log_offset", "equipment_reference", "device_date_time", "received_date_time"),
 )
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
