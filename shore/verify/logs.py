@@ -89,10 +89,11 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
     """
     checkpoint = read_checkpoint(places, entry.job)  # before the tables are opened: they hold at least so much then
     tables = open_tables(entry, places)
-    if tables is None or checkpoint is None:
-        count = sum(rows.count_rows() for rows in (tables or {}).values())
-        note = f"job {entry.job} has not run yet" if not count else f"job {entry.job} has lost its checkpoint"
+    count = sum(rows.count_rows() for rows in (tables or {}).values())
+    if tables is None or (checkpoint is None and count):
+        note = f"job {entry.job} has not run yet" if tables is None else f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
+    checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, nothing is there
     if (later := read_checkpoint(places, entry.job)) is not None:  # after them: they hold at most so much
         checkpoint = replace(checkpoint, begun=later.begun, ahead=later.ahead)
     for attempt in range(_ATTEMPTS):

@@ -10,13 +10,16 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from fairlead.clusters import Clusters
 from fairlead.jars import jar_set
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.wire.cluster import Cluster
 from replication.audit import compare
-from shore.read import tables
+from shore.read import table
+from shore.verify import TableCheck, verify
 from simulators.report.collect import container_logs, count, ids_of, records_of
 from simulators.report.customers import ask
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
@@ -57,7 +60,10 @@ async def assemble(
     tell("asking the customers")
     customers = await asyncio.to_thread(_ask_all, topology, directory, sailed)
     overboard = {loss.container for loss in truth.losses}
-    rows = {info.name: info.rows for info in tables(folder)} if topology.shore else {}
+    checks: tuple[TableCheck, ...] = ()
+    if topology.shore:
+        tell("comparing the tables with the logs")
+        checks = (await asyncio.to_thread(verify, topology, directory.kafka(shore, ADMIN), folder)).tables
     return Report(
         topology=topology.name,
         scenario=plan.scenario.name,
@@ -74,9 +80,12 @@ async def assemble(
         false_alerts=len(alerted - overboard),
         logs_compared=compared,
         logs_differing=differing,
-        delta_rows=rows.get("readings", 0),
+        delta_rows=next((check.rows for check in checks if check.same and "readings" in check.table), 0),
         delta_rows_expected=records,
-        condition_rows=rows.get("conditions", 0),
+        condition_rows=_hours(folder) if any(check.table == "conditions" and check.rows for check in checks) else 0,
+        tables_equal=tuple(check.table for check in checks if check.same),
+        tables_different=tuple(check.table for check in checks if check.same is False),
+        tables_not_compared=tuple(check.table for check in checks if check.same is None),
         shore=topology.shore is not None,
         alert_seconds=alert_seconds(sailed, topology),
         customers=customers,
@@ -93,6 +102,11 @@ async def assemble(
         versions={name: importlib.metadata.version(name) for name in ("fairlead", "pyspark", "delta-spark")}
         | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
     )
+
+
+def _hours(folder: Path) -> int:
+    """How many hours of containers table ``conditions`` has."""
+    return int(table(folder, "conditions").count_rows(filter=pc.field("window_hours") == 1))
 
 
 async def _alerted(cluster: Cluster) -> set[str]:

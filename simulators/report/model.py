@@ -85,6 +85,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     delta_rows: int
     delta_rows_expected: int
     condition_rows: int  # windows of one hour and one container
+    tables_equal: tuple[str, ...] = ()  # to the logs, or to what their inputs give: ``fairlead shore verify``
+    tables_different: tuple[str, ...] = ()
+    tables_not_compared: tuple[str, ...] = ()
     shore: bool = True  # whether the topology has tables
     alert_seconds: dict[str, float | None]
     customers: dict[str, CustomerFigures]
@@ -137,6 +140,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                     self.delta_rows == self.delta_rows_expected and self.delta_rows > 0,
                 ),
                 Line("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
+                self._tables(),
             ]
         out += [
             Line(
@@ -159,6 +163,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             for name, c in self.customers.items()
         ]
         return tuple(out)
+
+    def _tables(self) -> Line:
+        wrong = [f"different: {name}" for name in self.tables_different]
+        wrong += [f"not compared: {name}" for name in self.tables_not_compared]
+        equal = len(self.tables_equal)
+        value = f"{equal} of {equal + len(wrong)}" + "".join(f"; {each}" for each in wrong)
+        return Line("tables equal to logs and inputs", value, equal > 0 and not wrong)
 
     def to_json(self) -> bytes:
         """The report for programs: all fields, plus ``ok`` and the lines."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -107,6 +108,18 @@ def test_tables_equal_logs_until_somebody_changes_a_row(tables: Tables, world: W
     assert tables.check().same is True
     assert tables.rows() == good
     assert tables.backfill() == {}
+
+
+def test_what_never_ran_and_has_nothing_to_do_is_equal(tables: Tables, world: World) -> None:
+    found = verify(world.topology(), world.endpoint, tables.folder, ["custody", "conditions"])
+    custody, conditions = found.of("custody"), found.of("conditions")
+    assert custody is not None
+    assert conditions is not None
+    assert (custody.same, custody.rows) == (True, 0)
+    assert (conditions.same, conditions.notes) == (None, ("job conditions has not run yet",))
+    assert (found.ok, found.whole) == (True, False)
+    shutil.rmtree(tables.places.checkpoint("readings"))
+    assert tables.check().notes == ("job readings has lost its checkpoint",)
 
 
 def test_rows_that_are_no_records(tables: Tables, world: World) -> None:

@@ -43,6 +43,7 @@ def report(**changes: object) -> Report:
         delta_rows=100,
         delta_rows_expected=100,
         condition_rows=5,
+        tables_equal=("readings + readings_rejected", "conditions"),
         alert_seconds={"tokyo": 0.4},
         customers={"ducks": customer()},
         links=(LinkFigures(name="tokyo->sydney", records=1, bytes=2, lag=0, state="mirroring"),),
@@ -67,6 +68,9 @@ def test_a_good_voyage_is_ok() -> None:
         {"delta_rows": 99},
         {"delta_rows": 0, "delta_rows_expected": 0},
         {"condition_rows": 0},
+        {"tables_equal": ()},
+        {"tables_different": ("events",)},
+        {"tables_not_compared": ("events",)},
         {"overboard_alerts": 0},
         {"false_alerts": 1},
         {"alert_seconds": {"tokyo": 0.4, "sydney": None}},
@@ -138,6 +142,12 @@ def test_what_was_cut_is_told() -> None:
     (line,) = (line for line in made.lines() if line.what == "link singapore - tokyo cut")
     assert line.value == "15 Sep 00:00 to 16 Sep 12:00, 1.5 days (3.2 s here)"
     assert json.loads(made.to_json())["cuts"][0]["between"] == ["singapore", "tokyo"]
+
+
+def test_tables_that_differ_are_named() -> None:
+    bad = report(tables_different=("events",), tables_not_compared=("quality",))
+    (line,) = (line for line in bad.lines() if line.what == "tables equal to logs and inputs")
+    assert line.value == "2 of 4; different: events; not compared: quality"
 
 
 def test_where_nobody_fills_tables_none_are_missing() -> None:
