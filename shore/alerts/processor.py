@@ -10,7 +10,7 @@ Rows must not be dropped because they are older than it, as Spark does by itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -24,9 +24,9 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from shore.alerts.box import COLUMNS, Bucket, pack, reading_of, unpack
-from shore.alerts.machine import State, advance, expire
-from shore.alerts.watched import UNKNOWN, watched
+from shore.alerts.box import COLUMNS, Box, Bucket, pack, reading_of, unpack
+from shore.alerts.machine import State, advance, expire, number_of
+from shore.alerts.watched import Sites, watched
 
 BUCKETS: Final = 64
 """How many keys there are. A checkpoint belongs to this number: another one would begin all logs anew."""
@@ -39,21 +39,17 @@ class Detection(StatefulProcessor):
     """Readings of logs in, rows of ``alerts_ashore`` out. Rows have the columns ``log`` and ``COLUMNS``.
 
     Args:
-        holders: Gives who holds each log now; asked at most once a task, when a timer has fired.
-        ships: Sites that watch their boxes themselves.
+        sites: Gives what is known of sites now; asked at most once a task, when a box is overdue.
     """
 
-    def __init__(self, holders: Callable[[], Mapping[str, str | None]], ships: Collection[str]) -> None:
-        self._holders = holders
-        self._ships = frozenset(ships)
+    def __init__(self, sites: Callable[[], Sites]) -> None:
+        self._sites = sites
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Called for every task, with a copy of the processor of its own."""
         self._handle = handle
         self._state = handle.getValueState("bucket", _STATE)
-        self._logs: set[str] = set()  # that brought readings in this task
-        self._known: Mapping[str, str | None] | None = None
-        self._heard: frozenset[str | None] = frozenset()
+        self._known: Sites | None = None
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
         """All rows (``Row``) of a bucket's logs in this batch; the order of a log is that of its offsets."""
@@ -61,7 +57,6 @@ class Detection(StatefulProcessor):
         due_ms = bucket.timer_ms
         values = sorted(map(_VALUES, rows), key=_ORDER)
         for log, group in groupby(values, key=itemgetter(0)):
-            self._logs.add(log)
             readings = (reading_of(value[1:]) for value in group)
             box, states = advance(log, bucket.boxes.get(log), readings, now_ms=now_ms)
             if box is not None:
@@ -85,7 +80,7 @@ class Detection(StatefulProcessor):
             return
         due_ms: list[int] = []
         for log, box in list(bucket.boxes.items()):
-            expiry = expire(log, box, now_ms, watched=box.due_ms <= now_ms and self._is_watched(log))
+            expiry = expire(log, box, now_ms, watched=box.due_ms <= now_ms and self._is_watched(log, box))
             if expiry.box is None:
                 del bucket.boxes[log]
             else:
@@ -109,11 +104,10 @@ class Detection(StatefulProcessor):
         self._handle.registerTimer(timer_ms)
         self._state.update((pack(bucket),))
 
-    def _is_watched(self, log: str) -> bool:
+    def _is_watched(self, log: str, box: Box) -> bool:
         if self._known is None:
-            self._known = self._holders() if self._logs else {}
-            self._heard = frozenset(self._known.get(each, UNKNOWN) for each in self._logs)
-        return watched(log, self._known, self._heard, self._ships)
+            self._known = self._sites()
+        return watched(number_of(log), box.due_ms, self._known)
 
 
 def _row(state: State) -> Row:

@@ -8,7 +8,7 @@ Order does not depend on tasks: Spark brings all rows of a log of a batch togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -19,11 +19,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from shore.alerts.box import COLUMNS
 from shore.alerts.limits import CLOCK_AHEAD_MS, WATERMARK_DELAY_MS
 from shore.alerts.processor import BUCKETS, Detection
-from shore.alerts.watched import Holders
+from shore.alerts.watched import Sites, SitesNow
 from shore.jobs.model import JobContext
 from shore.jobs.readings import container_streams
 from shore.tables.alerts_ashore import ALERTS_ASHORE
-from topologies.model import SiteKind, Topology
+from shore.tables.containers_now import CONTAINERS_NOW
 
 _TIME = "device_date_time"
 _STORE = "spark.sql.streaming.stateStore"
@@ -36,11 +36,6 @@ STATE_SETTINGS: Final = {
 """Settings that a session must have before the query starts; no other job of shore has state."""
 
 
-def ships(topology: Topology) -> frozenset[str]:
-    """The sites that watch their boxes themselves."""
-    return frozenset(name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP)
-
-
 def query(context: JobContext) -> DataStreamWriter:
     for name, value in STATE_SETTINGS.items():
         context.spark.conf.set(name, value)
@@ -49,16 +44,14 @@ def query(context: JobContext) -> DataStreamWriter:
         rows="readings",
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),
     )
-    states = detected(readings, Holders(context.places.table("custody")), ships(context.topology))
+    states = detected(readings, SitesNow(context.places.table(CONTAINERS_NOW.name)))
     writer: DataStreamWriter = states.writeStream.format("delta").option(
         "path", context.places.table(ALERTS_ASHORE.name)
     )
     return writer
 
 
-def detected(
-    readings: DataFrame, holders: Callable[[], Mapping[str, str | None]], watching: frozenset[str]
-) -> DataFrame:
+def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:
     """The rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
 
     The watermark is time as all readings together tell it. But Spark drops rows that are older than it, and what a ship
@@ -74,9 +67,7 @@ def detected(
     states: DataFrame = (
         watched.select(bucket, "log", *columns, never_late)
         .groupBy("bucket")
-        .transformWithState(
-            Detection(holders, watching), from_arrow_schema(ALERTS_ASHORE.plain_schema), "append", "eventTime"
-        )
+        .transformWithState(Detection(sites), from_arrow_schema(ALERTS_ASHORE.plain_schema), "append", "eventTime")
     )
     return states
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,30 +17,34 @@ from shore.alerts.box import COLUMNS, Reading, unpack
 from shore.alerts.limits import FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS
 from shore.alerts.machine import State, advance
 from shore.alerts.processor import Detection
+from shore.alerts.watched import Sites, SitesNow, watched
+from shore.places import Places
 from shore.tables.alerts_ashore import compared, table_of
-from tests.unit.shore.alerts.logs import BOX, LOG, T0_MS, every, logs, reading
+from tests.support.tables import fill
+from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, every, logs, reading
 
 OTHER = "containers.BIGU0000029"
 KEY = 7  # a bucket that both are in
-ASHORE: Mapping[str, str | None] = {LOG: "tokyo", OTHER: "tokyo"}
+HEARD = T0_MS + 1000 * HOUR_MS
+ASHORE = Sites({BOX: "tokyo"}, {"tokyo": HEARD})
 
 
 class Task:
     """What Spark does with the processor, batch by batch. Each batch has a processor of its own, as in Spark; state and
     timers are what goes from one to the next."""
 
-    def __init__(self, holders: Mapping[str, str | None] = ASHORE) -> None:
-        self.holders = holders
+    def __init__(self, sites: Sites = ASHORE) -> None:
+        self.sites = sites
         self.asked = 0
         self.tester = self._new()
 
     def _new(self) -> TwsTester:
         # The event-time column of the job is null, so that no row is late for Spark.
-        return TwsTester(Detection(self._ask, {"star"}), timeMode="eventTime", eventTimeExtractor=lambda row: 1 << 62)
+        return TwsTester(Detection(self._ask), timeMode="eventTime", eventTimeExtractor=lambda row: 1 << 62)
 
-    def _ask(self) -> Mapping[str, str | None]:
+    def _ask(self) -> Sites:
         self.asked += 1
-        return self.holders
+        return self.sites
 
     def batch(self, log: str, readings: Sequence[Reading]) -> list[State]:
         return self.batch_of([(log, r) for r in readings])
@@ -94,38 +100,52 @@ def test_a_bucket_has_one_timer_and_it_is_not_moved_by_each_reading() -> None:
 
 
 def test_a_silence_is_told_while_its_site_is_heard_and_ends_with_the_next_reading() -> None:
-    task = Task()
+    task = Task(Sites({BOX: "tokyo"}, {"tokyo": T0_MS + 109 * MINUTE_MS}))
     task.batch(LOG, every(10, 60))
     task.restart()
-    assert task.watermark(T0_MS + 2 * HOUR_MS) == [], "nobody of tokyo was heard in this batch"
+    assert task.watermark(T0_MS + 2 * HOUR_MS) == [], "tokyo was heard before the box was due, and not since"
     assert task.timers() == [T0_MS + 2 * HOUR_MS + LOOK_AGAIN_MS]
     task.restart()
-    task.batch(OTHER, [reading(130)])
+    task.sites = Sites({BOX: "tokyo"}, {"tokyo": T0_MS + 110 * MINUTE_MS})
     (opened,) = task.watermark(T0_MS + 3 * HOUR_MS)
     assert (opened.kind, opened.state, opened.equipment_reference) == ("SILENCE", "OPENED", BOX)
-    assert task.timers() == [T0_MS + 130 * MINUTE_MS + 24 * HOUR_MS], "the other one is next"
-    assert task.asked == 1
+    assert task.timers() == [T0_MS + 50 * MINUTE_MS + FORGET_MS]
+    assert task.asked == 2
     task.restart()
     ended = task.batch(LOG, [reading(240)])
     assert [opened, *ended] == advance(LOG, None, [*every(10, 60), reading(240)])[1]
     assert task.timers() == [T0_MS + 4 * HOUR_MS + 80 * MINUTE_MS], "it has become slower: every 20 min, as it seems"
 
 
-@pytest.mark.parametrize("holder", ["star", "osaka", None])
-def test_no_silence_of_a_box_aboard_or_elsewhere_or_gone(holder: str | None) -> None:
-    task = Task({LOG: holder, OTHER: "tokyo"})
+@pytest.mark.parametrize("holder", ["osaka", None])
+def test_no_silence_of_a_box_of_a_silent_site_or_of_nobodys(holder: str | None) -> None:
+    task = Task(Sites({BOX: holder}, {"tokyo": HEARD, "osaka": T0_MS, "": HEARD}))
     task.batch(LOG, every(10, 60))
-    task.restart()
-    task.batch(OTHER, [reading(130)])
     assert task.watermark(T0_MS + 3 * HOUR_MS) == []
     assert task.timers() == [T0_MS + 3 * HOUR_MS + LOOK_AGAIN_MS]
 
 
-def test_logs_that_no_ledger_names_are_of_one_site() -> None:
-    task = Task({})
-    task.batch(LOG, every(10, 60))
-    task.batch(OTHER, [reading(130)])
-    assert [s.kind for s in task.watermark(T0_MS + 3 * HOUR_MS)] == ["SILENCE"]
+def test_what_is_known_of_sites_comes_from_containers_now(tmp_path: Path) -> None:
+    def row(box: str, holder: str | None, minutes: int | None, **more: str) -> dict[str, Any]:
+        time = None if minutes is None else T0 + dt.timedelta(minutes=minutes)
+        return {"equipment_reference": box, "holder": holder, "reading_date_time": time, **more}
+
+    rows = [
+        row("AAAU0000014", "tokyo", 10, holder_kind="port", custody_event="DISC"),
+        row("AAAU0000020", "tokyo", 30, holder_kind="port", custody_event="GTIN"),
+        row("AAAU0000035", "star", 90, holder_kind="ship", custody_event="LOAD"),
+        row("AAAU0000040", None, 95, custody_event="GTOT"),
+        row("AAAU0000056", None, 40),
+        row("AAAU0000061", "osaka", None, holder_kind="port", custody_event="GTIN"),
+    ]
+    fill(tmp_path, {"containers_now": rows})
+    sites = SitesNow(Places.of(tmp_path).table("containers_now"))()
+    assert list(sites.holders.values()) == ["tokyo", "tokyo", None, None, "", "osaka"]
+    minute = T0_MS // MINUTE_MS
+    assert {site: ms // MINUTE_MS - minute for site, ms in sites.clocks.items()} == {"tokyo": 30, "star": 90, "": 40}
+    assert watched("ZZZU0000010", T0_MS + 40 * MINUTE_MS, sites), "no ledger names it: as the others of which none does"
+    assert not watched("ZZZU0000010", T0_MS + 41 * MINUTE_MS, sites)
+    assert not watched("AAAU0000061", T0_MS, sites)
 
 
 def test_news_that_comes_long_after_it_was_measured_is_no_silence() -> None:
@@ -141,7 +161,6 @@ def test_news_that_comes_long_after_it_was_measured_is_no_silence() -> None:
 def test_a_container_of_which_nothing_came_for_half_a_year_leaves_no_state() -> None:
     task = Task()
     task.batch(LOG, every(10, 70, is_powered=False))
-    task.batch(OTHER, [reading(130)])
     states = task.watermark(T0_MS + FORGET_MS + 4 * HOUR_MS)
     assert [(s.equipment_reference, s.kind, s.state) for s in states if s.log == LOG] == [
         (BOX, "SILENCE", "OPENED"),
