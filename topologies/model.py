@@ -228,6 +228,8 @@ class Shore(Model):
             folder when null.
         settings: Settings of Spark that win over shore's usual ones.
         packages: Jars beside Delta's, by Maven coordinates (for a storage such as S3).
+        activation_energy: kJ/mol, for the mean kinetic temperature; USP's value for want of the product's own. Another
+            one makes table ``mkt`` anew.
     """
 
     at: SiteName
@@ -235,6 +237,7 @@ class Shore(Model):
     storage: str | None = None
     settings: SparkSettings = Field(default_factory=dict)
     packages: tuple[Package, ...] = ()
+    activation_energy: float = Field(default=83.144, ge=10.0, le=500.0)
 
 
 DEFAULT_STREAMS: dict[str, Stream] = {

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import csv
-import datetime as dt
-import json
 import sys
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.tableshow import plain, show_list, show_rows, show_table, show_view, text
 from fairlead.console import console, emit
 from fairlead.errors import UnknownNameError
 from shore import read
-
-_MOST_ROWS = 200  # on a terminal; --json and --csv give all
+from shore.joins import VIEWS
+from shore.tables import TABLES
 
 
 def tables(
-    name: Annotated[str | None, typer.Argument(help="Show this table's columns.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this table's columns, key and promises; or a view.", show_default=False)
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -31,22 +30,26 @@ def tables(
     Example: fairlead tables conditions
     """
     context = open_topology(topology)
+    if name in VIEWS:
+        view = VIEWS[name]
+        emit(msgspec.to_builtins(view), as_json=as_json, render=lambda: show_view(view))
+        return
     found = read.tables(context.folder, storage=_storage(context))
     if name is not None:
+        known = [info.name for info in found]
         found = [info for info in found if info.name == name]
         if not found:
-            known = [info.name for info in read.tables(context.folder, storage=_storage(context))]
-            raise UnknownNameError("table", name, known)
+            raise UnknownNameError("table", name, [*known, *VIEWS])
 
     def render() -> None:
         if not found:
             console.print("there are no tables yet: fairlead shore run --once")
         elif name is not None:
-            console.print(_columns(found[0]))
+            show_table(found[0])
         else:
-            console.print(_list(found))
+            show_list(found)
 
-    emit(msgspec.to_builtins(found), as_json=as_json, render=render)
+    emit([_json(info) for info in found], as_json=as_json, render=render)
 
 
 def sql(
@@ -57,7 +60,7 @@ def sql(
 ) -> None:
     """Run one SQL query over the tables; works while shore writes.
 
-    Example: fairlead sql "select equipment_reference, max(minutes_out_of_band) m from conditions group by 1 order by m"
+    Example: fairlead sql "select equipment_reference, quantity, minutes from excursions order by minutes desc"
     """
     context = open_topology(topology)
     result = read.sql(context.folder, query, storage=_storage(context))
@@ -65,63 +68,18 @@ def sql(
     if as_csv:
         writer = csv.writer(sys.stdout)
         writer.writerow(names)
-        writer.writerows([[_text(value) for value in row] for row in rows])
+        writer.writerows([[text(value, rounded=False) for value in row] for row in rows])
         return
-    data = [{name: _plain(value) for name, value in zip(names, row, strict=True)} for row in rows] if as_json else None
-    emit(data, as_json=as_json, render=lambda: _print_rows(names, rows))
+    data = [{name: plain(value) for name, value in zip(names, row, strict=True)} for row in rows] if as_json else None
+    emit(data, as_json=as_json, render=lambda: show_rows(names, rows))
 
 
 def _storage(context: Context) -> str | None:
     return context.topology.shore.storage if context.topology.shore else None
 
 
-def _list(found: list[read.TableInfo]) -> Table:
-    table = Table("table", box=None, header_style="bold", pad_edge=False)
-    for heading in ("columns", "rows", "files", "size", "version"):
-        table.add_column(heading, justify="right")
-    table.add_column("what")
-    for info in found:
-        numbers = (len(info.columns), info.rows, info.files)
-        size = f"{info.bytes / 1e6:,.1f} MB"
-        table.add_row(
-            info.name,
-            *(f"{n:,}" for n in numbers),
-            size,
-            str(info.version),
-            escape(info.description.partition(". ")[0]),
-        )
-    return table
-
-
-def _columns(info: read.TableInfo) -> Table:
-    table = Table("column", "type", "meaning [unit]", box=None, header_style="bold", pad_edge=False)
-    for column in info.columns:
-        table.add_row(column.name, column.type, escape(column.comment))
-    return table
-
-
-def _print_rows(names: list[str], rows: list[tuple[Any, ...]]) -> None:
-    table = Table(*(escape(name) for name in names), box=None, header_style="bold", pad_edge=False)
-    for row in rows[:_MOST_ROWS]:
-        table.add_row(*(escape(_text(value)) for value in row))
-    console.print(table)
-    more = f", the first {_MOST_ROWS} shown; --csv and --json give all" if len(rows) > _MOST_ROWS else ""
-    console.print(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}{more}", style="dim")
-
-
-def _plain(value: Any) -> Any:
-    """For JSON: bytes are text (payloads are JSON), times RFC 3339."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if isinstance(value, dt.datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    return value
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    plain = _plain(value)
-    return plain if isinstance(plain, str) else json.dumps(plain, default=str)
+def _json(info: read.TableInfo) -> dict[str, Any]:
+    """What is stored, and what the table promises."""
+    declared = TABLES[info.name]
+    promises = {name: getattr(declared, name) for name in ("title", "key", "grain", "late", "layout", "retention")}
+    return msgspec.to_builtins(info) | promises

@@ -1,90 +1,114 @@
-"""Job ``conditions``: keeps table ``conditions`` equal to ``WINDOWS`` over all of ``readings``.
+"""Job ``conditions``: keeps ``conditions``, ``excursions`` and ``mkt`` equal to what follows from all of ``readings``.
 
-Each batch takes the new rows of ``readings``, finds the hours they fall into, computes these hours again from the whole
-table and merges them. There is no state but the two tables, so late telemetry and repeated batches are no special case.
+Each batch takes the new rows of ``readings`` and finds the hours that they touch. Spark computes these hours again from
+the whole table, reading no more of it than their times; storing them, the longer windows that they are in and the
+sessions that they touch is work for the driver (``shore.jobs.hourly``, ``shore.jobs.sessions``): it is small, and
+Spark's own MERGE costs some three seconds of CPU however little there is to merge. There is no state but the tables, so
+late telemetry, repeated batches and crashes are no special cases.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from shore.jobs import hourly, sessions, whole
 from shore.jobs.model import JobContext
 from shore.places import Places
-from shore.tables.conditions import CONDITIONS, WINDOWS
+from shore.tables.bands import USED
+from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
+from shore.tables.mkt import ACTIVATION_ENERGY
 
-_HOUR = dt.timedelta(hours=1)
-_KEY = list(CONDITIONS.key)
-_RFC3339 = "%Y-%m-%dT%H:%M:%SZ"
+HOUR: Final = dt.timedelta(hours=1)
+_AT_ONCE: Final = 250_000  # hours of boxes: some 100 MB on the driver
+_RANGES: Final = 50  # of time, in one condition
+_NAMED: Final = 100  # boxes: so few are named, which lets Delta skip files that hold none of them
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    readings = context.spark.readStream.format("delta").load(context.places.table("readings"))
-    places = context.places
-    writer: DataStreamWriter = readings.select("equipment_reference", "device_date_time").writeStream.foreachBatch(
-        lambda batch, _: update(batch, places)
+    places, shore = context.places, context.topology.shore
+    energy = shore.activation_energy if shore is not None else ACTIVATION_ENERGY
+    whole.renew_mkt(places, energy)
+    reader = context.spark.readStream.format("delta").option("skipChangeCommits", "true")
+    readings = reader.option("maxBytesPerTrigger", "1g").load(places.table("readings"))
+    writer: DataStreamWriter = readings.select(*USED).writeStream.foreachBatch(
+        lambda batch, _: update(batch, places, energy)
     )
     return writer
 
 
-def update(batch: DataFrame, places: Places) -> None:
-    """Compute the hours touched by a batch again and store them."""
-    spark = batch.sparkSession
-    touched = (
-        batch.where("device_date_time is not null")
-        .select("equipment_reference", F.date_trunc("hour", "device_date_time").alias("window_start"))
-        .distinct()
-        .persist()
-    )
+def update(batch: DataFrame, places: Places, activation_energy: float) -> None:
+    """Compute the hours touched by a batch of rows of ``readings`` again, and store all that follows from them."""
+    touched = batch.sparkSession.sql(TOUCHED, readings=batch).persist()
     try:
-        low, high = touched.agg(F.min("window_start"), F.max("window_start")).collect()[0]
-        if low is None:
-            return
-        # Bounds let Delta skip files by their statistics; the semi join then keeps only the touched hours.
-        readings = (
-            spark.read.format("delta")
-            .load(places.table("readings"))
-            .where((F.col("device_date_time") >= F.lit(low)) & (F.col("device_date_time") < F.lit(high + _HOUR)))
-            .withColumn("hour", F.date_trunc("hour", "device_date_time"))
-        )
-        found = [
-            readings["equipment_reference"] == touched["equipment_reference"],
-            readings["hour"] == touched["window_start"],
-        ]
-        hours = spark.sql(WINDOWS, readings=readings.join(touched, found, "left_semi"))
-        merge(places.table("conditions"), hours.toArrow().cast(CONDITIONS.plain_schema))
+        counts = touched.groupBy("window_start").count().toArrow()
+        by_hour = dict(zip(*(counts[name].to_pylist() for name in ("window_start", "count")), strict=True))
+        for begins in slices(by_hour):
+            store(places, _hours(touched, places, begins, activation_energy), activation_energy)
     finally:
         touched.unpersist()
 
 
-def merge(location: str, hours: pa.Table) -> None:
-    """Replace the rows of these hours and add those that are new, one commit a day of device time.
+def _hours(touched: DataFrame, places: Places, begins: Sequence[dt.datetime], activation_energy: float) -> pa.Table:
+    """The touched hours that begin at these times, computed by Spark."""
+    spark = touched.sparkSession
+    chosen = touched.where(F.col("window_start").between(begins[0], begins[-1]))
+    boxes = [row[0] for row in chosen.select("equipment_reference").distinct().limit(_NAMED + 1).collect()]
+    readings = spark.read.format("delta").load(places.table("readings")).select(*USED)
+    readings = readings.where(_any(_during(since, until) for since, until in spans(begins)))
+    if len(boxes) <= _NAMED:
+        readings = readings.where(F.col("equipment_reference").isin(boxes))
+    found: Any = spark.sql(hours_sql(activation_energy, touched=True), readings=readings, touched=chosen)
+    table: pa.Table = found.toArrow()
+    return table.select(HOUR_SCHEMA.names).cast(HOUR_SCHEMA)
 
-    Spark computes the hours; storing them is delta-rs's work, because Spark's own MERGE costs some three seconds of CPU
-    however little there is to merge. (delta-rs's MERGE is not used either: it writes strings as views, over whose
-    statistics Arrow's filters fail.) A day's rows of all containers are held at once, no more. Doing it twice gives the
-    same table.
-    """
-    days = pc.floor_temporal(hours["window_start"], unit="day")
-    for day in sorted(pc.unique(days).to_pylist()):
-        _replace(location, day, hours.filter(pc.equal(days, pa.scalar(day, days.type))))
+
+def store(places: Places, hours: pa.Table, activation_energy: float) -> None:
+    """Store hours that were computed, and what follows from them."""
+    for chunk in hourly.chunks(hours):
+        hourly.store_conditions(places, hours, chunk)
+        hourly.store_mkt(places, hours, chunk, activation_energy)
+        sessions.store_excursions(places, hours, chunk)
 
 
-def _replace(location: str, day: dt.datetime, fresh: pa.Table) -> None:
-    table = DeltaTable(location)
-    after = day + dt.timedelta(days=1)
-    window = pc.field("window_start")
-    that_day = table.to_pyarrow_dataset().to_table(filter=(window >= day) & (window < after))
-    kept = that_day.join(fresh.select(_KEY), keys=_KEY, join_type="left anti").select(fresh.schema.names)
-    write_deltalake(
-        table,
-        pa.concat_tables([kept.cast(fresh.schema), fresh]).sort_by([(name, "ascending") for name in _KEY]),
-        mode="overwrite",
-        predicate=f"window_start >= '{day:{_RFC3339}}' and window_start < '{after:{_RFC3339}}'",
-    )
+def slices(counts: Mapping[dt.datetime, int]) -> Iterator[list[dt.datetime]]:
+    """Divide hours (and how many boxes each has) into parts that are computed at once, in the order of time."""
+    part: list[dt.datetime] = []
+    total = ranges = 0
+    for begin in sorted(counts):
+        apart = not part or begin - part[-1] > HOUR
+        if part and (total + counts[begin] > _AT_ONCE or ranges + apart > _RANGES):
+            yield part
+            part, total, ranges, apart = [], 0, 0, True
+        part.append(begin)
+        total, ranges = total + counts[begin], ranges + apart
+    if part:
+        yield part
+
+
+def spans(begins: Sequence[dt.datetime]) -> list[tuple[dt.datetime, dt.datetime]]:
+    """The times [since, until) whose readings sorted hours need: each hour and the half before it."""
+    found: list[tuple[dt.datetime, dt.datetime]] = []
+    for begin in begins:
+        since, until = begin - HOUR / 2, begin + HOUR
+        if found and since <= found[-1][1]:
+            found[-1] = (found[-1][0], until)
+        else:
+            found.append((since, until))
+    return found
+
+
+def _during(since: dt.datetime, until: dt.datetime) -> Column:
+    return (F.col("device_date_time") >= F.lit(since)) & (F.col("device_date_time") < F.lit(until))
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return functools.reduce(operator.or_, conditions)

@@ -11,9 +11,31 @@ session, so sessions follow from the parts alone, and a late reading makes some 
 
 from __future__ import annotations
 
+import datetime as dt
+from typing import Final
+
 import pyarrow as pa
 
+from shore.tables.bands import (
+    CONTROL,
+    FOLLOWED,
+    HOLD,
+    HUMIDITY_JUDGED,
+    HUMIDITY_OUT,
+    IN_TIME,
+    MICROS,
+    NO_REPEAT,
+    ORDER,
+    POWER_JUDGED,
+    POWER_OUT,
+    TEMPERATURE_JUDGED,
+    TEMPERATURE_OUT,
+)
 from shore.tables.model import TIME, Column, Table
+
+SLOT: Final = dt.timedelta(minutes=30)  # of a part, and how long a box must be back in band
+SILENCE: Final = dt.timedelta(hours=6)
+_SLOT, _SILENCE = (int(time.total_seconds()) * 1_000_000 for time in (SLOT, SILENCE))
 
 _TEXT, _DOUBLE, _LONG = pa.string(), pa.float64(), pa.int64()
 
@@ -83,3 +105,107 @@ EXCURSION_PARTS = Table(
     late="The half hours that new readings touch are made again from readings, however late.",
     layout="Not partitioned: only containers out of band have rows; sorted by container, quantity and time.",
 )
+
+
+def _judged(quantity: str, judged: str, out: str, value: str, setpoint: str) -> str:
+    return f"""
+    select equipment_reference, device_date_time, at_micros, held_micros, latitude, longitude, place,
+        '{quantity}' as quantity, {out} as is_out, {value} as value, {setpoint} as setpoint
+    from held where {judged}"""  # noqa: S608
+
+
+_QUANTITIES = " union all ".join(
+    (
+        _judged("TEMPERATURE", TEMPERATURE_JUDGED, TEMPERATURE_OUT, CONTROL, "setpoint_temperature"),
+        _judged("HUMIDITY", HUMIDITY_JUDGED, HUMIDITY_OUT, "relative_humidity", "setpoint_relative_humidity"),
+        _judged("POWER", POWER_JUDGED, POWER_OUT, "cast(null as double)", "setpoint_temperature"),
+    )
+)
+
+PARTS = f"""
+with seen as (
+    select *, {MICROS}(device_date_time) as at_micros, row_number() over box as place,{FOLLOWED}
+    from {{readings}}
+    where {IN_TIME}
+    window box as (partition by equipment_reference order by {ORDER})
+),
+held as (
+    select *, least(coalesce(next_micros, at_micros + {HOLD}), at_micros + {HOLD}) - at_micros as held_micros
+    from seen
+    where {NO_REPEAT}
+),
+judged as ({_QUANTITIES}),
+followed as (
+    select *,
+        lead(device_date_time) over followers as next_time,
+        lead(at_micros) over followers as next_micros,
+        lead(is_out) over followers as next_out,
+        abs(value - setpoint) as deviation,
+        case when minute(device_date_time) >= 30 then date_trunc('hour', device_date_time) + interval 30 minute
+            else date_trunc('hour', device_date_time) end as part_start
+    from judged
+    window followers as (partition by equipment_reference, quantity order by place)
+)
+select equipment_reference, quantity, part_start,
+    min(device_date_time) as start_date_time,
+    max(device_date_time) as last_date_time,
+    last(device_date_time + to_microseconds(held_micros) order by place) as end_date_time,
+    last(case when not next_out and next_micros - at_micros <= {_SILENCE} then next_time end order by place)
+        as recovered_date_time,
+    sum(held_micros) / 6.0e7 as minutes_out_of_band,
+    count(*) as readings,
+    first(value order by deviation desc, place) as worst_value,
+    max(deviation) as worst_deviation,
+    first(case when value > setpoint then 'HIGH' when value < setpoint then 'LOW' end order by deviation desc, place)
+        as direction,
+    first(setpoint order by deviation desc, place) as setpoint,
+    sum(deviation * held_micros) / 6.0e7 as deviation_minutes,
+    first(latitude order by place) as latitude,
+    first(longitude order by place) as longitude
+from followed, {{slots}} as slots
+where is_out and part_start between slots.low and slots.high
+group by equipment_reference, quantity, part_start
+"""  # noqa: S608  # the tables' own names
+"""The half hours of ``{{readings}}`` that begin in [``{{slots}}``.low, ``{{slots}}``.high], for DuckDB.
+
+They come out right where ``{{readings}}`` hold what was measured in them, ``SLOT`` before and ``SILENCE`` after.
+"""
+
+SESSIONS = f"""
+with linked as (
+    select *,
+        lag(last_date_time) over before as last_before,
+        lag(recovered_date_time) over before as recovered_before
+    from {{parts}}
+    window before as (partition by equipment_reference, quantity order by part_start)
+),
+numbered as (
+    select *,
+        count(*) filter (where last_before is null
+            or {MICROS}(start_date_time) - {MICROS}(last_before) > {_SILENCE}
+            or {MICROS}(start_date_time) - {MICROS}(recovered_before) >= {_SLOT}) over so_far as session
+    from linked
+    window so_far as (partition by equipment_reference, quantity order by part_start)
+)
+select
+    equipment_reference || '/' || quantity || '/' || strftime(min(start_date_time), '%Y-%m-%dT%H:%M:%S.%fZ')
+        as excursion_id,
+    equipment_reference, quantity,
+    min(start_date_time) as start_date_time,
+    max(last_date_time) as last_date_time,
+    max(end_date_time) as end_date_time,
+    last(recovered_date_time order by part_start) as recovered_date_time,
+    ({MICROS}(max(end_date_time)) - {MICROS}(min(start_date_time))) / 6.0e7 as minutes,
+    sum(minutes_out_of_band) as minutes_out_of_band,
+    sum(readings) as readings,
+    first(worst_value order by worst_deviation desc, part_start) as worst_value,
+    max(worst_deviation) as worst_deviation,
+    first(direction order by worst_deviation desc, part_start) as direction,
+    first(setpoint order by worst_deviation desc, part_start) as setpoint,
+    sum(deviation_minutes) as deviation_minutes,
+    first(latitude order by part_start) as latitude,
+    first(longitude order by part_start) as longitude
+from numbered
+group by equipment_reference, quantity, session
+"""  # noqa: S608  # the tables' own names
+"""The sessions that ``{parts}`` make up, for DuckDB."""

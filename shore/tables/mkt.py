@@ -16,6 +16,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+from shore.tables.sliding import DAY, HOUR, sliding
 
 GAS_CONSTANT = 8.3144e-3  # kJ/(K mol), as USP <1160> rounds it
 ACTIVATION_ENERGY = 83.144  # kJ/mol, USP's value for want of the product's own
@@ -54,3 +55,32 @@ MKT = Table(
     layout="Partitioned by window_hours and whole_day; within them by time of commit, sorted by container and window.",
     partition_by=("window_hours", "whole_day"),
 )
+
+PROBES = ("air", "cargo")
+
+
+def _of_units(prefix: str) -> dict[str, str]:
+    minutes = f"{prefix}_minutes_observed"
+    mean, kinetic = f"{prefix}_temperature_mean", f"{prefix}_mean_kinetic_temperature"
+    kelvin = f"(activation_energy / {GAS_CONSTANT})"
+    harm = f"sum({minutes} * exp(-{kelvin} / ({kinetic} + 273.15)))"
+    # What was seen for no time at all has no mean, and no weight.
+    time = f"nullif(sum({minutes}) filter (where {kinetic} is not null), 0)"
+    return {
+        f"{prefix}_readings": f"sum({prefix}_readings)",
+        minutes: f"sum({minutes})",
+        f"{prefix}_temperature_min": f"min({prefix}_temperature_min)",
+        mean: f"sum({minutes} * {mean}) / {time}",
+        f"{prefix}_temperature_max": f"max({prefix}_temperature_max)",
+        kinetic: f"max({kelvin}) / -ln({harm} / {time}) - 273.15",
+    }
+
+
+_COLUMNS = {"activation_energy": "max(activation_energy)"} | _of_units("air") | _of_units("cargo")
+
+DAYS = sliding(unit=HOUR, count=24, columns=_COLUMNS)
+"""Rows of 24 hours from ``{units}``, the rows of one hour. The mean kinetic temperature of an hour stands for its
+exponentials: weighted by minutes they add up to those of the readings."""
+
+MONTHS = sliding(unit=DAY, count=30, columns=_COLUMNS)
+"""Rows of 30 days from ``{units}``, the rows of whole days."""

@@ -1,21 +1,20 @@
-"""The SQL of table ``conditions``, run by DuckDB against a plain Python reference, and its rules one by one."""
+"""The hours of table ``conditions``, made by DuckDB against a plain Python reference, and their rules one by one."""
 
 from __future__ import annotations
 
 import datetime as dt
-import tempfile
 from collections import defaultdict
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.jobs.conditions import merge
-from shore.tables.conditions import CONDITIONS, WINDOWS
+from shore import duck
+from shore.jobs.hourly import as_conditions
+from shore.tables.hours import HOUR_SCHEMA, hours_sql
+from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.readings import READINGS
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -23,15 +22,11 @@ BOX = "BIGU0000013"
 
 
 def conditions(readings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of one hour."""
     table = pa.Table.from_pylist(readings, schema=READINGS.plain_schema)
-    with duckdb.connect(":memory:") as connection:
-        connection.execute("set timezone = 'UTC'")
-        connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
-        connection.register("r", table)
-        found: Any = connection.sql(WINDOWS.format(readings="r"))
-        found = found.to_arrow_table()
-    rows: list[dict[str, Any]] = sorted(found.to_pylist(), key=lambda r: (r["equipment_reference"], r["window_start"]))
-    return rows
+    hours = duck.select(hours_sql(ACTIVATION_ENERGY, touched=False), HOUR_SCHEMA, readings=table)
+    found: list[dict[str, Any]] = as_conditions(hours).to_pylist()
+    return sorted(found, key=lambda row: (row["equipment_reference"], row["window_start"]))
 
 
 def reading(minute: float, supply: float | None = 4.0, **more: Any) -> dict[str, Any]:
@@ -50,11 +45,6 @@ def reading(minute: float, supply: float | None = 4.0, **more: Any) -> dict[str,
         "is_connected_to_power_source": True,
         "is_defrosting": False,
     } | more
-
-
-def test_columns_are_those_of_the_table() -> None:
-    (row,) = conditions([reading(0)])
-    assert list(row) == CONDITIONS.plain_schema.names
 
 
 def test_an_hour_of_device_time() -> None:
@@ -79,6 +69,21 @@ def test_exactly_two_kelvin_is_in_band() -> None:
     assert (row["readings_out_of_band"], row["minutes_out_of_band"]) == (0, 0.0)
 
 
+def test_binary_fractions_do_not_pass_a_limit() -> None:
+    assert 4.4 - 2.4 > 2  # as computers have it
+    (row,) = conditions([reading(0, 4.4, setpoint_temperature=2.4)])
+    assert row["readings_out_of_band"] == 0
+
+
+def test_a_reading_stands_beyond_its_hour() -> None:
+    first, second = conditions([reading(55, 9.0), reading(70, 4.0)])
+    assert (first["minutes_out_of_band"], first["minutes_observed"]) == (5, 5)
+    assert (second["readings_out_of_band"], second["minutes_out_of_band"]) == (0, 10)
+    assert second["minutes_observed"] == 10 + 30
+    (alone,) = conditions([reading(55, 9.0)])  # an hour with none of its own has no row
+    assert alone["minutes_out_of_band"] == 5
+
+
 @pytest.mark.parametrize(
     ("set_point", "supply", "back", "out"),
     [(-10.0, -18.0, -10.5, 0), (-18.0, -18.0, -12.0, 1), (-9.9, -9.0, 5.0, 0), (-9.9, -5.0, -9.9, 1)],
@@ -92,6 +97,45 @@ def test_defrosting_and_missing_values_are_not_out_of_band() -> None:
     rows = [reading(0, 30.0, is_defrosting=True), reading(5, None), reading(6, 30.0, setpoint_temperature=None)]
     (row,) = conditions(rows)
     assert (row["readings"], row["readings_out_of_band"], row["minutes_out_of_band"]) == (3, 0, 0.0)
+
+
+def test_half_an_hour_after_a_defrost_is_not_judged_also_over_the_hour() -> None:
+    rows = [reading(50, 30.0, is_defrosting=True), reading(55, 9.0), reading(80, 9.0), reading(81, 9.0)]
+    first, second = conditions(rows)
+    assert (first["readings_out_of_band"], second["readings_out_of_band"]) == (0, 1)
+    assert second["minutes_out_of_band"] == 30
+
+
+def test_an_inspection_before_a_trip_is_as_a_defrost() -> None:
+    assert conditions([reading(0, 30.0, is_pre_trip_inspection=True)])[0]["readings_out_of_band"] == 0
+
+
+def test_humidity_is_judged_by_its_own_set_point() -> None:
+    dried = {"setpoint_relative_humidity": 60.0}
+    (row,) = conditions(
+        [
+            reading(0, relative_humidity=75.0, **dried),
+            reading(5, relative_humidity=80.0, **dried),
+            reading(15, relative_humidity=90.0, is_powered=False, **dried),
+            reading(20, relative_humidity=40.0, **dried),
+            reading(25, relative_humidity=99.0),
+        ]
+    )
+    assert row["minutes_out_of_humidity_band"] == 10 + 5
+    assert (row["relative_humidity_min"], row["relative_humidity_max"]) == (40.0, 99.0)
+    assert (row["setpoint_relative_humidity_min"], row["setpoint_relative_humidity_max"]) == (60.0, 60.0)
+    assert conditions([reading(0, relative_humidity=99.0)])[0]["minutes_out_of_humidity_band"] is None
+
+
+def test_minutes_without_power_and_with_the_door_open() -> None:
+    rows = [reading(0, is_powered=False), reading(10, is_connected_to_power_source=False), reading(15, door_open=True)]
+    (row,) = conditions(rows)
+    assert (row["minutes_without_power"], row["minutes_door_open"]) == (15, 30)
+
+
+def test_a_clock_that_shows_no_possible_time_is_in_no_window() -> None:
+    times = [dt.datetime(1970, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, tzinfo=dt.UTC)]
+    assert conditions([reading(0) | {"device_date_time": time} for time in times]) == []
 
 
 def test_repeats_count_once_and_do_not_shorten_a_reading() -> None:
@@ -126,47 +170,15 @@ def test_against_a_plain_reference(given_readings: list[tuple[int, float]]) -> N
     for minute, supply in sorted(given_readings):
         hours[minute // 60].append((minute, supply))
     assert len(rows) == len(hours)
+    everything = sorted(given_readings)
+    ends = [minute for minute, _ in everything[1:]] + [10_000]
     for row, (hour, items) in zip(rows, sorted(hours.items()), strict=True):
-        ends = [minute for minute, _ in items[1:]] + [(hour + 1) * 60]
-        held = [min(end - minute, 30) for (minute, _), end in zip(items, ends, strict=True)]
-        out = [minutes for minutes, (_, supply) in zip(held, items, strict=True) if abs(supply - 4.0) > 2]
+        held = [
+            (max(0, min(end, minute + 30, hour * 60 + 60) - max(minute, hour * 60)), abs(supply - 4.0) > 2)
+            for (minute, supply), end in zip(everything, ends, strict=True)
+            if minute // 60 <= hour
+        ]
         assert row["readings"] == len(items)
-        assert row["minutes_observed"] == pytest.approx(sum(held))
-        assert row["minutes_out_of_band"] == pytest.approx(sum(out))
-        assert row["readings_out_of_band"] == len(out)
-
-
-hours = st.lists(
-    st.tuples(st.sampled_from(["A", "B", "C"]), st.integers(-30, 60), st.integers(0, 9)),
-    min_size=1,
-    max_size=12,
-    unique_by=lambda item: item[:2],
-)
-
-
-@settings(deadline=None, max_examples=15)
-@given(st.lists(hours, min_size=1, max_size=4))
-def test_merging_replaces_what_is_there_and_adds_what_is_new(batches: list[list[tuple[str, int, int]]]) -> None:
-    expected: dict[tuple[str, int], int] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        CONDITIONS.create(folder)
-        for batch in batches:
-            rows = [
-                {"equipment_reference": box, "window_start": T0 + dt.timedelta(hours=hour), "readings": value}
-                for box, hour, value in batch
-            ]
-            fresh = pa.Table.from_pylist(rows, schema=CONDITIONS.plain_schema)
-            for _ in range(2):  # a repeated batch changes nothing
-                merge(folder, fresh)
-            expected |= {(box, hour): value for box, hour, value in batch}
-        found = DeltaTable(folder).to_pyarrow_dataset()
-        content = {
-            (row["equipment_reference"], round((row["window_start"] - T0) / dt.timedelta(hours=1))): row["readings"]
-            for row in found.to_table().to_pylist()
-        }
-        assert content == expected
-        assert found.count_rows() == len(expected)
-        with duckdb.connect() as connection:  # filters on text must work: see merge()
-            connection.register("c", found)
-            answer: Any = connection.sql("select count(*) from c where equipment_reference = 'B'")
-            assert answer.fetchall() == [(sum(box == "B" for box, _ in expected),)]
+        assert row["minutes_observed"] == pytest.approx(sum(minutes for minutes, _ in held))
+        assert row["minutes_out_of_band"] == pytest.approx(sum(minutes for minutes, out in held if out))
+        assert row["readings_out_of_band"] == sum(abs(supply - 4.0) > 2 for _, supply in items)

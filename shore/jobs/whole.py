@@ -1,0 +1,119 @@
+"""``conditions``, ``excursions``, ``excursion_parts`` and ``mkt`` as they must be, from all of ``readings``.
+
+No Spark. Readings are taken some days at a time, so that no more than these are in memory.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from shore import duck
+from shore.jobs import hourly
+from shore.jobs.hourly import DAY, HOUR
+from shore.jobs.sessions import parts_of, sessions_of
+from shore.places import Places
+from shore.tables import conditions as conditions_table
+from shore.tables import mkt as mkt_table
+from shore.tables.bands import IN_TIME, USED
+from shore.tables.conditions import CONDITIONS
+from shore.tables.excursions import EXCURSION_PARTS, SILENCE, SLOT
+from shore.tables.hours import HOUR_SCHEMA, hours_sql
+from shore.tables.mkt import ACTIVATION_ENERGY, MKT
+from shore.tables.model import TIME
+
+_AT_ONCE: Final = 2_000_000  # readings, or one day
+_BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+_END: Final = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
+_DAYS = f"select date_trunc('day', device_date_time) as day, count(*) as n from {{readings}} where {IN_TIME} group by 1"  # noqa: S608
+_DAY: Final = pa.schema([("day", TIME), ("n", pa.int64())])
+
+
+def conditions(places: Places) -> pa.Table:
+    """Table ``conditions`` as it must be."""
+    units = hourly.as_conditions(hours(places, ACTIVATION_ENERGY))
+    days = hourly.windows(CONDITIONS, conditions_table.DAYS, units, _BEGIN, _END + DAY, hours=24)
+    return pa.concat_tables([units, days])
+
+
+def mkt(places: Places) -> pa.Table:
+    """Table ``mkt`` as it must be, with the activation energy that its rows have."""
+    energy = stored_energy(places) or ACTIVATION_ENERGY
+    units = hourly.as_mkt(hours(places, energy), energy)
+    days = hourly.windows(MKT, mkt_table.DAYS, units, _BEGIN, _END + DAY, hours=24)
+    whole = days.filter(pc.field("whole_day"))
+    months = hourly.windows(MKT, mkt_table.MONTHS, whole, _BEGIN, _END + DAY, hours=720)
+    return pa.concat_tables([units, days, months])
+
+
+def excursion_parts(places: Places) -> pa.Table:
+    """Table ``excursion_parts`` as it must be."""
+    made = [
+        parts_of(_readings(places, since - SLOT, until + SILENCE + SLOT), since, until)
+        for since, until in _spans(places)
+    ]
+    return pa.concat_tables([EXCURSION_PARTS.plain_schema.empty_table(), *made])
+
+
+def excursions(places: Places) -> pa.Table:
+    """Table ``excursions`` as it must be."""
+    return sessions_of(excursion_parts(places))
+
+
+def hours(places: Places, activation_energy: float) -> pa.Table:
+    """All hours of all boxes (``shore.tables.hours``)."""
+    made = [_hours(places, since, until, activation_energy) for since, until in _spans(places)]
+    return pa.concat_tables([HOUR_SCHEMA.empty_table(), *made])
+
+
+def _hours(places: Places, since: dt.datetime, until: dt.datetime, activation_energy: float) -> pa.Table:
+    readings = _readings(places, since - HOUR, until)
+    found = duck.select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
+    return found.filter(pc.field("window_start") >= pa.scalar(since, TIME))
+
+
+def stored_energy(places: Places) -> float | None:
+    """The activation energy of the rows of ``mkt``; None where there is none, or where they differ."""
+    rows = DeltaTable(places.table(MKT.name)).to_pyarrow_dataset()
+    found = pc.unique(rows.to_table(columns=["activation_energy"])["activation_energy"]).to_pylist()
+    return found[0] if len(found) == 1 else None
+
+
+def renew_mkt(places: Places, activation_energy: float) -> bool:
+    """Make ``mkt`` anew where it has rows with another activation energy, day by day; False where it has none.
+
+    Broken off and begun again it ends with the same table: until it is done there are rows with the other one.
+    """
+    other = pc.field("activation_energy") != activation_energy
+    if not DeltaTable(places.table(MKT.name)).to_pyarrow_dataset().count_rows(filter=other):
+        return False
+    for since, until in _spans(places):
+        made = _hours(places, since, until, activation_energy)
+        for chunk in hourly.chunks(made):
+            hourly.store_mkt(places, made, chunk, activation_energy)
+    return True
+
+
+def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
+    """Times that together hold all readings: whole days, some that follow each other at once."""
+    dataset = DeltaTable(places.table("readings")).to_pyarrow_dataset()
+    days = duck.select(_DAYS, _DAY, readings=dataset).sort_by("day").to_pylist()
+    since, until, count = None, None, 0
+    for row in days:
+        if since is not None and until is not None and (row["day"] != until or count + row["n"] > _AT_ONCE):
+            yield since, until
+            since, count = None, 0
+        since, until, count = since or row["day"], row["day"] + DAY, count + row["n"]
+    if since is not None and until is not None:
+        yield since, until
+
+
+def _readings(places: Places, since: dt.datetime, until: dt.datetime) -> pa.Table:
+    time = pc.field("device_date_time")
+    found = (time >= pa.scalar(since, TIME)) & (time < pa.scalar(until, TIME))
+    return DeltaTable(places.table("readings")).to_pyarrow_dataset().to_table(columns=list(USED), filter=found)

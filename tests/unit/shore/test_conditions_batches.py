@@ -1,0 +1,245 @@
+"""Tables kept batch by batch equal those made at once, however readings are divided, ordered and repeated.
+
+As job ``conditions`` does it, but with DuckDB in Spark's place for the hours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shore import duck
+from shore.jobs import whole
+from shore.jobs.conditions import slices, spans, store
+from shore.jobs.hourly import chunks
+from shore.places import Places
+from shore.tables import TABLES
+from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
+from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.model import TIME
+from shore.tables.readings import READINGS
+
+T0 = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+DERIVED = {
+    "conditions": whole.conditions,
+    "mkt": whole.mkt,
+    "excursion_parts": whole.excursion_parts,
+    "excursions": whole.excursions,
+}
+_TOUCHED = pa.schema([("equipment_reference", pa.string()), ("window_start", TIME)])
+Row = dict[str, Any]
+
+
+def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) -> Row:
+    return {
+        "log": f"containers.{box}",
+        "log_offset": int(minute * 60) + 10**9,
+        "equipment_reference": box,
+        "device_id": "d",
+        "boot_id": 1,
+        "sequence": int(minute * 60),
+        "device_date_time": T0 + dt.timedelta(minutes=minute),
+        "supply_temperature": supply,
+        "setpoint_temperature": 4.0,
+        "is_powered": True,
+        "is_connected_to_power_source": True,
+        "latitude": 35.0 + minute / 1000,
+        "longitude": 139.0,
+    } | more
+
+
+class Shore:
+    """Tables in a folder, and what the job does with a batch."""
+
+    def __init__(self, folder: str) -> None:
+        self.places = Places(folder)
+        for name in ("readings", *DERIVED):
+            TABLES[name].create(self.places.table(name))
+
+    def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
+        """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
+        batch = pa.Table.from_pylist(list(rows), schema=READINGS.plain_schema)
+        location = self.places.table("readings")
+        if not stored:
+            write_deltalake(location, batch, mode="append")
+        touched = duck.select(TOUCHED, _TOUCHED, readings=batch)
+        readings = DeltaTable(location).to_pyarrow_dataset()
+        statement = hours_sql(ACTIVATION_ENERGY, touched=True)
+        store(
+            self.places,
+            duck.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
+            ACTIVATION_ENERGY,
+        )
+
+    def rows(self, name: str) -> list[Row]:
+        return stored_rows(self.places, name)
+
+    def check(self) -> None:
+        check(self.places)
+
+
+def check(places: Places) -> None:
+    """Every derived table is as it must be, and has no NaN."""
+    for name, everything in DERIVED.items():
+        stored, expected = stored_rows(places, name), by_key(name, everything(places))
+        assert [key(name, row) for row in stored] == [key(name, row) for row in expected]
+        for row, right in zip(stored, expected, strict=True):
+            assert {c: row[c] for c in right} == {c: close(v) for c, v in right.items()}, name
+            assert not any(isinstance(v, float) and math.isnan(v) for v in row.values())
+
+
+def stored_rows(places: Places, name: str) -> list[Row]:
+    return by_key(name, DeltaTable(places.table(name)).to_pyarrow_dataset().to_table())
+
+
+def close(value: Any) -> Any:
+    return pytest.approx(value, rel=1e-9, abs=1e-9) if isinstance(value, float) else value
+
+
+def key(name: str, row: Row) -> tuple[Any, ...]:
+    return tuple(row[column] for column in TABLES[name].key)
+
+
+def by_key(name: str, table: pa.Table) -> list[Row]:
+    rows: list[Row] = table.to_pylist()
+    return sorted(rows, key=lambda row: key(name, row))
+
+
+@pytest.fixture
+def shore(tmp_path: Path) -> Shore:
+    return Shore(str(tmp_path))
+
+
+# Clusters of minutes, so that readings are close enough to be of one session; and hours and days between.
+minutes = st.builds(
+    lambda far, near: far + near,
+    st.sampled_from([0, 0, 60, 6 * 60, 12 * 60 + 10, 24 * 60, 31 * 24 * 60]),
+    st.integers(0, 150),
+)
+values = st.sampled_from(
+    [
+        {"supply_temperature": 4.0},
+        {"supply_temperature": 4.5, "cargo_probe1_temperature": 5.0},
+        {"supply_temperature": 9.0},
+        {"supply_temperature": -3.0, "is_powered": False},
+        {"supply_temperature": 30.0, "is_defrosting": True},
+        {"supply_temperature": None},
+        {"setpoint_temperature": None},
+        {"relative_humidity": 90.0, "setpoint_relative_humidity": 60.0},
+        {"setpoint_temperature": -18.0, "return_temperature": -17.0},
+    ]
+)
+histories = st.lists(
+    st.builds(lambda box, minute, value: reading(box, minute) | value, st.sampled_from("AB"), minutes, values),
+    min_size=1,
+    max_size=40,
+    unique_by=lambda row: (row["log"], row["log_offset"]),
+)
+
+
+@st.composite
+def batched(draw: st.DrawFn) -> list[list[Row]]:
+    """Readings in any order, some twice (another offset), in up to five batches."""
+    rows = draw(histories)
+    again = draw(st.lists(st.sampled_from(rows), max_size=5, unique_by=lambda row: (row["log"], row["log_offset"])))
+    rows = draw(st.permutations(rows + [row | {"log_offset": row["log_offset"] + 10**6} for row in again]))
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    return [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True) if begin < end]
+
+
+@settings(deadline=None, max_examples=8)
+@given(batched(), st.integers(0, 4))
+def test_any_division_any_order_and_any_repeat_give_the_same_tables(batches: list[list[Row]], again: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        shore = Shore(folder)
+        for number, batch in enumerate(batches):
+            shore.take(batch)
+            if number == again:
+                shore.take(batch, stored=True)
+        shore.check()
+
+
+def test_late_readings_join_and_split_sessions(shore: Shore) -> None:
+    def sessions() -> Iterator[tuple[float, float, int]]:
+        for row in shore.rows("excursions"):
+            yield (row["start_date_time"] - T0) / HOUR * 60, row["minutes"], row["readings"]
+
+    shore.take([reading("A", 0, 9.0), reading("A", 10, 4.0), reading("A", 60, 9.0), reading("A", 65, 4.0)])
+    assert list(sessions()) == [(0, 10, 1), (60, 5, 1)]
+    before = shore.rows("excursions")
+    shore.take([reading("A", 35, 9.0)])
+    assert list(sessions()) == [(0, 65, 3)]
+    shore.take([reading("A", 5, 4.0)])
+    assert list(sessions()) == [(0, 5, 1), (35, 30, 2)]
+    assert shore.rows("excursions")[0]["excursion_id"] == before[0]["excursion_id"] == f"A/TEMPERATURE/{T0:%FT%T.%fZ}"
+    shore.check()
+
+
+def test_a_late_reading_leaves_other_sessions_and_hours_alone(shore: Shore) -> None:
+    year = 365 * 24 * 60
+    shore.take([reading(box, day * 1440 + m, 9.0) for box in "AB" for day in range(3) for m in (0, 10)])
+
+    def files() -> dict[str, set[str]]:
+        return {name: set(DeltaTable(shore.places.table(name)).file_uris()) for name in DERIVED}
+
+    before = files()
+    shore.take([reading("A", -year, 9.0)])
+    assert all(before[name] < found for name, found in files().items())  # files were added, none was written again
+    shore.check()
+
+
+def test_a_container_that_recovers_after_hours_of_silence(shore: Shore) -> None:
+    shore.take([reading("A", 0, 9.0), reading("B", 0, 9.0), reading("C", 0, 4.0)])
+    assert {row["recovered_date_time"] for row in shore.rows("excursions")} == {None}
+    shore.take([reading("A", 5.5 * 60), reading("B", 6 * 60 + 1), reading("C", 330, 9.0)])
+    recovered = {row["equipment_reference"]: row["recovered_date_time"] for row in shore.rows("excursions")}
+    assert recovered == {"A": T0 + 5.5 * HOUR, "B": None, "C": None}  # nobody knows what B did for six hours
+    shore.check()
+
+
+def test_hours_that_many_share_are_stored_apart_from_late_ones() -> None:
+    hours = [(f"B{i}", T0) for i in range(600)] + [
+        ("B1", T0 - HOUR),
+        ("B2", T0 - 3 * HOUR),
+        ("B1", T0 - 30 * 24 * HOUR),
+    ]
+    table = pa.table(
+        {"equipment_reference": [b for b, _ in hours], "window_start": pa.array([t for _, t in hours], TIME)}
+    )
+    found = [(len(chunk.boxes), chunk.low, chunk.high) for chunk in chunks(table)]
+    assert found == [
+        (1, T0 - 30 * 24 * HOUR, T0 - 30 * 24 * HOUR),
+        (2, T0 - 3 * HOUR, T0 - HOUR),
+        (600, T0, T0),
+    ]
+
+
+def test_only_the_times_of_touched_hours_are_read() -> None:
+    year = 365 * 24 * HOUR
+    assert spans([T0 - year, T0, T0 + HOUR, T0 + 3 * HOUR]) == [
+        (T0 - year - HOUR / 2, T0 - year + HOUR),
+        (T0 - HOUR / 2, T0 + 2 * HOUR),
+        (T0 + 2.5 * HOUR, T0 + 4 * HOUR),
+    ]
+    assert spans([T0, T0 + HOUR, T0 + 2 * HOUR]) == [(T0 - HOUR / 2, T0 + 3 * HOUR)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 200_000)), max_size=120))
+def test_slices_hold_every_hour_once_and_are_bounded(given_hours: list[tuple[int, int]]) -> None:
+    counts = {T0 + hour * HOUR: count for hour, count in given_hours}
+    found = list(slices(counts))
+    assert [hour for part in found for hour in part] == sorted(counts)
+    for part in found:
+        assert len(part) == 1 or sum(counts[hour] for hour in part) <= 250_000
+        assert len(spans(part)) <= 50
