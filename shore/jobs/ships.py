@@ -7,7 +7,7 @@ around what is new; the calls and legs there are made again and exchanged, one c
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ Span = tuple[dt.datetime, dt.datetime]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
+_TOGETHER = 20  # ships whose positions are read in one go
+_ORDER = ("vessel_imo_number", "device_date_time", "log", "log_offset")
 
 
 def update(places: Places, spans: Mapping[str, Span]) -> None:
@@ -110,34 +112,51 @@ class _Sea:
         """Rows of both tables that begin within the bounds of each ship."""
         calls: list[dict[str, Any]] = []
         legs: list[dict[str, Any]] = []
-        for ship, part in sorted(bounds.items()):
-            begun, sailed = sail(events.get(ship, ()), self._track(ship, part), self._ports, part)
-            name = {"vessel_imo_number": ship, "vessel": self._names.get(ship)}
-            calls += [name | _call(call) for call in begun]
-            legs += [name | _leg(leg) for leg in sailed]
+        ships = sorted(bounds)
+        for together in (ships[first : first + _TOGETHER] for first in range(0, len(ships), _TOGETHER)):
+            tracks = self._tracks({ship: bounds[ship] for ship in together})
+            for ship in together:
+                begun, sailed = sail(events.get(ship, ()), tracks(ship), self._ports, bounds[ship])
+                name = {"vessel_imo_number": ship, "vessel": self._names.get(ship)}
+                calls += [name | _call(call) for call in begun]
+                legs += [name | _leg(leg) for leg in sailed]
         return (
             pa.Table.from_pylist(calls, schema=PORT_CALLS.plain_schema),
             pa.Table.from_pylist(legs, schema=VOYAGES.plain_schema),
         )
 
-    def _track(self, ship: str, bounds: Bounds) -> Track:
-        wanted = (pc.field("vessel_imo_number") == ship) & pc.field("latitude").is_valid()
-        if bounds.read_since is not None:
-            wanted &= pc.field("device_date_time") >= _time(bounds.read_since)
-        if bounds.read_until is not None:
-            wanted &= pc.field("device_date_time") < _time(bounds.read_until)
-        columns = ["latitude", "longitude", "speed_over_ground", "navigation_status", "log", "log_offset"]
-        found = self._positions.to_table(columns=["device_date_time", *columns], filter=wanted)
-        ordered = found.sort_by([("device_date_time", "ascending"), ("log", "ascending"), ("log_offset", "ascending")])
-        time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
-        first = np.ones(len(time), bool)
-        first[1:] = np.diff(time) > 0  # of several at one moment the one that was written first
+    def _tracks(self, bounds: Mapping[str, Bounds]) -> Callable[[str], Track]:
+        """Reads the positions of some ships, in one go, and gives that of each."""
+        wanted = among("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
+        since = [part.read_since for part in bounds.values()]
+        until = [part.read_until for part in bounds.values()]
+        if (first := min((t for t in since if t is not None), default=None)) is not None and None not in since:
+            wanted &= pc.field("device_date_time") >= _time(first)
+        if (last := max((t for t in until if t is not None), default=None)) is not None and None not in until:
+            wanted &= pc.field("device_date_time") < _time(last)
+        columns = ["latitude", "longitude", "speed_over_ground", "navigation_status"]
+        found = self._positions.to_table(columns=[*_ORDER, *columns], filter=wanted)
+        ordered = found.sort_by([(name, "ascending") for name in _ORDER])
+        names = ordered["vessel_imo_number"].to_numpy()
 
-        def floats(name: str) -> Any:
-            return ordered[name].cast(pa.float64()).to_numpy()[first]
+        def track(ship: str) -> Track:
+            low, high = np.searchsorted(names, ship), np.searchsorted(names, ship, side="right")
+            return _track(ordered.slice(low, high - low))
 
-        status = pc.fill_null(ordered["navigation_status"], 15).cast(pa.int64()).to_numpy()[first]
-        return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
+        return track
+
+
+def _track(ordered: pa.Table) -> Track:
+    """The positions of one ship, in order; of several at one moment the one that was written first."""
+    time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
+    first = np.ones(len(time), bool)
+    first[1:] = np.diff(time) > 0
+
+    def floats(name: str) -> Any:
+        return ordered[name].cast(pa.float64()).to_numpy()[first]
+
+    status = pc.fill_null(ordered["navigation_status"], 15).cast(pa.int64()).to_numpy()[first]
+    return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
 
 
 def _exchange(places: Places, table: Table, fresh: pa.Table, bounds: Mapping[str, Bounds], begins: str) -> None:
