@@ -40,7 +40,7 @@ JOBS: dict[str, Job] = {
         Job(
             "readings",
             1,
-            ("readings",),
+            ("readings", "readings_rejected"),
             "10 seconds",
             readings.query,
             lambda topology: bool(readings.container_streams(topology)),
