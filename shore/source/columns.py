@@ -15,6 +15,8 @@ import pyarrow as pa
 from fairlead.names import parse_log
 from fairlead.records import headers
 from fairlead.wire.columnar import NONE, Columns, Stretch, decode
+from fairlead.wire.errors import CorruptBatch
+from shore.source.offsets import partition_id
 from shore.source.slices import binary, chosen, milliseconds, text
 from shore.tables.model import TIME
 from shore.tables.readings import HEADERS
@@ -69,11 +71,30 @@ class Collector(ABC):
         logs, stretches = self._logs, self._stretches
         self._logs, self._stretches = [], []
         self._records = self._bytes = 0
-        return self._rows(logs, data_records(decode(stretches)))
+        try:
+            records = decode(stretches)
+        except CorruptBatch:
+            for log, stretch in zip(logs, stretches, strict=True):
+                _check(partition_id(*log), stretch)
+            raise
+        return self._rows(logs, data_records(records))
 
     @abstractmethod
     def _rows(self, logs: list[tuple[str, int]], records: Columns) -> pa.RecordBatch:
         """The batch. ``records.stretch`` are places in ``logs``."""
+
+
+def _check(log: str, stretch: Stretch) -> None:
+    """Raise what is wrong with a log's batches, with its name."""
+    try:
+        decode([stretch])
+    except CorruptBatch as error:
+        raise CorruptBatch(
+            f"{log}: {error.what}",
+            hint="the broker's own copy is damaged: take the log from another site, then go on from the checkpoint",
+            log=log,
+            **error.fields,
+        ) from None
 
 
 def data_records(records: Columns) -> Columns:

@@ -15,6 +15,7 @@ from fairlead.records import decoder, encode
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, ReeferSettings, Setpoints
 from fairlead.wire.columnar import Stretch, stretch
 from fairlead.wire.convention import filler_batch, marker_record, term_batch
+from fairlead.wire.errors import CorruptBatch
 from fairlead.wire.record import NewRecord, encode_batch
 from shore.parsing import read_strict
 from shore.source import readings as readings_rows
@@ -265,3 +266,15 @@ def test_markers_and_fillers_are_no_rows_and_a_collector_says_when_it_has_enough
     (row,) = collector.take().to_pylist()
     assert row["log_offset"] == 1
     assert not collector.full
+
+
+def test_a_damaged_batch_is_told_with_its_log() -> None:
+    good = NewRecord(encode(Reading(equipment_reference=BOX, device=_device(1))), timestamp_ms=1)
+    damaged = bytearray(stored([good], 7).buffer)
+    damaged[-9] ^= 1
+    collector = ReadingsCollector()
+    collector.add(LOG, 0, stored([good], 7))
+    collector.add("containers.BIGU0000029", 0, stretch(damaged, 0, 2**62))
+    with pytest.raises(CorruptBatch, match="BIGU0000029") as error:
+        collector.take()
+    assert error.value.fields == {"log": "containers.BIGU0000029", "offset": 7}
