@@ -20,7 +20,7 @@ from shore.jobs import custody
 from shore.jobs.reference import stored
 from shore.places import Places
 from shore.replace import Scope, replace_rows
-from shore.tables.containers_now import CONTAINERS_NOW, NEWEST, NOW, OBSERVED, OPEN_ALERTS, READING_COLUMNS, SHIPS
+from shore.tables.containers_now import CONTAINERS_NOW, NEWEST, NEWEST_OF_ALL, NOW, OPEN_ALERTS, READING_COLUMNS, SHIPS
 from shore.tables.custody import rows_of
 from shore.tables.model import TIME
 from shore.tables.reference import OWNERS, SITES
@@ -83,7 +83,7 @@ def update(places: Places, touched: Touched) -> None:
 
 def everything(places: Places) -> pa.Table:
     """The table as it must be."""
-    newest = _newest(select(OBSERVED, READINGS, readings=opened(places, "readings")))
+    newest = select(NEWEST_OF_ALL, READINGS, readings=opened(places, "readings"))
     held = _held(custody.everything(places))
     alerted = _alerted(places, None)
     booked = opened(places, "bookings").to_table(columns=["equipment_reference"])

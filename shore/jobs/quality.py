@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from shore.duck import among, opened, select
 from shore.places import Places
 from shore.replace import Scope, replace_rows
+from shore.tables.model import TIME
 from shore.tables.quality import AHEAD_MINUTES, DELAYED_HOURS, QUALITY, REPORTS
 
 if TYPE_CHECKING:  # whoever only compares tables needs no Spark
@@ -24,6 +25,14 @@ if TYPE_CHECKING:  # whoever only compares tables needs no Spark
     from shore.jobs.model import JobContext
 
 _DAY = dt.timedelta(days=1)
+_DAYS = """
+select distinct date_trunc('day', device_date_time) as day from {readings} where device_date_time is not null
+union
+select distinct date_trunc('day', coalesce(received_date_time, record_date_time)) from {rejected}
+where coalesce(received_date_time, record_date_time) is not null
+order by day
+"""
+_DAY_COLUMN = pa.schema([pa.field("day", TIME)])
 _STATEMENT = REPORTS.replace("{ahead}", str(AHEAD_MINUTES)).replace("{delayed}", str(DELAYED_HOURS))
 
 
@@ -59,20 +68,27 @@ def days_of(touched: pa.Table) -> dict[dt.datetime, set[str]]:
 def update(places: Places, days: Mapping[dt.datetime, Collection[str]]) -> None:
     """Make the rows of these containers on these days again; one commit a day."""
     for day, boxes in sorted(days.items()):
-        own = among("equipment_reference", boxes)
-        that_day = (pc.field("device_date_time") >= day) & (pc.field("device_date_time") < day + _DAY)
-        refused = pc.coalesce(pc.field("received_date_time"), pc.field("record_date_time"))
-        fresh = _reports(
-            opened(places, "readings").filter(own & that_day),
-            opened(places, "readings_rejected").filter(own & (refused >= day) & (refused < day + _DAY)),
-        )
+        fresh = _reports(*_of_day(places, day, among("equipment_reference", boxes)))
         scope = Scope("equipment_reference", boxes, "day", day, day + _DAY)
         replace_rows(places.table(QUALITY.name), fresh, scope, key=QUALITY.key)
 
 
 def everything(places: Places) -> pa.Table:
-    """The table as it must be."""
-    return _reports(opened(places, "readings"), opened(places, "readings_rejected"))
+    """The table as it must be; made day by day, so that no more is held at once."""
+    days = select(_DAYS, _DAY_COLUMN, readings=opened(places, "readings"), rejected=opened(places, "readings_rejected"))
+    made = [_reports(*_of_day(places, day)) for day in days["day"].to_pylist()]
+    return pa.concat_tables([QUALITY.plain_schema.empty_table(), *made])
+
+
+def _of_day(places: Places, day: dt.datetime, own: pc.Expression | None = None) -> tuple[Any, Any]:
+    """The rows of both inputs that fall into a day, of all containers or of some."""
+    received = pc.coalesce(pc.field("received_date_time"), pc.field("record_date_time"))
+    measured = pc.field("device_date_time")
+    read = (measured >= day) & (measured < day + _DAY)
+    refused = (received >= day) & (received < day + _DAY)
+    if own is not None:
+        read, refused = own & read, own & refused
+    return opened(places, "readings").filter(read), opened(places, "readings_rejected").filter(refused)
 
 
 def _reports(readings: Any, rejected: Any) -> pa.Table:

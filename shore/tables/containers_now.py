@@ -76,14 +76,18 @@ from {readings}
 where device_date_time is not null and equipment_reference is not null
 """
 NEWEST = """
+with latest as (
+    select equipment_reference, max(reading_date_time) as reading_date_time from {observed} observed group by 1
+)
 select * from (
-    select *, row_number() over (
-        partition by equipment_reference order by reading_date_time desc, log desc, log_offset desc
-    ) as age
-    from {observed}
+    select o.*, row_number() over (partition by o.equipment_reference order by o.log desc, o.log_offset desc) as age
+    from {observed} o
+    join latest l on l.equipment_reference = o.equipment_reference and l.reading_date_time = o.reading_date_time
 ) ranked
 where age = 1
 """
+# The same of rows of readings: nothing but the latest of each container is held at once.
+NEWEST_OF_ALL = NEWEST.replace("{observed}", f"({OBSERVED})")
 
 # Alerts of both sources about one condition count once.
 OPEN_ALERTS = """
