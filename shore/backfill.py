@@ -23,6 +23,7 @@ from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
+_REMADE = tuple(each for each in DERIVED if each.compared is None)  # the others are not wholly given by their inputs
 # Not the table of a job with a state of its own, which would know nothing of it: 'fairlead shore rebuild' is for these.
 _MADE: Final = tuple(each for each in DERIVED if each.compared is None)
 
@@ -115,7 +116,7 @@ def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
             raise UnknownNameError("table", name, possible)
         if name not in possible:
             raise ConfigurationError(
-                f"table {name} cannot be backfilled: its job makes it of what it has written elsewhere",
+                f"table {name} cannot be backfilled: it does not follow from other tables alone",
                 hint=f"run 'fairlead shore rebuild' for its job; tables that can be: {', '.join(sorted(possible))}",
             )
     return frozenset(tables)

@@ -17,7 +17,7 @@ from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOpti
 from fairlead.commands.shorecontext import open_shore
 from fairlead.commands.shoreverify import TableOption
 from fairlead.console import asked, console, emit, errors
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, UnknownNameError
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")]
@@ -96,6 +96,8 @@ def rebuild(
     from shore.repair.rebuild import rebuild as run_rebuild
 
     place = open_shore(topology)
+    if job not in JOBS:
+        raise UnknownNameError("job", job, JOBS)
 
     def show() -> None:
         errors.print(f"The checkpoint of job {escape(job)} will be put aside and made anew, its tables completed.")
