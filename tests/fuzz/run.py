@@ -18,7 +18,15 @@ from typing import Final
 BUILD = Path(__file__).parents[2] / "build" / "fuzz"
 LONGEST_INPUT = 4096
 SLOWEST = 30  # seconds for one input; machines may be busy
-NAMES: Final = ("mqtt", "ais", "thresholds", "scenario", "records", "wire")  # to know them without importing them
+NAMES: Final = (
+    "mqtt",
+    "ais",
+    "thresholds",
+    "scenario",
+    "records",
+    "wire",
+    "columns",
+)  # to know them without importing them
 OURS: Final = ["edge", "fairlead", "simulators", "topologies", "tests", "pyais", "yaml"]  # what is watched for coverage
 
 

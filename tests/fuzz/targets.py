@@ -5,7 +5,9 @@ A target fails by any exception that the code under test does not promise. Add o
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +25,10 @@ from fairlead.records.edge import DeadLetter, Stray
 from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
+from fairlead.wire import columnar
 from fairlead.wire.batch import seal, split, verify_crc
 from fairlead.wire.codecs import Codec
+from fairlead.wire.columnar import Stretch
 from fairlead.wire.errors import CorruptBatch
 from fairlead.wire.record import NewRecord, decode_batch, encode_batch
 from simulators.scenario_file import parse as parse_scenario
@@ -188,6 +192,32 @@ def _decode(data: bytes, start: int, stop: int, *, check: bool) -> None:
         assert record.value is None or len(record.value) <= 1 << 30
 
 
+def _columns(data: bytes) -> None:
+    """The same by columns: what the plain decoder reads is read alike, what it refuses is refused."""
+    whole = Stretch(data, [], 0, -(2**63), 2**63 - 1, 0, 0)
+    with contextlib.suppress(CorruptBatch):
+        starts = [view.start for view in split(data)]
+        whole = columnar.stretch(data, -(2**63), 2**63 - 1)
+        assert list(whole.starts) == starts
+    for start, stop in itertools.pairwise((*whole.starts, whole.end)):
+        one = whole._replace(starts=[start], end=stop)
+        try:
+            expected = decode_batch(data, start, stop, check_crc=False)
+        except CorruptBatch:
+            expected = None
+        try:
+            found = columnar.decode([one], check_crc=False)
+        except CorruptBatch:
+            # Only what no writer can make is refused by this one alone: fewer records than none.
+            assert not expected
+            continue
+        if expected is None:
+            raise AssertionError("read what the plain decoder refuses")
+        sizes = [len(record.value) if record.value is not None else columnar.NULL for record in expected]
+        if len(found) == len(expected):  # offsets beyond all bounds are left out
+            assert found.value.size.tolist() == sizes
+
+
 def _wire_seeds() -> Iterator[bytes]:
     records = [
         NewRecord(b"value %d" % n, b"key", (("h", b"x"), ("none", None)), timestamp_ms=1_700_000_000_000 + n)
@@ -231,5 +261,6 @@ TARGETS = {
         Target("scenario", _scenario, _scenario_seeds, _YAML),
         Target("records", _records, _records_seeds, _JSON),
         Target("wire", _wire, _wire_seeds),
+        Target("columns", _columns, _wire_seeds),
     )
 }
