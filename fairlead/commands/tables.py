@@ -12,7 +12,7 @@ import typer
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.commands.tableshow import plain, show_list, show_rows, show_table, show_view, text
 from fairlead.console import console, emit
-from fairlead.errors import UnknownNameError
+from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
 from shore.joins import VIEWS
 from shore.tables import TABLES
@@ -30,7 +30,7 @@ def tables(
     Example: fairlead tables conditions
     """
     context = open_topology(topology)
-    if name in VIEWS:
+    if name is not None and name in VIEWS:
         view = VIEWS[name]
         emit(msgspec.to_builtins(view), as_json=as_json, render=lambda: show_view(view))
         return
@@ -38,8 +38,12 @@ def tables(
     if name is not None:
         known = [info.name for info in found]
         found = [info for info in found if info.name == name]
+        if not found and name in TABLES:
+            raise UnavailableError(
+                f"table {name} is not there yet", hint="the job that writes it has not run: fairlead shore run --once"
+            )
         if not found:
-            raise UnknownNameError("table", name, [*known, *VIEWS])
+            raise UnknownNameError("table", name, [*(known or TABLES), *VIEWS])
 
     def render() -> None:
         if not found:
@@ -82,4 +86,5 @@ def _json(info: read.TableInfo) -> dict[str, Any]:
     """What is stored, and what the table promises."""
     declared = TABLES[info.name]
     promises = {name: getattr(declared, name) for name in ("title", "key", "grain", "late", "layout", "retention")}
-    return msgspec.to_builtins(info) | promises
+    stored: dict[str, Any] = msgspec.to_builtins(info)
+    return stored | promises

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from fairlead.cli import run
 from shore.append import append_once
@@ -45,6 +46,56 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     assert "First device time the customer may see" in " ".join(capsys.readouterr().out.split())
     assert run(["tables", "booking"]) == 3
     assert "booking_changes" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_table_is_shown_with_its_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables", "excursions"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for part in ("key equipment_reference, quantity, start_date_time", "late data The sessions", "0 rows in 0 files"):
+        assert part in told
+    assert run(["tables", "excursions", "--json"]) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["key"]) == (0, ["equipment_reference", "quantity", "start_date_time"])
+    assert found["late"]
+    assert run(["tables", "device_gaps"]) == 0
+    assert "a view on quality" in capsys.readouterr().out
+
+
+def test_a_table_that_is_not_there_yet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables", "mkt"]) == 4
+    assert "table mkt is not there yet" in capsys.readouterr().err
+    TABLES["events"].create(Places.of(folder).table("events"))
+    assert run(["tables"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "not there yet: readings," in told
+    assert "device_gaps" in told
+
+
+@pytest.mark.usefixtures("filled")
+def test_numbers_for_programs_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    query = (
+        "select sum(log_offset) as total, 1/3::double as third, [max(record_date_time)] as times from booking_changes"
+    )
+    assert run(["sql", query, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [{"total": 3, "third": 1 / 3, "times": [None]}]
+    assert run(["sql", query, "--csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "3,0.3333333333333333,[null]"
+
+
+@pytest.mark.usefixtures("filled")
+def test_wide_rows_are_not_squeezed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    query = "select customer, repeat('x', 60) as a, repeat('y', 600) as b from booking_changes order by customer"
+    assert run(["sql", query]) == 0  # no terminal: one line a row, however long
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == ["c0", "x" * 60, "y" * 600]
+    narrow = Console(force_terminal=True, width=80, color_system=None, highlight=False)
+    monkeypatch.setattr("fairlead.commands.tableshow.console", narrow)
+    assert run(["sql", query]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines[:4] == ["row 1", "customer  c0", f"a         {'x' * 60}", f"b         {'y' * 70}"]
+    assert run(["sql", "select customer from booking_changes"]) == 0
+    assert "row 1" not in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("filled")

@@ -1,0 +1,144 @@
+"""How ``fairlead tables`` and ``fairlead sql`` show tables and rows to a person, on terminals of any width."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.console import console
+from shore.joins import VIEWS, View
+from shore.read import TableInfo
+from shore.tables import TABLES
+
+MOST_ROWS: Final = 200  # side by side; --json and --csv give all
+_MOST_RECORDS: Final = 20  # one below the other
+_UNBOUND: Final = 100_000  # columns
+
+
+def show_list(found: Sequence[TableInfo]) -> None:
+    """All tables with what they hold, the views, and what is not there yet."""
+    table = Table("table", box=None, header_style="bold", pad_edge=False)
+    for heading in ("rows", "files", "size"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("what")
+    for info in found:
+        what = escape(info.description.partition(". ")[0])
+        table.add_row(info.name, f"{info.rows:,}", f"{info.files:,}", size(info.bytes), what)
+    console.print(table)
+    views = Table("view", "what", box=None, header_style="bold", pad_edge=False)
+    for view in VIEWS.values():
+        views.add_row(view.name, escape(view.title))
+    console.print()
+    console.print(views)
+    if absent := [name for name in TABLES if name not in {info.name for info in found}]:
+        console.print(f"\nnot there yet: {', '.join(absent)}", style="dim")
+    console.print("\nfairlead tables NAME: columns, key, what happens to late data; --json: all of it", style="dim")
+
+
+def show_table(info: TableInfo) -> None:
+    """One table: its promises, what it holds, and its columns; those of the key are marked."""
+    declared = TABLES[info.name]
+    console.print(f"[bold]{info.name}[/]: {escape(declared.title)}")
+    lines = [
+        ("one row", declared.grain),
+        ("key", ", ".join(declared.key)),
+        ("late data", declared.late),
+        ("layout", declared.layout),
+        ("retention", declared.retention),
+        ("now", f"{info.rows:,} rows in {info.files:,} files, {size(info.bytes)}; version {info.version}"),
+        ("where", info.location),
+    ]
+    facts = Table.grid(padding=(0, 2))
+    facts.add_column(no_wrap=True)
+    facts.add_column(overflow="fold")
+    for name, text in lines:
+        facts.add_row(Text(name, style="dim"), Text(text))
+    console.print(facts)
+    columns = Table("column", "type", "meaning [unit]", box=None, header_style="bold", pad_edge=False)
+    for column in info.columns:
+        marked = Text(column.name, style="bold" if column.name in declared.key else "")
+        columns.add_row(marked, column.type, Text(column.comment))
+    console.print()
+    console.print(columns)
+
+
+def show_view(view: View) -> None:
+    """One view, and the tables that it reads."""
+    console.print(f"[bold]{view.name}[/]: {escape(view.title)}")
+    console.print(f"a view on {', '.join(view.inputs)}; 'fairlead sql' and Spark (shore.joins) know it", style="dim")
+
+
+def show_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Rows side by side where they fit, else each row as lines of column and value."""
+    table = Table(*(escape(name) for name in names), box=None, header_style="bold", pad_edge=False)
+    for row in rows[:MOST_ROWS]:
+        table.add_row(*(Text(text(value)) for value in row))
+    natural = Measurement.get(console, console.options.update(max_width=_UNBOUND), table).maximum
+    if not console.is_terminal:
+        Console(width=max(natural, 1), highlight=False).print(table)
+        shown = MOST_ROWS
+    elif natural <= console.width or len(names) == 1:
+        console.print(table)
+        shown = MOST_ROWS
+    else:
+        _records(names, rows[:_MOST_RECORDS])
+        shown = _MOST_RECORDS
+    more = f", the first {shown} shown; --csv and --json give all" if len(rows) > shown else ""
+    console.print(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}{more}", style="dim")
+
+
+def _records(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
+    for number, row in enumerate(rows, start=1):
+        lines = Table.grid(padding=(0, 2))
+        lines.add_column(no_wrap=True)
+        lines.add_column(overflow="fold")
+        for name, value in zip(names, row, strict=True):
+            lines.add_row(Text(name, style="bold"), Text(text(value)))
+        console.print(f"row {number}", style="dim")
+        console.print(lines)
+
+
+def plain(value: Any) -> Any:
+    """For JSON: bytes are text (payloads are JSON), times RFC 3339, sums of integers (DuckDB's hugeint) integers."""
+    match value:
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case dt.datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case decimal.Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case list():
+            return [plain(each) for each in value]
+        case dict():
+            return {name: plain(each) for name, each in value.items()}
+        case _:
+            return value
+
+
+def text(value: Any, *, rounded: bool = True) -> str:
+    """For people, with six significant digits, and for CSV (not ``rounded``) with all; nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}" if rounded else repr(value)
+    as_plain = plain(value)
+    return as_plain if isinstance(as_plain, str) else json.dumps(as_plain, default=str)
+
+
+def size(count: int) -> str:
+    """Bytes as people say them: 812 B, 23 kB, 1.4 MB, 2.7 GB."""
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:,.0f} {unit}" if unit in ("B", "kB") else f"{value:,.1f} {unit}"
