@@ -4,8 +4,8 @@
 gives does not depend on how a log is cut into calls, and only in one thing on whether ``expire`` was called between
 them: an alert SILENCE that ``expire`` has opened is ended by the next reading. Where that reading shows the gap, the
 states are the same, in content and revision, as without ``expire``; where it shows none (its news was under way all
-the time) the alert ends with reason ``delayed`` and never was one. ``shore.tables.alerts_ashore.compared`` leaves
-those out.
+the time, or the box was in others' care) the alert ends with reason ``delayed`` or ``left`` and never was one.
+``shore.tables.alerts_ashore.compared`` leaves those out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from fairlead.names import parse_log
 from fairlead.records.alert import AlertKind, AlertState, Severity
 from shore.alerts.box import Box, Condition, Named, Reading, named, new_box
-from shore.alerts.limits import FORGET_MS, LOOK_AGAIN_MS, MINUTE_MS
+from shore.alerts.limits import DAY_MS, FORGET_MS, LOOK_AGAIN_MS, MINUTE_MS
 from shore.alerts.rules import RULES, Fault, Good, Rule
 
 SILENCE: Final[AlertKind] = "SILENCE"
@@ -116,20 +116,28 @@ def _resumed(log: str, box: Box, reading: Reading) -> list[State]:
         return _forgotten(log, box)
     if gap <= box.allowed_ms:
         return [_silence_over(log, box, reading, "delayed", "its news was under way")] if box.silent else []
+    if _was_elsewhere(box, reading):
+        return [_silence_over(log, box, reading, "left", "it was in others' care meanwhile")] if box.silent else []
     opened = [] if box.silent else [_silence_opened(log, box)]
     return [*opened, _silence_over(log, box, reading, "gap", f"nothing for {gap // MINUTE_MS} min")]
+
+
+def _was_elsewhere(box: Box, reading: Reading) -> bool:
+    """Whether a whole term of custody lies between two readings: most often from a gate-out to the next gate-in."""
+    return box.term is not None and reading.term is not None and reading.term - box.term > 1
 
 
 def _forgotten(log: str, box: Box) -> list[State]:
     """The ends of everything that is open for a box of which nothing came for ``FORGET_MS``."""
     at_ms = box.at_ms + FORGET_MS
-    days = FORGET_MS // (24 * 60 * MINUTE_MS)
-    states = [] if box.silent else [_silence_opened(log, box)]
-    silence = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
-    states.append(_state(log, box, silence, 1, "WARNING", "CLEARED", at_ms, "forgotten", f"nothing for {days} days"))
+    detail = f"nothing for {FORGET_MS // DAY_MS} days"
+    states = []
+    if box.silent:
+        silence = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
+        states.append(_state(log, box, silence, 1, "WARNING", "CLEARED", at_ms, "forgotten", detail))
     for kind, condition in sorted(box.conditions.items()):
         if condition.revision >= 0:
-            states.append(_ended(log, box, kind, condition, at_ms, "forgotten", f"nothing for {days} days"))
+            states.append(_ended(log, box, kind, condition, at_ms, "forgotten", detail))
     return states
 
 

@@ -49,7 +49,7 @@ ALERTS_ASHORE = Table(
         Column("lasted_minutes", _DOUBLE, "From since_date_time to event_date_time", "min"),
         Column("latitude", _DOUBLE, "WGS 84, of the reading at log_offset", "deg"),
         Column("longitude", _DOUBLE, "WGS 84, of the reading at log_offset", "deg"),
-        Column("reason", _TEXT, "Why this state: fault, worse, recovered; gap, delayed (no silence at all), forgotten"),
+        Column("reason", _TEXT, "Why this state: fault, worse, recovered; gap; delayed, left (no silence at all); forgotten"),
         Column("detail", _TEXT, "What was seen, in words"),
         Column("condition_id", _TEXT, "Id that detection on board gives to an alert about the same condition"),
     ),
@@ -90,8 +90,9 @@ def compared(rows: pa.Table) -> pa.Table:
     """What of the table must be the same in ``everything``: all of it but what only time passing can tell.
 
     Left out are alerts SILENCE that are still open (no later reading has shown the gap yet), that turned out to be none
-    (``delayed``) or ended because the container was forgotten, and the other ends by which it was. A log whose box was
-    forgotten, and which then brought readings of the time before that, may differ: what was forgotten is not known.
+    (``delayed``, ``left``) or ended because the container was forgotten, and other ends for that reason. A log whose
+    box was forgotten, and which then brought readings of the time before that, may differ: what was forgotten is not
+    known.
     """
     proven = rows.filter(pc.and_(pc.equal(rows["kind"], SILENCE), pc.equal(rows["reason"], "gap")))["alert_id"]
     counts = pc.or_(pc.not_equal(rows["kind"], SILENCE), pc.is_in(rows["alert_id"], proven))

@@ -90,7 +90,7 @@ def _log(steps: list[dict[str, Any]]) -> list[Reading]:
         found.append(
             Reading(
                 offset=offset * 2,
-                term=offset // 5,
+                term=offset // 5 if offset % 7 else offset,  # jumps now and then
                 device=step["device"],
                 boot=boot,
                 sequence=sequence - step["late"],

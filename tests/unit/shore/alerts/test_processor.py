@@ -163,8 +163,6 @@ def test_a_container_of_which_nothing_came_for_half_a_year_leaves_no_state() -> 
     task.batch(LOG, every(10, 70, is_powered=False))
     states = task.watermark(T0_MS + FORGET_MS + 4 * HOUR_MS)
     assert [(s.equipment_reference, s.kind, s.state) for s in states if s.log == LOG] == [
-        (BOX, "SILENCE", "OPENED"),
-        (BOX, "SILENCE", "CLEARED"),
         (BOX, "POWER_LOST", "CLEARED"),
     ]
     assert task.boxes() == set()
