@@ -165,7 +165,18 @@ def pack(work: Iterable[Range], tasks: int, *, smallest: int = 20_000, keep_whol
         load, index = heapq.heappop(heap)
         packed[index].append(item)
         heapq.heappush(heap, (load + item.span, index))
-    return [task for task in packed if task]
+    return [_joined(task) for task in packed if task]
+
+
+def _joined(task: list[Range]) -> list[Range]:
+    """Neighbouring parts of a log that came to the same task are one range again."""
+    found: list[Range] = []
+    for part in sorted(task):
+        if found and found[-1][:2] == part[:2] and found[-1].stop == part.start:
+            found[-1] = found[-1]._replace(stop=part.stop)
+        else:
+            found.append(part)
+    return found
 
 
 def _cut(work: Range, longest: int) -> list[Range]:

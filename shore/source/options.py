@@ -5,7 +5,8 @@
                           is more than one.
 ``streams``               names of streams, comma separated: every log ``<stream>.<key>`` is read
 ``pattern``               instead: a regular expression that a topic's whole name must match
-``rows``                  ``raw`` (default): what Kafka has; ``readings``: the columns of table ``readings``, parsed
+``rows``                  ``raw`` (default): what Kafka has; ``readings``: parsed, the columns of tables ``readings``
+                          and ``readings_rejected``; rows with a ``reason`` belong to the latter
 ``tasks``                 into how many tasks the logs are packed; default 2. A log that is longer than a task's share
                           is read by several.
 ``keepLogsWhole``         ``true``: all of a log's records of a batch are read by one task, in order; default ``false``

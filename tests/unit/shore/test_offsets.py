@@ -163,6 +163,8 @@ def test_packing_cuts_long_ranges_and_covers_every_offset_once(
         else:
             joined.append(part)
     assert joined == sorted(given_work)
+    for task in packed:  # one range of a log again, where its parts are neighbours
+        assert not {(item.topic, item.stop) for item in task} & {(item.topic, item.start) for item in task}
     if packed:
         loads = [sum(item.span for item in task) for task in packed]
         assert max(loads) <= 2 * -(-sum(loads) // len(loads))
