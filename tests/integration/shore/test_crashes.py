@@ -12,7 +12,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from deltalake import write_deltalake
 
+from fairlead.errors import FairleadError
 from fairlead.records import encode
 from fairlead.wire.record import NewRecord
 from shore.backfill import apply
@@ -30,6 +32,9 @@ from tests.integration.shore.world import MINUTE, T0, World, alert, booking, rea
 from tests.unit.shared.test_custody_chain import entry
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+POINTS: tuple[tuple[int, Side], ...] = ((2, "after"), (8, "before"))
 
 
 def more(world: World, round_: int) -> None:
@@ -54,8 +59,12 @@ def more(world: World, round_: int) -> None:
     )
 
 
-def proven(shore_of: Shore, world: World) -> Verification:
-    found = verify(world.topology(), world.endpoint, shore_of.folder)
+FEW = ("readings", "operations", "conditions", "feeds")  # each way of writing; all jobs in the long runs
+
+
+def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verification:
+    tables = [table for job in jobs for table in JOBS[job].tables]
+    found = verify(world.topology(), world.endpoint, shore_of.folder, tables)
     odd = [(check.table, check.differences, check.notes) for check in found.tables if check.same is False]
     assert not odd
     left = [(check.table, check.notes) for check in found.tables if check.same is None]
@@ -64,29 +73,28 @@ def proven(shore_of: Shore, world: World) -> Verification:
     return found
 
 
-def crash(shore_of: Shore, at: int, side: Side) -> Plan:
-    """Run all jobs until the planned crash, if they come so far."""
+def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> Plan:
+    """Run jobs until the planned crash, if they come so far."""
     with planted(Plan(at, side)) as plan:
         try:
-            shore_of.run()
+            shore_of.run(*jobs)
         except (JobFailedError, PlantedCrash):
             assert plan.crashed
     return plan
 
 
 def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
-    """Three points; ``test_after_a_crash_at_every_write`` has all of them."""
-    for round_, (at, side) in enumerate([(2, "after"), (7, "before"), (10_000, "after")]):
+    """Two points and a compaction; ``test_after_a_crash_at_every_write`` has all of them."""
+    for round_, (at, side) in enumerate(POINTS):
         more(world, round_)
-        plan = crash(shore_of, at, "before" if side == "before" else "after")
-        assert plan.crashed is (at < 10_000)
+        plan = crash(shore_of, at, side, FEW)
+        assert plan.crashed
         for step in plan_compaction(Places.of(shore_of.folder), ["readings", "events"]):
             compact(Places.of(shore_of.folder), step)
-    shore_of.run()
-    found = proven(shore_of, world)
-    readings = found.of("readings")
+    shore_of.run(*FEW)
+    readings = proven(shore_of, world, FEW).of("readings")
     assert readings is not None
-    assert readings.rows == readings.expected == 3 * 10
+    assert readings.rows == readings.expected == len(POINTS) * 10
 
 
 @pytest.mark.chaos
@@ -131,55 +139,41 @@ def test_after_a_real_kill(shore_of: Shore, world: World, at: int) -> None:
 
 def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -> None:
     """What is lost or damaged is said, made again by ``rebuild`` and ``backfill``, and nothing is there twice."""
-    places, jobs = Places.of(shore_of.folder), [job.name for job in JOBS.values() if job.needed(world.topology())]
+    places = Places.of(shore_of.folder)
 
-    def again(*names: str) -> None:
-        for name in names:
+    def refused(error: type[FairleadError], words: str, *again: str) -> None:
+        with pytest.raises(error, match=words):
+            shore_of.run(*FEW)
+        for name in again:
             rebuild(name, JOBS, world.topology(), world.endpoint, places)
 
     more(world, 0)
-    shore_of.run()
+    shore_of.run(*FEW)
     fed = len(world.read(f"feeds.{world.customer}"))
     (Path(places.checkpoint("readings")) / "offsets" / "0").write_text("v1\n{")
-    with pytest.raises(CheckpointDamagedError, match="offsets/0"):
-        shore_of.run()
-    again("readings")
-    more(world, 1)
+    refused(CheckpointDamagedError, "offsets/0", "readings")
     shutil.rmtree(places.checkpoint("operations"))
-    with pytest.raises(SplitStateError, match="no checkpoint"):
-        shore_of.run()
-    again("operations")
-    shore_of.run()
-    proven(shore_of, world)
+    refused(SplitStateError, "no checkpoint", "operations")
+    for table in ("booking_changes", "alerts"):
+        shutil.rmtree(places.table(table))
+    refused(SplitStateError, "is gone", "operations")
+    refused(SplitStateError, "job feeds has read a table that is no more there", "feeds")
+    shutil.rmtree(places.checkpoint("conditions"))
+    more(world, 1)
+    shore_of.run(*FEW)
+    before = proven(shore_of, world, FEW).of("readings")
+    assert before is not None
     assert len(world.read(f"feeds.{world.customer}")) > fed
 
-    shutil.rmtree(places.table("events"))
-    shutil.rmtree(places.table("alerts"))
-    with pytest.raises(SplitStateError, match="is gone"):
-        shore_of.run()
-    again("operations")
-    for name in jobs:
-        if name not in ("readings", "operations"):
-            shutil.rmtree(places.checkpoint(name))
-            again(name)
-    shore_of.run()
-    before = proven(shore_of, world)
-
-    rows = shore_of.sql("select log, log_offset from readings order by all")
-    first = rows[0]
-    from deltalake import write_deltalake
-
-    kept = f"log = '{first['log']}' and log_offset = {first['log_offset']}"
-    empty = shore_of.table("readings").slice(0, 0)
-    write_deltalake(places.table("readings"), empty, mode="overwrite", predicate=kept)
+    first = shore_of.sql("select log, log_offset from readings order by all")[0]
+    row = f"log = '{first['log']}' and log_offset = {first['log_offset']}"
+    write_deltalake(places.table("readings"), shore_of.table("readings").slice(0, 0), mode="overwrite", predicate=row)
     assert not verify(world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
     more(world, 2)
-    shore_of.run()  # goes on all the same
+    shore_of.run(*FEW)  # goes on all the same
     todo = plan_backfill(world.topology(), world.endpoint, places, Span(T0 - dt.timedelta(days=3), None))
     assert apply(todo, world.endpoint, places)["readings + readings_rejected"] == 1
-    shore_of.run()
-    after = proven(shore_of, world)
-    was, is_ = before.of("readings"), after.of("readings")
-    assert was is not None
-    assert is_ is not None
-    assert is_.rows == was.rows + 10
+    shore_of.run(*FEW)
+    after = proven(shore_of, world, FEW).of("readings")
+    assert after is not None
+    assert after.rows == before.rows + 10
