@@ -147,7 +147,7 @@ class Box:
             self.interval_ms = gap
         elif gap < usual:
             self.interval_ms = max(gap, usual * 9 // 10)
-        else:
+        elif gap > usual:
             self.interval_ms = usual * 2  # a device that has become slower is learnt in a few readings
 
 

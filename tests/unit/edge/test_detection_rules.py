@@ -232,6 +232,17 @@ def test_a_box_that_has_fallen_silent_is_raised_and_cleared_when_it_speaks() -> 
     assert said(voyage.see(6 * HOUR + 60)) == [("SILENCE", "WARNING", "CLEARED")]
 
 
+@pytest.mark.parametrize("readings", range(3, 12))
+def test_a_device_that_keeps_its_interval_exactly_is_missed_after_four_of_them(readings: int) -> None:
+    voyage = Voyage()
+    last = (readings - 1) * 20 * MINUTE
+    for at in range(0, last + 1, 20 * MINUTE):
+        voyage.ship(at)
+        voyage.see(at)
+    assert [voyage.ship(last + minutes * MINUTE) for minutes in range(1, 80)] == [[]] * 79
+    assert said(voyage.ship(last + 80 * MINUTE)) == [("SILENCE", "WARNING", "OPENED")]
+
+
 def test_when_the_gateway_fails_one_alert_is_raised_about_all_boxes() -> None:
     voyage = Voyage()
     [alert] = quiet_ship(voyage, 12, silent=(BOX, *NEIGHBOURS))
