@@ -251,6 +251,7 @@ def _jumps(box: Box, rest: list[Reading]) -> bool:
     return newer is not None and newer.at_ms - box.at_ms > FORGET_MS
 
 
+@settings(deadline=None)
 @given(
     logs,
     st.sets(st.integers(1, 40)),
@@ -315,7 +316,7 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
     )
 
 
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 @given(logs)
 def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[Reading]) -> None:
     calm = [r for n, r in enumerate(log) if all(abs(r.at_ms - o.at_ms) < FORGET_MS for o in log[:n])]
