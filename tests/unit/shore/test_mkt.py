@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def days(rows: list[Row]) -> pa.Table:
     return hourly.windows(MKT, DAYS, hours(rows), FIRST, LAST, hours=24)
 
 
-def plain(weighted: list[tuple[float, float]], energy: float = ACTIVATION_ENERGY) -> float:
+def plain(weighted: Sequence[tuple[float, float]], energy: float = ACTIVATION_ENERGY) -> float:
     """The definition."""
     total = sum(weight for weight, _ in weighted)
     harm = sum(weight * math.exp(-energy / GAS_CONSTANT / (value + 273.15)) for weight, value in weighted) / total
