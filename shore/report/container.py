@@ -31,7 +31,7 @@ _TIMES: Final = {
     "alerts_ashore": ("event_date_time", "event_date_time"),
     "alerts_now": ("opened_date_time", "cleared_date_time"),
     "bookings": ("valid_from", "valid_to"),
-    "quality": ("first_date_time", "last_date_time"),
+    "quality": ("day", "day"),
 }
 """Tables with rows about one container, and the columns where a row's time begins and ends (null: it has not ended)."""
 
@@ -179,6 +179,8 @@ def container_report(
 def _within(start: str, end: str, since: dt.datetime | None, until: dt.datetime | None) -> pc.Expression:
     """Whether a row's time overlaps [since, until); rows without a begin are in it only where nothing is asked."""
     condition = pc.scalar(True)
+    if since is not None and start == "day":
+        since = since.replace(hour=0, minute=0, second=0, microsecond=0)
     if until is not None:
         condition &= pc.field(start) < pa.scalar(until, TIME)
     if since is not None and start == end:

@@ -1,9 +1,9 @@
-"""Some days of a small fleet, as rows of the tables: for tests of reports, and for the notebook.
+"""Some days of a small fleet: rows of the log tables, and the derived tables that follow from them.
 
 MV Duck Star left Singapore on 2 March at 06:00 for Tokyo, with three boxes. On 3 March the chilled one for Tokyo
 (``WARM``) is without power from 02:00 to 05:00 and gets warm; the frozen one (``FROZEN``) is as it should be; the third
 (``WRONG``) goes on to Sydney and is set to 5 instead of 2 degrees. ``ON_DOCK`` waits at Tokyo. The newest word from the
-ship is of 4 March, noon. MV Blue Marlin lies at Sydney.
+ship is of 4 March, noon. MV Blue Marlin lies at Sydney. The sites are those of topology ``big-blue``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from deltalake import DeltaTable, write_deltalake
+
 from fairlead.names import container_check_digit
+from fairlead.records import encode
+from fairlead.records.custody import CustodyEntry
+from shore.places import Places
+from shore.tables.reference import owner_rows, site_rows
+from shore.verify.catalogue import DERIVED
 from tests.support.tables import fill
+from topologies.load import load
+from topologies.seachart import ports
 
 Row = dict[str, Any]
 
@@ -42,73 +51,45 @@ _FROM, _TO = (1.26, 103.84), (35.61, 139.79)
 
 
 def write(folder: Path) -> None:
-    """Write every table of the story below the state folder of a topology."""
+    """Write every table of the story below the state folder of a topology; the derived ones as the jobs make them."""
     fill(folder, rows())
+    derive(folder)
+
+
+def derive(folder: Path, *names: str) -> None:
+    """Make these derived tables, or all, from what the folder has of their inputs; missing inputs are made empty."""
+    places = Places.of(folder)
+    wanted = [entry for entry in DERIVED if not names or entry.table in names]
+    fill(folder, {name: () for entry in wanted for name in (*entry.inputs, entry.table)})
+    for entry in wanted:
+        write_deltalake(DeltaTable(places.table(entry.table)), entry.everything(places), mode="overwrite")
 
 
 def rows() -> dict[str, list[Row]]:
-    """The rows of every table that the story has."""
+    """The rows of the tables that follow from nothing else."""
     readings = [*_readings(WARM, 2.0), *_readings(FROZEN, -18.0), *_readings(WRONG, 5.0, "yellow"), *_on_dock()]
+    topology = load("big-blue")
     return {
-        "sites": _sites(),
-        "owners": [
-            {"owner_code": "BIGU", "stream": "containers", "line": "Big Blue"},
-            {"owner_code": "YELU", "stream": "yellow", "line": "Yellow Box Leasing"},
-        ],
+        "sites": site_rows(topology, ports()).to_pylist(),
+        "owners": owner_rows(topology).to_pylist(),
         "readings": readings,
         "readings_rejected": [
             {
                 "log": f"containers.{WARM}",
-                "log_offset": 3,
+                "log_offset": 4,
                 "equipment_reference": WARM,
                 "reason": "the payload is no reading: JSON is malformed",
                 "record_date_time": at(2, 6, 40),
+                "received_date_time": at(2, 6, 40),
                 "payload": b"{",
             }
         ],
         "positions": _positions(),
-        "bookings": _bookings(),
-        "custody": [*_aboard(WARM), *_aboard(FROZEN), *_aboard(WRONG, "yellow"), *_docked()],
-        "dock_movements": _movements(),
-        "port_calls": [
-            _call(SHIP, "MV Duck Star", "SGSIN", at(1, 2), SAILED),
-            _call(OTHER_SHIP, "MV Blue Marlin", "AUSYD", at(1, 3), None),
-            _call(OTHER_SHIP, "MV Blue Marlin", "JPTYO", dt.datetime(2026, 2, 10, tzinfo=dt.UTC), at(1) - 14 * _DAY),
-        ],
-        "voyages": [],
-        "excursions": [_excursion("TEMPERATURE", 8.0), _excursion("POWER", None)],
-        "mkt": [_mkt(day, 24, WARM, 2.4 + 2.2 * (day == 3)) for day in (2, 3)] + [_mkt(1, 720, WARM, 3.1)],
+        "booking_changes": _bookings(),
+        "custody_entries": _entries(),
+        "events": _events(),
         "alerts": _alerts(),
-        "alerts_ashore": [_ashore()],
-        "alerts_now": [_alert_now("site", "POWER_LOST"), _alert_now("shore", "TEMPERATURE")],
-        "quality": [
-            {"equipment_reference": WARM, "device_id": f"sensor-{WARM}", "day": at(day), "readings": 96 - (day == 2),
-             "repeats": int(day == 2), "missing": 8 * (day == 4), "gaps": int(day == 4), "late": 0, "out_of_order": 0,
-             "boots": 1, "clock_ahead": 0, "delayed": 0, "rejected": 0, "first_date_time": at(day),
-             "last_date_time": at(day, 12)}
-            for day in (2, 3, 4)
-        ],
-        "containers_now": [
-            _now(WARM, 2.1, alerts=1), _now(FROZEN, -18.1), _now(WRONG, 5.2), _now(ON_DOCK, 4.8, ship=False),
-        ],
-    }  # fmt: skip
-
-
-_DAY: Final = dt.timedelta(days=1)
-
-
-def _sites() -> list[Row]:
-    ports = [
-        ("singapore", "port", "Port of Singapore", "SGSIN", *_FROM),
-        ("tokyo", "port", "Port of Tokyo", "JPTYO", *_TO),
-        ("sydney", "port", "Port of Sydney", "AUSYD", -33.86, 151.2),
-    ]
-    ships = [("duck-star", "MV Duck Star", SHIP), ("blue-marlin", "MV Blue Marlin", OTHER_SHIP)]
-    names = ("site", "kind", "title", "un_location_code", "latitude", "longitude")
-    return [
-        *(dict(zip(names, port, strict=True)) for port in ports),
-        *({"site": site, "kind": "ship", "title": title, "vessel_imo_number": imo} for site, title, imo in ships),
-    ]
+    }
 
 
 def _reading(box: str, stream: str, offset: int, moment: dt.datetime, sequence: int, **values: Any) -> Row:
@@ -124,9 +105,9 @@ def _reading(box: str, stream: str, offset: int, moment: dt.datetime, sequence: 
 
 
 def _readings(box: str, setpoint: float, stream: str = "containers") -> Iterator[Row]:
-    """From the departure on. Offset 0 is the marker of the term, 3 was rejected; the second reading stands there twice;
+    """From the departure on. Offsets 0 and 1 are markers, 4 was rejected; the second reading stands there twice;
     eight are missing on the last day."""
-    sequence, offset, moment = 0, 1, SAILED
+    sequence, offset, moment = 0, 2, SAILED
     while moment <= NEWEST:
         missing = at(4, 3) <= moment < at(4, 5)
         defrost = sequence % 24 < 2 and moment < UNPOWERED
@@ -141,7 +122,7 @@ def _readings(box: str, setpoint: float, stream: str = "containers") -> Iterator
             "is_powered": not unpowered,
         }
         for _ in range(0 if missing else 2 if sequence == 1 else 1):
-            offset += offset == 3
+            offset += offset == 4
             yield _reading(box, stream, offset, moment, sequence, **values)
             offset += 1
         sequence, moment = sequence + 1, moment + _INTERVAL
@@ -190,78 +171,65 @@ def _bookings() -> list[Row]:
     ]
     names = ("equipment_reference", "booking_reference", "customer", "commodity", "setpoint_temperature",
              "port_of_loading", "port_of_discharge")  # fmt: skip
-    common = {"status": "CONFIRMED", "is_current": True, "recorded_from": at(1), "valid_from": at(1), "log_offset": 0,
-              "log": "bookings.los-angeles"}  # fmt: skip
+    common = {"status": "CONFIRMED", "record_date_time": at(1), "valid_from": at(1), "log": "bookings.los-angeles"}
     return [dict(zip(names, fact, strict=True)) | common | {"log_offset": i} for i, fact in enumerate(facts)]
 
 
-def _aboard(box: str, stream: str = "containers") -> list[Row]:
-    """Held by Singapore from the gate, by the ship from the departure on."""
-    common = {"log": f"{stream}.{box}", "equipment_reference": box, "ordered_by": "", "reason": "", "lost": False}
-    loaded = SAILED - dt.timedelta(hours=1)
+_ABOARD: Final = ((WARM, "containers"), (FROZEN, "containers"), (WRONG, "yellow"))
+_LOADED: Final = SAILED - dt.timedelta(hours=1)
+
+
+def _entries() -> list[Row]:
+    """Three boxes came to Singapore's gate (offset 0 of their logs) and were given to the ship (offset 1)."""
+    found = [_grant(log, box, 0, None, "singapore", "GTIN", at(1, 8)) for box, log in _ABOARD]
+    found += [_grant(log, box, 1, "singapore", "duck-star", "LOAD", _LOADED) for box, log in _ABOARD]
+    found.append(_grant("containers", ON_DOCK, 0, None, "tokyo", "GTIN", at(4)))
     return [
-        common | {"term": 0, "holder": "singapore", "marker_offset": 0, "from_offset": 1, "to_offset": 1,
-                  "from_date_time": at(1, 8), "to_date_time": loaded, "event": "GTIN", "event_id": f"gtin-{box}",
-                  "granted_by": "singapore", "granted_date_time": at(1, 8)},
-        common | {"term": 1, "holder": "duck-star", "marker_offset": 0, "from_offset": 1, "from_date_time": loaded,
-                  "event": "LOAD", "event_id": f"load-{box}", "from_site": "singapore", "granted_by": "singapore",
-                  "granted_date_time": loaded},
-    ]  # fmt: skip
+        {"log": f"custody.{entry.granted_by}", "log_offset": offset, "entry_log": entry.log, "payload": encode(entry)}
+        for offset, entry in enumerate(found)
+    ]
 
 
-def _docked() -> list[Row]:
-    return [
-        {"log": f"containers.{ON_DOCK}", "equipment_reference": ON_DOCK, "ordered_by": "", "reason": "", "lost": False,
-         "term": 0, "holder": "tokyo", "marker_offset": 0, "from_offset": 1, "from_date_time": at(4), "event": "GTIN",
-         "event_id": f"gtin-{ON_DOCK}", "granted_by": "tokyo", "granted_date_time": at(4)}
-    ]  # fmt: skip
+def _grant(
+    stream: str, box: str, term: int, holder: str | None, to: str, event: Any, moment: dt.datetime
+) -> CustodyEntry:
+    return CustodyEntry(
+        log=f"{stream}.{box}", term=term, marker_offset=term, from_site=holder, to_site=to, event=event,
+        event_id=f"{event}-{box}", event_date_time=moment, granted_date_time=moment, granted_by=holder or to,
+        marker_batch=b"",
+    )  # fmt: skip
 
 
-def _movements() -> list[Row]:
-    loaded = SAILED - dt.timedelta(hours=1)
-    found: list[tuple[str, str, dt.datetime, str, str | None, str | None]]
-    found = [("ARRI-1", "SGSIN", at(1, 2), "ARRI", SHIP, None), ("DEPA-1", "SGSIN", SAILED, "DEPA", SHIP, None)]
-    found += [(f"gtin-{box}", "SGSIN", at(1, 8), "GTIN", None, box) for box in (WARM, FROZEN, WRONG)]
-    found += [(f"load-{box}", "SGSIN", loaded, "LOAD", SHIP, box) for box in (WARM, FROZEN, WRONG)]
-    found.append((f"gtin-{ON_DOCK}", "JPTYO", at(4), "GTIN", None, ON_DOCK))
-    names = ("event_id", "un_location_code", "event_date_time", "movement", "vessel_imo_number", "equipment_reference")
-    lines = {"BIGU": "Big Blue", "YELU": "Yellow Box Leasing", "": None}
-    return [
-        dict(zip(names, each, strict=True))
-        | {"vessel": "MV Duck Star" if each[4] else None, "line": lines[(each[5] or "")[:4]], "copies": 1,
-           "owner_code": (each[5] or "")[:4] or None}
-        for each in found
-    ]  # fmt: skip
+def _events() -> list[Row]:
+    found: list[Row] = [
+        _call("ARRI", "singapore", "SGSIN", SHIP, at(1, 2)),
+        _call("DEPA", "singapore", "SGSIN", SHIP, SAILED),
+        _call("ARRI", "tokyo", "JPTYO", OTHER_SHIP, dt.datetime(2026, 2, 10, tzinfo=dt.UTC)),
+        _call("DEPA", "tokyo", "JPTYO", OTHER_SHIP, dt.datetime(2026, 2, 15, tzinfo=dt.UTC)),
+        _call("ARRI", "sydney", "AUSYD", OTHER_SHIP, at(1, 3)),
+        _move("GTIN", "tokyo", "JPTYO", ON_DOCK, at(4)),
+    ]
+    for box, _ in _ABOARD:
+        found.append(_move("GTIN", "singapore", "SGSIN", box, at(1, 8)))
+        found.append(_move("LOAD", "singapore", "SGSIN", box, _LOADED) | {"vessel_imo_number": SHIP})
+    return [row | {"log_offset": offset} for offset, row in enumerate(found)]
 
 
-def _call(imo: str, vessel: str, port: str, came: dt.datetime, left: dt.datetime | None) -> Row:
-    return {"vessel_imo_number": imo, "vessel": vessel, "un_location_code": port, "call_date_time": came,
-            "arrival_date_time": came, "departure_date_time": left, "arrival_source": "EVENT",
-            "departure_source": "EVENT" if left else None, "in_port": left is None}  # fmt: skip
+def _call(code: str, site: str, port: str, imo: str, moment: dt.datetime) -> Row:
+    return {"log": f"events.{site}", "event_id": f"{code}-{port}-{imo}", "event_type": "TRANSPORT", "publisher": site,
+            "transport_event_type_code": code, "un_location_code": port, "vessel_imo_number": imo,
+            "event_date_time": moment, "event_created_date_time": moment}  # fmt: skip
 
 
-def _excursion(quantity: str, worst: float | None) -> Row:
-    begin = UNPOWERED + dt.timedelta(hours=1, minutes=15) if worst is not None else UNPOWERED
-    end = POWERED + dt.timedelta(hours=2) if worst is not None else POWERED
-    minutes = (end - begin) / dt.timedelta(minutes=1)
-    return {"excursion_id": f"{WARM}/{quantity}/{begin:%Y-%m-%dT%H:%M:%SZ}", "equipment_reference": WARM,
-            "quantity": quantity, "start_date_time": begin, "last_date_time": end - _INTERVAL, "end_date_time": end,
-            "recovered_date_time": end, "minutes": minutes, "minutes_out_of_band": minutes,
-            "readings": round(minutes / 15), "worst_value": worst,
-            "worst_deviation": None if worst is None else worst - 2.0, "direction": None if worst is None else "HIGH",
-            "setpoint": 2.0, "deviation_minutes": None if worst is None else 4.0 * minutes}  # fmt: skip
-
-
-def _mkt(day: int, hours: int, box: str, kinetic: float) -> Row:
-    return {"equipment_reference": box, "window_hours": hours, "window_start": at(day),
-            "window_end": at(day) + dt.timedelta(hours=hours), "whole_day": hours == 24, "activation_energy": 83.144,
-            "air_readings": 96, "air_minutes_observed": 1440.0, "air_temperature_min": 1.7,
-            "air_temperature_mean": 2.3, "air_temperature_max": 8.0, "air_mean_kinetic_temperature": kinetic,
-            "cargo_readings": 0}  # fmt: skip
+def _move(code: str, site: str, port: str, box: str, moment: dt.datetime) -> Row:
+    return {"log": f"events.{site}", "event_id": f"{code}-{box}", "event_type": "EQUIPMENT", "publisher": site,
+            "equipment_event_type_code": code, "un_location_code": port, "equipment_reference": box,
+            "event_date_time": moment, "event_created_date_time": moment}  # fmt: skip
 
 
 def _alerts() -> list[Row]:
-    """On board: power lost, cleared when it was back. Its first cause was stored, the second has not come ashore."""
+    """On board: power lost, cleared when it was back; its first cause was stored, the second has not come ashore. And a
+    door that is still open."""
     sequence = round((UNPOWERED - SAILED) / _INTERVAL)
     stored = next(row for row in _readings(WARM, 2.0) if row["sequence"] == sequence)
     causes = [
@@ -270,55 +238,30 @@ def _alerts() -> list[Row]:
         {"log": stored["log"], "offset": -1, "deviceId": stored["device_id"], "bootId": 1, "sequence": 99_999},
     ]  # fmt: skip
     states = (("OPENED", UNPOWERED), ("CLEARED", POWERED))
+    door = {
+        "log": "alerts.duck-star",
+        "log_offset": 9,
+        "alert_id": "door-1",
+        "kind": "DOOR_OPEN",
+        "state": "OPENED",
+        "severity": "WARNING",
+        "revision": 0,
+        "equipment_reference": WARM,
+        "raised_at": "duck-star",
+        "event_date_time": at(4, 6),
+        "raised_date_time": at(4, 6),
+        "vessel_imo_number": SHIP,
+        "latitude": 11.0,
+        "longitude": 114.0,
+        "causes": "[]",
+    }
     return [
+        door,
+        *(
         {"log": "alerts.duck-star", "log_offset": i + 1, "alert_id": "power-1", "kind": "POWER_LOST",
          "severity": "ALARM", "state": state, "revision": i, "equipment_reference": WARM, "raised_at": "duck-star",
          "event_date_time": moment, "raised_date_time": moment, "vessel_imo_number": SHIP,
          "causes": json.dumps(causes if state == "OPENED" else [])}
         for i, (state, moment) in enumerate(states)
+        ),
     ]  # fmt: skip
-
-
-def _ashore() -> Row:
-    warm = [row for row in _readings(WARM, 2.0) if row["supply_temperature"] > 4.0 and not row["is_defrosting"]]
-    first, worst = warm[0], max(warm, key=lambda row: float(row["supply_temperature"]))
-    return {"alert_id": f"TEMPERATURE.{WARM}@{first['log_offset']}", "revision": 0, "kind": "TEMPERATURE",
-            "severity": "CRITICAL", "state": "OPENED", "equipment_reference": WARM, "log": first["log"],
-            "first_offset": first["log_offset"], "worst_offset": worst["log_offset"],
-            "log_offset": worst["log_offset"], "term": 1, "since_date_time": first["device_date_time"],
-            "event_date_time": worst["device_date_time"], "detail": "supply air 6 K above 2 Cel"}  # fmt: skip
-
-
-def _alert_now(source: str, kind: str) -> Row:
-    ashore = _ashore()
-    return {"source": source, "alert_id": ashore["alert_id"] if source == "shore" else "power-1", "kind": kind,
-            "state": "OPENED" if source == "shore" else "CLEARED",
-            "severity": "CRITICAL" if source == "shore" else "ALARM",
-            "highest_severity": "CRITICAL" if source == "shore" else "ALARM", "equipment_reference": WARM,
-            "opened_date_time": UNPOWERED, "updated_date_time": POWERED,
-            "cleared_date_time": None if source == "shore" else POWERED,
-            "minutes_open": None if source == "shore" else 180.0, "revisions": 1 if source == "shore" else 2,
-            "raised_at": None if source == "shore" else "duck-star", "log": f"containers.{WARM}",
-            "holder": "duck-star", "vessel_imo_number": SHIP, "booking_reference": "BK1", "customer": "ducks",
-            "detail": "supply air 6 K above 2 Cel" if source == "shore" else "no power"}  # fmt: skip
-
-
-def _now(box: str, supply: float, *, alerts: int = 0, ship: bool = True) -> Row:
-    booking = next(row for row in _bookings() if row["equipment_reference"] == box)
-    last = NEWEST if ship else at(4, 9, 45)
-    place = {
-        "holder": "duck-star", "holder_kind": "ship", "vessel_imo_number": SHIP, "vessel": "MV Duck Star",
-        "held_since": SAILED - dt.timedelta(hours=1), "custody_event": "LOAD", "position_source": "SHIP",
-    } if ship else {
-        "holder": "tokyo", "holder_kind": "port", "un_location_code": "JPTYO", "held_since": at(4),
-        "custody_event": "GTIN", "position_source": "OWN",
-    }  # fmt: skip
-    lines = {"BIGU": "Big Blue", "YELU": "Yellow Box Leasing"}
-    return place | {
-        "equipment_reference": box, "owner_code": box[:4], "line": lines[box[:4]], "seen_date_time": last,
-        "reading_date_time": last, "device_date_time": last, "supply_temperature": supply,
-        "return_temperature": supply + 0.5, "setpoint_temperature": {WRONG: 5.0}.get(
-            box, booking["setpoint_temperature"]), "is_powered": True, "is_connected_to_power_source": True,
-        "door_open": False, "open_alerts": alerts, "worst_severity": "CRITICAL" if alerts else None,
-        "booking_reference": booking["booking_reference"], "customer": booking["customer"],
-    }  # fmt: skip

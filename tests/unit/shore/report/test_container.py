@@ -26,6 +26,7 @@ from tests.support.port_story import (
     WRONG,
     Row,
     at,
+    derive,
     number,
     rows,
 )
@@ -55,12 +56,16 @@ def test_everything_about_a_box_that_was_warm(story: Places) -> None:
     assert [(e["quantity"], e["minutes"]) for e in found.excursions] == [("POWER", 180), ("TEMPERATURE", 225)]
     assert [(c["holder"], c["event"]) for c in found.custody] == [("singapore", "GTIN"), ("duck-star", "LOAD")]
     assert found.booking is not None
-    assert (found.booking["booking_reference"], found.line) == ("BK1", "Big Blue")
+    assert (found.booking["booking_reference"], found.line) == ("BK1", "Big Blue's own containers")
     (log,) = found.logs
-    assert (log.log, log.first_offset, log.last_offset, log.records) == (f"containers.{WARM}", 1, 211, 210)
-    assert [m["window_hours"] for m in found.mkt] == [24, 24, 720]
-    assert [m["worst"] for m in found.mkt] == [False, True, True]
-    assert found.missing == ("conditions",)
+    assert (log.log, log.first_offset, log.last_offset, log.records) == (f"containers.{WARM}", 2, 212, 210)
+    days = [m for m in found.mkt if m["whole_day"]]
+    assert [m["window_start"] for m in days] == [at(2), at(3), at(4)]
+    worst = {m["window_hours"]: m["air_mean_kinetic_temperature"] for m in found.mkt if m["worst"]}
+    assert set(worst) == {24, 720}
+    assert worst[24] >= max(m["air_mean_kinetic_temperature"] for m in days) > 2.5
+    assert sum(row["missing"] for row in found.quality) == 8
+    assert found.missing == ()
     assert found.versions["readings"] == 1
 
 
@@ -89,10 +94,10 @@ def test_its_way_is_its_own_or_that_of_the_ship_that_held_it(story: Places) -> N
 
 def test_the_readings_behind_alerts_are_found_by_offset_or_identity(story: Places) -> None:
     by_role = {(r["source"], r["role"], r["sequence"]): r for r in report(story, WARM).alert_readings}
-    causes = [r for r in by_role.values() if r["source"] == "site"]
+    causes = [r for r in by_role.values() if r["alert_id"] == "power-1"]
     assert [(r["device_date_time"], r["is_powered"]) for r in causes] == [(UNPOWERED, False), (None, None)]
     assert causes[1]["sequence"] == 99_999
-    worst = next(r for r in by_role.values() if r["role"] == "worst")
+    worst = next(r for r in by_role.values() if r["role"] == "worst" and r["alert_id"].startswith("TEMPERATURE"))
     assert (worst["supply_temperature"], worst["log"]) == (7.9, f"containers.{WARM}")
 
 
@@ -105,6 +110,7 @@ def test_a_time_cuts_everything_but_the_readings_behind_alerts(story: Places) ->
     assert len(found.excursions) == 2  # both were on at that time
     assert [c["holder"] for c in found.custody] == ["duck-star"]
     assert found.figures.rejected == 0
+    assert [row["day"] for row in found.quality] == [at(3)]
     assert found.alert_readings[0]["device_date_time"] < since
     assert report(story, WARM, at(4)).excursions == ()
 
@@ -186,7 +192,8 @@ def test_numbers_are_taken_as_people_write_them() -> None:
 
 
 def test_a_box_that_the_tables_know_by_its_custody_alone(tmp_path: Path) -> None:
-    fill(tmp_path, {"custody": [row for row in rows()["custody"] if row["equipment_reference"] == WARM]})
+    fill(tmp_path, {"custody_entries": rows()["custody_entries"]})
+    derive(tmp_path, "custody")
     found = report(Places.of(tmp_path), WARM)
     assert (found.figures.records, found.figures.first_date_time, found.way, found.logs) == (0, None, (), ())
     assert len(found.custody) == 2

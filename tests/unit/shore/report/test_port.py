@@ -7,12 +7,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 
 from fairlead.errors import UnavailableError
 from shore.places import Places
 from shore.report.approach import Place
 from shore.report.port import PortReport, UnknownPortError, port_report
 from shore.report.port_page import port_page
+from shore.tables import TABLES
 from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, rows
 from tests.support.tables import fill
 
@@ -44,7 +46,7 @@ def test_the_ship_with_boxes_for_here_is_coming(tokyo: PortReport) -> None:
 def test_boxes_for_here_come_first_and_of_these_those_in_trouble(tokyo: PortReport) -> None:
     boxes = {box.equipment_reference: box for box in tokyo.arriving[0].boxes}
     assert list(boxes) == [WARM, FROZEN, WRONG]
-    assert boxes[WARM].concerns == ("open alerts: TEMPERATURE (CRITICAL)", "out of band once, 3 h 45 min")
+    assert boxes[WARM].concerns == ("open alerts: DOOR_OPEN (WARNING)", "out of band once, 3 h 45 min")
     assert boxes[WRONG].concerns == ("set to 5.0, agreed 2.0",)
     assert boxes[FROZEN].concerns == ()
     assert tokyo.arriving[0].concerning == 2
@@ -52,8 +54,10 @@ def test_boxes_for_here_come_first_and_of_these_those_in_trouble(tokyo: PortRepo
 
 def test_the_dock_and_the_last_movements(tokyo: PortReport) -> None:
     assert [box.equipment_reference for box in tokyo.dock] == [ON_DOCK]
-    assert [(m["movement"], m["equipment_reference"], m["line"]) for m in tokyo.movements] == [
-        ("GTIN", ON_DOCK, "Big Blue")
+    assert [(m["movement"], m["equipment_reference"], m["vessel"]) for m in tokyo.movements] == [
+        ("GTIN", ON_DOCK, None),
+        ("DEPA", None, "MV Blue Marlin"),
+        ("ARRI", None, "MV Blue Marlin"),
     ]
     assert [(c["vessel"], c["departure_date_time"] is not None) for c in tokyo.calls] == [("MV Blue Marlin", True)]
 
@@ -99,7 +103,7 @@ def test_what_is_not_there_yet_is_named(tmp_path: Path) -> None:
 
 
 def test_empty_tables_are_no_trouble(tmp_path: Path) -> None:
-    fill(tmp_path, {name: [] for name in rows()})
+    fill(tmp_path, dict.fromkeys(TABLES, ()))
     found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
     assert (found.arriving, found.dock, found.as_of, found.missing) == ((), (), None, ())
     assert "None that is known of" in port_page(found)
@@ -126,9 +130,10 @@ def test_a_port_that_the_topology_does_not_have(story: Places) -> None:
     assert found.port == "Rotterdam"
 
 
-def test_an_excursion_of_the_last_journey_is_none_of_this_one(tmp_path: Path) -> None:
-    story = rows()
-    old = {**story["excursions"][0], "start_date_time": at(1), "end_date_time": at(1, 2), "minutes_out_of_band": 120.0}
-    fill(tmp_path, {**story, "excursions": [old]})
+def test_an_excursion_of_the_last_journey_is_none_of_this_one(story: Places, tmp_path: Path) -> None:
+    kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
+            ("sites", "containers_now", "positions", "bookings", "excursions")}  # fmt: skip
+    old = {"start_date_time": at(1), "end_date_time": at(1, 2)}
+    fill(tmp_path, {**kept, "excursions": [each | old for each in kept["excursions"]]})
     found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
     assert found.arriving[0].boxes[0].excursions == 0
