@@ -34,7 +34,6 @@ from fairlead.wire.varint import decode_signed
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 _Words = npt.NDArray[np.uint64]
-_Bytes = npt.NDArray[np.uint8]
 
 NULL: Final = -1  # size of what is null
 NONE: Final = -2  # size of a header that a record does not have
@@ -141,7 +140,7 @@ class Columns(NamedTuple):
         """The value of each row's last header of this name (or its first)."""
         found = Slices(np.zeros(len(self), np.int64), np.full(len(self), NONE, np.int64))
         table = self.headers
-        named = np.flatnonzero(_equal(np.frombuffer(self.data, np.uint8), table.name, name))
+        named = np.flatnonzero(_equal(self.data, table.name, name))
         if first:
             named = named[::-1]  # of several assignments to one row the last stays
         rows = table.row[named]
@@ -151,7 +150,7 @@ class Columns(NamedTuple):
 
     def equal(self, slices: Slices, text: bytes) -> Mask:
         """For each slice whether it is exactly this."""
-        return _equal(np.frombuffer(self.data, np.uint8), slices, text)
+        return _equal(self.data, slices, text)
 
 
 def stretch(buffer: Buffer, first: int, stop: int) -> Stretch:
@@ -443,11 +442,14 @@ def _varints(words: _Words, at: Ints) -> tuple[Ints, Ints]:
     return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
 
 
-def _equal(data: _Bytes, slices: Slices, text: bytes) -> Mask:
+def _equal(data: bytes, slices: Slices, text: bytes) -> Mask:
     found: Mask = slices.size == len(text)
     candidates = np.flatnonzero(found)
-    if len(candidates) and text:
-        wanted = np.frombuffer(text, np.uint8)
-        pieces = data[slices.start[candidates][:, None] + np.arange(len(text))]
-        found[candidates] = (pieces == wanted).all(axis=1)
+    words = _words(data)
+    for place in range(0, len(text), 8):
+        part = text[place : place + 8]
+        mask = np.uint64((1 << 8 * len(part)) - 1)
+        same = (words[slices.start[candidates] + place] & mask) == int.from_bytes(part, "little")
+        found[candidates] = same
+        candidates = candidates[same]
     return found

@@ -13,12 +13,10 @@ from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from fairlead.wire.types import FetchedPartition, TopicPartition
 from shore.source.errors import DataLossError
 from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
+from shore.source.portions import MOST_BYTES, Portions
 
 logger = logging.getLogger(__name__)
 
-LOGS_PER_FETCH = 500
-MOST_BYTES = 8 << 20  # of one answer: what a task holds beside the rows that it makes
-LEAST_BYTES_OF_A_LOG = 1 << 20
 PATIENCE_SECONDS = 15.0  # how long a log may answer with nothing before its records count as gone
 
 
@@ -72,16 +70,18 @@ class RangeReader:
         self._active: dict[TopicPartition, Range] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._silent_since: dict[TopicPartition, float] = {}
+        self._portions = Portions()
 
     async def stretches(self) -> AsyncIterator[tuple[TopicPartition, Stretch]]:
         """Stored batches as they come, until every range is read; each log's in order."""
         while self._refill():
-            # Few logs may have more each, so that one with very many records is not read in small pieces.
-            most = max(LEAST_BYTES_OF_A_LOG, MOST_BYTES // len(self._positions))
+            portion = self._portions.portion(self._longest(), len(self._positions))
             answers = await self._cluster.fetch(
-                dict(self._positions), max_wait_ms=500, max_bytes=MOST_BYTES, partition_max_bytes=most
+                dict(self._positions), max_wait_ms=500, max_bytes=MOST_BYTES, partition_max_bytes=portion
             )
+            room = sum(len(answer.records) for answer in answers.values()) + portion <= MOST_BYTES
             moved: list[TopicPartition] = []
+            starved = False
             for log, answer in answers.items():
                 before = self._positions.get(log)
                 if before is None:
@@ -92,21 +92,28 @@ class RangeReader:
                 found = stretch(answer.records, before, self._active[log].stop)
                 self._positions[log] = max(before, min(found.after, found.stop))
                 if found.starts:
+                    self._portions.learn(found.records, found.end)
                     yield log, found
                 if self._positions[log] > before:
                     moved.append(log)
                     self._silent_since.pop(log, None)
+                elif answer.high_watermark > before:  # there is something, and it was not given
+                    starved = room
                 else:
                     self._check_silence(log, answer)
                 if self._positions[log] >= self._active[log].stop:
                     self._finish(log)
+            if starved:
+                self._portions.starved()
             # Brokers fill an answer in the order of the request: who got something goes to the end.
             for log in moved:
                 if log in self._positions:
                     self._positions[log] = self._positions.pop(log)
 
     def _refill(self) -> bool:
-        while self._waiting and len(self._active) < LOGS_PER_FETCH:
+        longest = max(self._longest(), self._waiting[-1].span if self._waiting else 0)
+        most = self._portions.logs(longest)
+        while self._waiting and len(self._active) < most:
             # Of a log that is cut in parts one is read at a time.
             free = (n for n in range(len(self._waiting) - 1, -1, -1) if self._log(self._waiting[n]) not in self._active)
             number = next(free, None)
@@ -117,6 +124,10 @@ class RangeReader:
             self._active[log] = work
             self._positions[log] = work.start
         return bool(self._active)
+
+    def _longest(self) -> int:
+        """Offsets that are left of the longest range."""
+        return max((work.stop - self._positions[log] for log, work in self._active.items()), default=0)
 
     @staticmethod
     def _log(work: Range) -> TopicPartition:
@@ -129,8 +140,6 @@ class RangeReader:
 
     def _check_silence(self, log: TopicPartition, answer: FetchedPartition) -> None:
         """A log that has nothing where records were promised was truncated or recreated; followers may lag a moment."""
-        if answer.high_watermark > self._positions[log]:
-            return  # there is something, the answer was full
         now = asyncio.get_running_loop().time()
         if now - self._silent_since.setdefault(log, now) > PATIENCE_SECONDS:
             self._lose(log, self._active[log].stop, f"the log now ends at {answer.high_watermark}")

@@ -13,7 +13,7 @@ from fairlead.wire.convention import term_batch
 from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP, FetchedPartition, TopicPartition
-from shore.source import logs
+from shore.source import logs, portions
 from shore.source.errors import DataLossError
 from shore.source.logs import RangeReader
 from shore.source.offsets import Range
@@ -28,6 +28,7 @@ class Store:
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, list[tuple[int, int, bytes]]] = {}
         self.requests: list[list[str]] = []
+        self.given = 0
 
     def write(self, log: str, sizes: Sequence[int], *, first: int = 0) -> int:
         """Batches of so many records each; the log's end."""
@@ -39,6 +40,12 @@ class Store:
             stored.append((offset, offset + size, bytes(batch)))
             offset += size
         return offset
+
+    def copy(self, log: str, to: str) -> None:
+        self._logs[TP(to)] = self._logs[TP(log)]
+
+    def whole(self, log: str) -> bytes:
+        return b"".join(batch for _, _, batch in self._logs[TP(log)])
 
     async def fetch(
         self, positions: Mapping[TopicPartition, int], *, max_wait_ms: int, max_bytes: int, partition_max_bytes: int
@@ -53,8 +60,13 @@ class Store:
             if position < batches[0][0]:
                 answer[log] = FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), memoryview(b""))
                 continue
-            data = b"".join(batch for _, after, batch in batches if after > position)[: min(left, partition_max_bytes)]
+            wanted = [batch for _, after, batch in batches if after > position]
+            most = min(left, partition_max_bytes)
+            if wanted and left == max_bytes:
+                most = max(most, len(wanted[0]))  # the first log of a request gets a batch, however long
+            data = b"".join(wanted)[:most]
             left -= len(data)
+            self.given += len(data)
             end = batches[-1][1]
             answer[log] = FetchedPartition(0, end, end, batches[0][0], (), memoryview(bytearray(data)))
         return answer
@@ -102,8 +114,10 @@ async def test_compaction_may_have_emptied_the_end_of_a_range() -> None:
 
 
 async def test_one_log_with_very_many_records_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MOST_BYTES", 50_000)
-    monkeypatch.setattr(logs, "LEAST_BYTES_OF_A_LOG", 5_000)
+    for module in (logs, portions):
+        monkeypatch.setattr(module, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(portions, "LARGEST_PORTION", 5_000)
+    monkeypatch.setattr(portions, "LEAST_PORTION", 500)
     store = Store()
     large = store.write("a", [100] * 300)
     small = [f"b{number:04}" for number in range(700)]
@@ -115,7 +129,35 @@ async def test_one_log_with_very_many_records_holds_no_other_up(monkeypatch: pyt
     assert sum(log == "a" for log, _ in found[:last]) < large / 2
     # Left alone it is read in larger pieces.
     alone = sum(request == ["a"] for request in store.requests)
-    assert 0 < alone < sum(len(batch) for _, _, batch in store._logs[TP("a")]) / 5_000 / 2  # noqa: SLF001  # of the test
+    assert 0 < alone < len(store.whole("a")) / 5_000 / 2
+
+
+async def test_batches_longer_than_expected_do_not_come_one_by_one() -> None:
+    store = Store()
+    work = []
+    end = store.write("a", [4_000])  # 60 kB
+    for number in range(300):
+        store.copy("a", f"a{number:04}")
+        work.append(Range(f"a{number:04}", 0, end - 3, end))
+    assert sorted(await read(store, work)) == every(*work)
+    assert len(store.requests) < 30
+
+
+async def test_of_logs_with_much_more_than_is_wanted_only_about_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portions, "LEAST_PORTION", 500)
+    monkeypatch.setattr(portions, "MOST_LOGS", 30)
+    monkeypatch.setattr(portions, "FEWEST_LOGS", 10)
+    store = Store()
+    store.write("a", [5] * 200)
+    work = []
+    for number in range(300):
+        store.copy("a", f"a{number:04}")
+        work.append(Range(f"a{number:04}", 0, 100, 150))
+    assert sorted(await read(store, work)) == every(*work)
+    wanted = 300 * len(store.whole("a")) * 50 / 1_000
+    assert store.given < 4 * wanted  # all that is behind the ranges would be 18 times as much
 
 
 async def test_deleted_and_overtaken_logs_end_their_range_and_no_other() -> None:
