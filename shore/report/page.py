@@ -34,6 +34,7 @@ def render(template: str, sites: Mapping[str, Row], **values: Any) -> str:
         "time": time,
         "number": number,
         "duration": duration,
+        "count": count,
         "movement": lambda code: MOVEMENTS.get(code, code),
         "site": lambda name: sites[name]["title"] if name in sites else name or "",
     }
@@ -51,6 +52,11 @@ def number(value: float | None, digits: int = 1) -> str:
         return ""
     text = f"{value:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits > 1 else text
+
+
+def count(number: int, what: str) -> str:
+    """So many things: 1 record, 2,500 records."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def duration(minutes: float | None) -> str:

@@ -79,7 +79,7 @@ def test_the_page_tells_the_story_without_scripts_or_network(packed: Path) -> No
         "BK1, ducks: toy ducks of wax, SGSIN to JPTYO, 2.0 Cel agreed", "MV Duck Star", "Port of Singapore",
         "not plugged in", "2026-03-03 02:00", "POWER_LOST",
         "8 numbers between", "DOOR_OPEN", "not cleared", f"containers.{WARM}@", "nothing heard from",
-        "not in the table: boot 1, reading 99999", "1 records of its log",
+        "not in the table: boot 1, reading 99999", "1 record of its log",
     ):  # fmt: skip
         assert told in page, told
 

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from shore.report.page import duration, number, time
+from shore.report.page import count, duration, number, time
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ def test_duration(minutes: float | None, text: str) -> None:
 
 
 def test_numbers_and_times() -> None:
+    assert [count(n, "record") for n in (0, 1, 2_500)] == ["0 records", "1 record", "2,500 records"]
     assert (number(None), number(2.0), number(8.285, 2), number(8.0, 2), number(12_345.6, 0)) == (
         "", "2.0", "8.29", "8", "12,346",
     )  # fmt: skip
