@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 import psutil
 
-_SAMPLE_SECONDS: Final = 0.2
+_SAMPLE_SECONDS: Final = 0.5
 KINDS: Final = ("driver", "jvm", "workers", "brokers")
 
 
@@ -37,7 +37,8 @@ class Gauge:
         self._look()
 
     def figures(self, rows: int) -> dict[str, Any]:
-        """CPU seconds and microseconds a row, by kind of process; the largest sum of resident memory of each kind."""
+        """CPU seconds and microseconds a row, by kind of process; the largest sum of resident memory of each kind. Of
+        workers, pages that several of them share count once."""
         used = dict.fromkeys(KINDS, 0.0)
         for pid, (kind, cpu) in self._last.items():
             used[kind] += cpu - self._first.get(pid, 0.0)
@@ -59,7 +60,8 @@ class Gauge:
                 # A worker's forks that have ended are counted where they were made.
                 gone = times.children_user + times.children_system if kind == "workers" else 0.0
                 self._last[process.pid] = kind, times.user + times.system + gone
-                resident[kind] += process.memory_info().rss
+                # Workers are forks: of what they share, each has its part.
+                resident[kind] += process.memory_full_info().pss if kind == "workers" else process.memory_info().rss
         self._peak = {kind: max(size, resident[kind]) for kind, size in self._peak.items()}
         return self._last
 
