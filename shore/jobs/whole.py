@@ -1,6 +1,6 @@
 """``conditions``, ``excursions``, ``excursion_parts`` and ``mkt`` as they must be, from all of ``readings``.
 
-No Spark. Readings are taken some days at a time, so that no more than these are in memory.
+No Spark. Readings are taken some hours at a time, so that no more than these are in memory.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY, MKT
 from shore.tables.model import TIME
 
-_AT_ONCE: Final = 2_000_000  # readings, or one day
+_AT_ONCE: Final = 1_000_000  # readings, or those of one hour: some 500 MB
 _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _END: Final = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
-_DAYS = f"select date_trunc('day', device_date_time) as day, count(*) as n from {{readings}} where {IN_TIME} group by 1"  # noqa: S608
-_DAY: Final = pa.schema([("day", TIME), ("n", pa.int64())])
+_COUNTS = f"""
+select date_trunc('hour', device_date_time) as hour, count(*) as n from {{readings}} where {IN_TIME} group by 1
+"""  # noqa: S608  # the tables' own names
+_COUNT: Final = pa.schema([("hour", TIME), ("n", pa.int64())])
 
 
 def conditions(places: Places) -> pa.Table:
@@ -85,7 +87,7 @@ def stored_energy(places: Places) -> float | None:
 
 
 def renew_mkt(places: Places, activation_energy: float) -> bool:
-    """Make ``mkt`` anew where it has rows with another activation energy, day by day; False where it has none.
+    """Make ``mkt`` anew where it has rows with another activation energy, part by part; False where it has none.
 
     Broken off and begun again it ends with the same table: until it is done there are rows with the other one.
     """
@@ -100,17 +102,18 @@ def renew_mkt(places: Places, activation_energy: float) -> bool:
 
 
 def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
-    """Times that together hold all readings: whole days, some that follow each other at once."""
+    """Times [since, until) that together hold all readings, in order: whole hours, with no more readings than fit."""
     dataset = DeltaTable(places.table("readings")).to_pyarrow_dataset()
-    days = duck.select(_DAYS, _DAY, readings=dataset).sort_by("day").to_pylist()
-    since, until, count = None, None, 0
-    for row in days:
-        if since is not None and until is not None and (row["day"] != until or count + row["n"] > _AT_ONCE):
-            yield since, until
+    hours = duck.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
+    since: dt.datetime | None = None
+    count = 0
+    for row in hours:
+        if since is not None and count + row["n"] > _AT_ONCE:
+            yield since, row["hour"]
             since, count = None, 0
-        since, until, count = since or row["day"], row["day"] + DAY, count + row["n"]
-    if since is not None and until is not None:
-        yield since, until
+        since, count = since or row["hour"], count + row["n"]
+    if since is not None:
+        yield since, hours[-1]["hour"] + HOUR
 
 
 def _readings(places: Places, since: dt.datetime, until: dt.datetime) -> pa.Table:
