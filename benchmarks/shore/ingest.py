@@ -3,8 +3,9 @@
 The same readings are read several times within one Spark session, each time into tables of their own, by job
 ``readings`` as ``fairlead shore run`` starts it: the first time Spark is cold, the best of the others counts. Rows per
 second are those of whole triggers, from asking where the logs end to the commit in the checkpoint; with the start of
-the query it is ``rows_per_second_with_start``. All rows are counted afterwards. Two further sessions with other
-admission limits show what memory depends on. With the connector's jars Spark's own Kafka source reads the same.
+the query it is ``rows_per_second_with_start``. All rows are counted afterwards. With both of
+Java's compilers it is ``full_compiler``. Two further sessions with other admission limits show what memory depends on.
+With the connector's jars Spark's own Kafka source reads the same.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
             found |= idle(work, site, f"round {options.rounds}", options.max_records, say)
         warm = found["rounds"][1:] or found["rounds"]
         found["rows_per_second"] = max(one["rows_per_second"] for one in warm)
+        with session(full_compiler=True) as work:
+            found["full_compiler"] = [
+                ingest(work, site, f"full compiler, round {nth + 1}", rows, options.max_records, say)
+                for nth in range(options.rounds)
+            ]
         found["memory"] = []
         for limit in (int(text) for text in options.limits.split(",")):
             with session() as work:
