@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from benchmarks.edge.names import topology
@@ -87,6 +88,8 @@ class _Bench:
         query = writer.trigger(**trigger).start()
         try:
             yield query
+        except PySparkException as error:  # cannot leave this process as it is
+            raise SystemExit(f"the query failed: {str(error)[:2000]}") from None
         finally:
             query.stop()
 
