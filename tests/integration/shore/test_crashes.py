@@ -27,8 +27,8 @@ from shore.repair.derived import Span
 from shore.repair.rebuild import rebuild
 from shore.verify import Verification, verify
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.crashes import Plan, PlantedCrash, Side, planted
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.support.crashes import Plan, PlantedCrash, Side, planted
 from tests.unit.shared.test_custody_chain import entry
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]

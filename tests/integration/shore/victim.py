@@ -29,7 +29,7 @@ def main() -> None:
     topology = topology.model_copy(update={"shore": where})
     jobs, limit = given.get("jobs", ["readings"]), given["max_records"]
     if "kill_at" in given:  # kills itself at that write
-        from tests.integration.shore.crashes import Plan, die, planted
+        from tests.support.crashes import Plan, die, planted
 
         with planted(Plan(given["kill_at"] // 2, "before" if given["kill_at"] % 2 else "after", die)):
             shore.run(topology, endpoint, folder, jobs, once=True, max_records=limit)

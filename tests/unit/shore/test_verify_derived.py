@@ -73,7 +73,7 @@ def test_tables_that_grow_meanwhile_are_not_compared(places: Places) -> None:
         store(places, number, entry(number, number * 10, "sydney", "LOAD"))
         return found
 
-    check = check_derived(dataclasses.replace(CUSTODY, everything=growing), places)  # type: ignore[arg-type]
+    check = check_derived(dataclasses.replace(CUSTODY, everything=growing), places)
     assert (check.same, check.notes) == (
         None,
         ("the tables changed while they were compared; try again, or stop shore first",),
