@@ -7,84 +7,18 @@ are read by numpy together. Keys, values and headers are not copied: they are (s
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from crc32c import crc32c
 
-from fairlead.wire.batch import (
-    CODEC_MASK,
-    CONTROL,
-    CRC_FROM,
-    HEADER_BYTES,
-    LENGTH_FROM,
-    LOG_APPEND_TIME,
-    MAGIC,
-    Buffer,
-    parse_header,
-)
-from fairlead.wire.codecs import Codec, decompress
+from fairlead.wire.batch import LOG_APPEND_TIME
+from fairlead.wire.batches import Batches
 from fairlead.wire.convention import FIRST_TERM, PRODUCER_ID
-from fairlead.wire.errors import CorruptBatch
-from fairlead.wire.varint import decode_signed
+from fairlead.wire.pieces import NONE, NULL, OUTSIDE, Ints, Mask, Slices, Words, equal, inside, varints, words_of
+from fairlead.wire.stretch import Stretch, stretch
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
-_Words = npt.NDArray[np.uint64]
-
-NULL: Final = -1  # size of what is null
-NONE: Final = -2  # size of a header that a record does not have
-
-_START: Final = struct.Struct(">qi")
-_LENGTH_OF_HEADER: Final = HEADER_BYTES - LENGTH_FROM
-_PADDING: Final = bytes(128)  # so that reading a whole word at any place of a damaged record stays inside
-_OUTSIDE: Final = 96  # a place within the padding that no record ends at
-_FEW: Final = 48  # batches; below that Python is as fast as numpy
-_LONGEST_VARINT: Final = 10
-_HEADER: Final = np.dtype(
-    [
-        ("base_offset", ">i8"),
-        ("length", ">i4"),
-        ("leader_epoch", ">i4"),
-        ("magic", "i1"),
-        ("crc", ">u4"),
-        ("attributes", ">i2"),
-        ("last_offset_delta", ">i4"),
-        ("base_timestamp", ">i8"),
-        ("max_timestamp", ">i8"),
-        ("producer_id", ">i8"),
-        ("epoch", ">i2"),
-        ("sequence", ">i4"),
-        ("count", ">i4"),
-    ]
-)
-
-
-class Stretch(NamedTuple):
-    """Complete batches of one log, ``buffer[starts[0]:end]``, as a broker gave them. Of their records only those with
-    ``first <= offset < stop`` count. ``after``: up to where, not including it, the log is known now; there may be no
-    batch at all before it."""
-
-    buffer: Buffer
-    starts: Sequence[int]
-    end: int
-    first: int
-    stop: int
-    after: int
-    records: int  # how many the batches' headers promise
-
-
-class Slices(NamedTuple):
-    """One piece of the buffer for each row; ``size`` is ``NULL`` for null and ``NONE`` for what is not there."""
-
-    start: Ints
-    size: Ints
-
-    def where(self, mask: Mask) -> Slices:
-        return Slices(self.start[mask], self.size[mask])
+__all__ = ["NONE", "NULL", "Columns", "HeaderTable", "Slices", "Stretch", "decode", "stretch"]
 
 
 class HeaderTable(NamedTuple):
@@ -140,7 +74,7 @@ class Columns(NamedTuple):
         """The value of each row's last header of this name (or its first)."""
         found = Slices(np.zeros(len(self), np.int64), np.full(len(self), NONE, np.int64))
         table = self.headers
-        named = np.flatnonzero(_equal(self.data, table.name, name))
+        named = np.flatnonzero(equal(self.data, table.name, name))
         if first:
             named = named[::-1]  # of several assignments to one row the last stays
         rows = table.row[named]
@@ -150,37 +84,7 @@ class Columns(NamedTuple):
 
     def equal(self, slices: Slices, text: bytes) -> Mask:
         """For each slice whether it is exactly this."""
-        return _equal(self.data, slices, text)
-
-
-def stretch(buffer: Buffer, first: int, stop: int) -> Stretch:
-    """The complete batches at the beginning of ``buffer`` that begin before offset ``stop``; a last one that is cut
-    short is left out.
-
-    Raises:
-        CorruptBatch: a batch is not of format v2, or its length cannot be.
-    """
-    starts: list[int] = []
-    size, at, after = len(buffer), 0, first
-    unpack = _START.unpack_from
-    while size - at >= HEADER_BYTES:
-        offset, length = unpack(buffer, at)
-        if length < _LENGTH_OF_HEADER:
-            parse_header(buffer, at)  # raises with the fitting words when it is the format
-            raise CorruptBatch(f"a record batch claims to be {length} bytes long")
-        end = at + LENGTH_FROM + length
-        if end > size:
-            break
-        if offset >= stop:
-            after = stop  # whatever was before it was deleted by compaction
-            break
-        starts.append(at)
-        at = end
-    if not starts:
-        return Stretch(buffer, starts, 0, first, stop, after, 0)
-    last = parse_header(buffer, starts[-1])
-    records = last.next_offset - unpack(buffer, starts[0])[0]
-    return Stretch(buffer, starts, at, first, stop, max(after, last.next_offset), records)
+        return equal(self.data, slices, text)
 
 
 def decode(stretches: Iterable[Stretch], *, check_crc: bool = True) -> Columns:
@@ -189,161 +93,20 @@ def decode(stretches: Iterable[Stretch], *, check_crc: bool = True) -> Columns:
     Raises:
         CorruptBatch: a CRC does not match, or records cannot be read.
     """
-    batches = _Batches(stretches, check_crc=check_crc)
+    batches = Batches(stretches, check_crc=check_crc)
     at, stop, batch = batches.records()
     return _fields(batches, at, stop, batch)
 
 
-class _Batches:
-    """The batches of all stretches: their bytes in one buffer, their headers as an array."""
-
-    def __init__(self, stretches: Iterable[Stretch], *, check_crc: bool) -> None:
-        parts: list[Any] = []
-        numbers: list[int] = []
-        begins: list[int] = []
-        bounds: list[tuple[int, int]] = []
-        size = 0
-        for number, each in enumerate(stretches):
-            bounds.append((each.first, each.stop))
-            if not each.starts:
-                continue
-            shift = size - each.starts[0]
-            begins += [start + shift for start in each.starts] if shift else each.starts
-            numbers += [number] * len(each.starts)
-            parts.append(memoryview(each.buffer)[each.starts[0] : each.end])
-            size += each.end - each.starts[0]
-        parts.append(_PADDING)
-        self.data = b"".join(parts)
-        self.begin = np.array(begins, np.int64)
-        self.stretch = np.array(numbers, np.int64)
-        self.bounds = np.array(bounds, np.int64).reshape(-1, 2)
-        raw = np.frombuffer(self.data, np.uint8)
-        self.header = raw[self.begin[:, None] + np.arange(HEADER_BYTES)].view(_HEADER).reshape(-1)
-        self.end = self.begin + self.header["length"] + LENGTH_FROM
-        self.body = self.begin + HEADER_BYTES  # where records begin, and end
-        self._check_headers(begins, check_crc=check_crc)
-        self._take_out()
-
-    def _check_headers(self, begins: Sequence[int], *, check_crc: bool) -> None:
-        if (self.header["magic"] != MAGIC).any():
-            parse_header(self.data, begins[int(np.argmax(self.header["magic"] != MAGIC))])
-        if not check_crc:
-            return
-        with memoryview(self.data) as view:
-            ends = self.end.tolist()
-            found = [crc32c(view[begin + CRC_FROM : end]) for begin, end in zip(begins, ends, strict=True)]
-        wrong = np.array(found, np.uint32) != self.header["crc"]
-        if wrong.any():
-            offset = int(self.header["base_offset"][np.argmax(wrong)])
-            raise CorruptBatch(f"the CRC of the batch at offset {offset} does not match its bytes", offset=offset)
-
-    def _take_out(self) -> None:
-        """Leave out control batches, and put decompressed records where compressed ones were."""
-        attributes = self.header["attributes"]
-        if (attributes & CONTROL).any():
-            self._keep((attributes & CONTROL) == 0)
-            attributes = self.header["attributes"]
-        packed = np.flatnonzero(attributes & CODEC_MASK)
-        if not len(packed):
-            return
-        # Rows must be in the order of their bytes: what is taken out of one batch moves all that follow.
-        parts: list[Any] = []
-        copied = moved = 0
-        shift = np.zeros(len(self.begin), np.int64)
-        grown = np.zeros(len(self.begin), np.int64)
-        with memoryview(self.data) as view:
-            for index in packed.tolist():
-                begin, end = int(self.body[index]), int(self.end[index])
-                codec = parse_header(self.data, int(self.begin[index])).codec
-                with view[begin:end] as body:
-                    plain = decompress(Codec(codec), body)
-                parts += [view[copied:begin], plain]
-                copied = end
-                shift[index] = moved
-                moved += len(plain) - (end - begin)
-                grown[index] = moved
-            parts.append(view[copied:])
-            data = b"".join(parts)
-            for part in parts:
-                if isinstance(part, memoryview):
-                    part.release()
-        # A packed batch begins as far on as the one before it ended; the others lie whole behind one of them.
-        before = np.searchsorted(packed, np.arange(len(self.begin)), side="left")
-        ends = np.concatenate([[0], grown[packed]])
-        self.body = self.body + ends[before]
-        after = np.searchsorted(packed, np.arange(len(self.begin)), side="right")
-        self.end = self.end + ends[after]
-        self.data = data
-
-    def _keep(self, mask: Mask) -> None:
-        self.begin, self.stretch, self.header = self.begin[mask], self.stretch[mask], self.header[mask]
-        self.end, self.body = self.end[mask], self.body[mask]
-
-    def records(self) -> tuple[Ints, Ints, Ints]:
-        """Where the fields of each record begin and end, and the number of its batch."""
-        count = self.header["count"].astype(np.int64)
-        room = self.end - self.body
-        lies = (count < 0) | (count > room)  # a record has more than one byte; nobody may make us reserve more
-        if lies.any():
-            self.damaged(int(np.argmax(lies)))
-        first = np.cumsum(count) - count
-        total = int(count.sum())
-        begin, stop = np.empty(total, np.int64), np.empty(total, np.int64)
-        batch = np.repeat(np.arange(len(count)), count)
-        at = self.body.copy()
-        words = _words(self.data)
-        active = np.flatnonzero(count > 0)
-        done = 0
-        while len(active) >= _FEW:  # the next record of each batch that has one
-            size, after = _varints(words, at[active])
-            row = first[active] + done
-            begin[row] = after
-            stop[row] = at[active] = self._inside(after + size)
-            done += 1
-            active = active[count[active] > done]
-        for index in active.tolist():
-            self._walk(index, int(first[index]) + done, int(count[index]) - done, at, begin, stop)
-        wrong = at != self.end
-        if wrong.any():
-            self.damaged(int(np.argmax(wrong)))
-        return begin, stop, batch
-
-    def _walk(self, index: int, row: int, count: int, at: Ints, begin: Ints, stop: Ints) -> None:
-        data, position, end = self.data, int(at[index]), int(self.end[index])
-        begins: list[int] = []
-        stops: list[int] = []
-        try:
-            for _ in range(count):
-                size, position = decode_signed(data, position)
-                begins.append(position)
-                position += size
-                stops.append(position)
-                if size < 0 or position > end:
-                    self.damaged(index)
-        except IndexError:
-            self.damaged(index)
-        begin[row : row + count] = begins
-        stop[row : row + count] = stops
-        at[index] = position
-
-    def _inside(self, position: Ints) -> Ints:
-        """Positions that cannot be become one that can be read, and where nothing ends."""
-        outside = len(self.data) - _OUTSIDE
-        return np.where((position < 0) | (position > outside), outside, position)
-
-    def damaged(self, index: int) -> None:
-        offset = int(self.header["base_offset"][index])
-        raise CorruptBatch(f"the records of the batch at offset {offset} cannot be read", offset=offset)
-
-
-def _fields(batches: _Batches, at: Ints, stop: Ints, batch: Ints) -> Columns:
-    header, words, inside = batches.header, _words(batches.data), batches._inside  # noqa: SLF001  # of this module
-    at = inside(at + 1)  # attributes, unused
-    time_delta, at = _varints(words, at)
-    offset_delta, at = _varints(words, at)
-    key, at = _slice(words, at, inside)
-    value, at = _slice(words, at, inside)
-    headers, at = _header_table(words, at, inside)
+def _fields(batches: Batches, at: Ints, stop: Ints, batch: Ints) -> Columns:
+    header, data = batches.header, batches.data
+    words = words_of(data)
+    at = inside(at + 1, data)  # attributes, unused
+    time_delta, at = varints(words, at)
+    offset_delta, at = varints(words, at)
+    key, at = _slice(words, at, data)
+    value, at = _slice(words, at, data)
+    headers, at = _header_table(words, at, data)
     wrong = at != stop
     if wrong.any():
         batches.damaged(int(batch[np.argmax(wrong)]))
@@ -366,9 +129,9 @@ def _fields(batches: _Batches, at: Ints, stop: Ints, batch: Ints) -> Columns:
     return found.where((offset >= low) & (offset < high))
 
 
-def _header_table(words: _Words, at: Ints, inside: Any) -> tuple[HeaderTable, Ints]:
-    count, at = _varints(words, at)
-    at = inside(at)
+def _header_table(words: Words, at: Ints, data: bytes) -> tuple[HeaderTable, Ints]:
+    count, at = varints(words, at)
+    at = inside(at, data)
     rows: list[Ints] = []
     names: list[Slices] = []
     values: list[Slices] = []
@@ -376,16 +139,16 @@ def _header_table(words: _Words, at: Ints, inside: Any) -> tuple[HeaderTable, In
     done = 0
     end = len(words)
     while len(active):
-        name, position = _slice(words, at[active], inside)
-        value, position = _slice(words, position, inside)
+        name, position = _slice(words, at[active], data)
+        value, position = _slice(words, position, data)
         position[name.size < 0] = end  # a header without a name: nothing ends there
-        at[active] = inside(position)
+        at[active] = inside(position, data)
         rows.append(active)
         names.append(name)
         values.append(value)
         done += 1
         # Whoever is outside has no further header either, whatever number of them it claims.
-        active = active[(count[active] > done) & (position < inside(np.array([end]))[0])]
+        active = active[(count[active] > done) & (position < len(data) - OUTSIDE)]
     if not rows:
         empty = np.zeros(0, np.int64)
         return HeaderTable(empty, Slices(empty, empty), Slices(empty, empty)), at
@@ -398,58 +161,9 @@ def _header_table(words: _Words, at: Ints, inside: Any) -> tuple[HeaderTable, In
     return HeaderTable(row[order], joined(names), joined(values)), at
 
 
-def _slice(words: _Words, at: Ints, inside: Any) -> tuple[Slices, Ints]:
+def _slice(words: Words, at: Ints, data: bytes) -> tuple[Slices, Ints]:
     """A length and as many bytes; (slices, positions after them)."""
-    size, start = _varints(words, at)
+    size, start = varints(words, at)
     size = np.maximum(size, NULL)
-    after = inside(start + np.maximum(size, 0))
+    after = inside(start + np.maximum(size, 0), data)
     return Slices(start, size), after
-
-
-def _words(data: bytes) -> _Words:
-    """The eight bytes from each position on, as a little-endian number."""
-    return np.ndarray((len(data) - 8,), np.dtype("<u8"), data, strides=(1,))
-
-
-def _varints(words: _Words, at: Ints) -> tuple[Ints, Ints]:
-    """Zig-zag coded numbers at these positions, and the positions after them. More than 64 bits wrap around, as in
-    Java; what has more than ten bytes ends where nothing does."""
-    word = words[at]
-    more = (word & 0x80) != 0
-    value = word & 0x7F
-    if not more.any():
-        return (value >> 1).astype(np.int64) ^ -(value & 1).astype(np.int64), at + 1
-    after = at + 1 + more
-    shift = 8
-    while True:
-        index = np.flatnonzero(more)
-        if not len(index):
-            break
-        if shift == 8:  # most are of one byte or two
-            value = np.where(more, value | ((word & 0x7F00) >> np.uint64(1)), value)
-            more = more & ((word & 0x8000) != 0)
-        else:
-            place = shift // 8
-            byte = (words[at[index] + place] & 0xFF) if place > 7 else ((word[index] >> np.uint64(shift)) & 0xFF)
-            value[index] |= (byte & 0x7F) << np.uint64(min(63, 7 * place)) if place < _LONGEST_VARINT else 0
-            more = np.zeros(len(word), np.bool_)
-            more[index] = (byte & 0x80) != 0
-        after += more
-        if shift >= 8 * _LONGEST_VARINT:
-            after[more] = len(words)
-            break
-        shift += 8
-    return (value >> np.uint64(1)).astype(np.int64) ^ -(value & np.uint64(1)).astype(np.int64), after
-
-
-def _equal(data: bytes, slices: Slices, text: bytes) -> Mask:
-    found: Mask = slices.size == len(text)
-    candidates = np.flatnonzero(found)
-    words = _words(data)
-    for place in range(0, len(text), 8):
-        part = text[place : place + 8]
-        mask = np.uint64((1 << 8 * len(part)) - 1)
-        same = (words[slices.start[candidates] + place] & mask) == int.from_bytes(part, "little")
-        found[candidates] = same
-        candidates = candidates[same]
-    return found
