@@ -115,7 +115,7 @@ def _rows(
     opened: duckdb.DuckDBPyConnection, second: duckdb.DuckDBPyConnection, rows: pads.Dataset, limits: dict[str, Limits]
 ) -> dict[str, RowsDigest]:
     second.register("feeds", rows)
-    return rows_digests(opened, second.execute(_ROWS).to_arrow_reader(32_768), limits)
+    return rows_digests(opened, second.sql(_ROWS).to_arrow_reader(32_768), limits)
 
 
 def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Difference]:
