@@ -46,6 +46,7 @@ _MADE: Final = {
     "containers_now": containers_now.everything,
 }  # in the order in which they follow from each other; all depend on the topology, too
 _APP: Final = "reference"
+_MOST_KEYS, _MOST_READINGS = "16m", "128m"  # of a table in one batch: the keys are held on the driver
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -68,15 +69,15 @@ def query(context: JobContext) -> DataStreamWriter:
 def changes(spark: SparkSession, places: Places) -> DataFrame:
     """New rows of all inputs as one stream: what each is about, and of readings the columns that count."""
 
-    def rows(table: str) -> DataFrame:
+    def rows(table: str, most: str = _MOST_KEYS) -> DataFrame:
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-        return reader.load(places.table(table))
+        return reader.option("maxBytesPerTrigger", most).load(places.table(table))
 
     def about(table: str, kind: str, key: str, **more: str) -> DataFrame:
         others = [F.col(column).alias(name) for name, column in more.items()]
         return rows(table).select(F.lit(kind).alias("kind"), F.col(key).alias("key"), *others)
 
-    found: DataFrame = spark.sql(OBSERVED, readings=rows("readings")).withColumn("kind", F.lit(READING))
+    found: DataFrame = spark.sql(OBSERVED, readings=rows("readings", _MOST_READINGS)).withColumn("kind", F.lit(READING))
     for other in (
         about("booking_changes", BOOKING, "booking_reference", box="equipment_reference"),
         about("events", EVENT, "event_id"),
