@@ -34,6 +34,16 @@ _CONFLICTS = frozenset(
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
 
 
+class NotStarted:
+    """What ``Running`` asks of a query, for one that could not be started yet."""
+
+    isActive = False  # Spark's name
+    recentProgress: tuple[Any, ...] = ()  # Spark's name
+
+    def exception(self) -> None: ...
+    def stop(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Running:
     """One started query, and the rows of its batches in this run.

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -22,7 +23,7 @@ from shore.jobs.board import Board
 from shore.jobs.interrupts import interrupts
 from shore.jobs.lock import only_one
 from shore.jobs.model import Job, JobContext
-from shore.jobs.progress import Running, failure
+from shore.jobs.progress import NotStarted, Running, failure
 from shore.jobs.state import check_state
 from shore.maintenance.evolution import check_types
 from shore.places import Places
@@ -177,7 +178,7 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: Boa
         stages = [list(jobs)]
 
     def start(job: Job) -> StreamingQuery:
-        return _start(context, job, once)
+        return start_query(context, job, once)
 
     board.show()
     for stage in stages:
@@ -185,7 +186,7 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: Boa
         try:
             for job in stage:
                 if not stop.is_set():
-                    running.append(Running(job, start(job)))
+                    running.append(_begin(job, start, once))
             wait(running, board, stop, start, forever=not once)
         except BaseException as error:
             board.fail(error)
@@ -196,8 +197,25 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: Boa
     board.finish("stopped" if stop.is_set() else "done")
 
 
-def _start(context: JobContext, job: Job, once: bool) -> StreamingQuery:
-    """Start a job's query; tried again while Spark's workers are too slow to start."""
+def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> Running:
+    """A job's first start. In a run without end, one that may come through later is put off like any other."""
+    try:
+        return Running(job, start(job))
+    except JobFailedError as error:
+        if once or not error.passing:
+            raise
+        put_off = Running(job, cast(StreamingQuery, NotStarted()))
+        put_off.fail(error, now=time.monotonic())
+        return put_off
+
+
+def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
+    """Start a job's query; tried again while Spark's workers are too slow to start.
+
+    Raises:
+        JobFailedError: it cannot be started; in a run without end also where what it needs does not answer.
+        FairleadError: what else is wrong.
+    """
     for attempt in range(1, MAX_STARTS + 1):
         try:
             writer = job.query(context).queryName(job.name)
@@ -208,6 +226,11 @@ def _start(context: JobContext, job: Job, once: bool) -> StreamingQuery:
             failed = failure(job.name, str(error))
             if not failed.retriable or attempt == MAX_STARTS:
                 raise failed from error
+        except FairleadError as error:
+            if once or not error.retriable:
+                raise
+            what = f"job {job.name} could not begin: {error.what}"
+            raise JobFailedError(what, hint=error.hint, passing=True, job=job.name) from error
     raise AssertionError("the loop above returns or raises")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,13 +15,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from fairlead.wire.errors import ConnectionLost
 from shore.checkpoint import write_checkpoint
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
 from shore.jobs.board import Board as RealBoard
 from shore.jobs.interrupts import interrupts
-from shore.jobs.progress import Running, failure
-from shore.jobs.runner import JOBS, MAX_STARTS, choose, wait
+from shore.jobs.model import JobContext
+from shore.jobs.progress import NotStarted, Running, failure
+from shore.jobs.runner import JOBS, MAX_STARTS, choose, start_query, wait
 from shore.jobs.state import check_state
 from shore.places import Places
 from shore.status import JobStatus, ShoreStatus, read_status, status_file, write_status
@@ -84,12 +88,12 @@ def test_a_second_ctrl_c_is_as_usual() -> None:
 
 def test_jobs_that_a_topology_has_work_for() -> None:
     assert [job.name for job in choose(load("big-blue"), None)] == [
-        "readings", "operations", "conditions", "feeds", "voyages", "quality",
+        "readings", "operations", "alerts", "conditions", "alerts_now", "feeds", "voyages", "quality",
     ]  # fmt: skip
     assert [job.name for job in choose(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
     unfed = load("minimal").model_copy(update={"customers": {}})
     assert [job.name for job in choose(unfed, None)] == [
-        "readings", "operations", "conditions", "voyages", "quality",
+        "readings", "operations", "alerts", "conditions", "alerts_now", "voyages", "quality",
     ]  # fmt: skip
 
 
@@ -263,3 +267,19 @@ def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
     ended = read_status(tmp_path)
     assert ended is not None
     assert (ended.error, ended.error_at is not None) == ("no\n  what to do: do", True)
+
+
+def test_a_site_that_is_away_at_the_beginning() -> None:
+    def away(context: JobContext) -> DataStreamWriter:
+        raise ConnectionLost("no broker of alpha can be reached", hint="start it")
+
+    job = dataclasses.replace(JOBS["feeds"], query=away)
+    context = cast(Any, None)
+    with pytest.raises(ConnectionLost):
+        start_query(context, job, True)
+    with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:
+        start_query(context, job, False)
+    assert error.value.passing
+    one = Running(job, cast(Any, NotStarted()))
+    one.fail(error.value, now=0.0)
+    assert (one.status().state, one.status().error) == ("retrying", str(error.value))
