@@ -186,6 +186,17 @@ def test_late_readings_join_and_split_sessions(shore: Shore) -> None:
     shore.check()
 
 
+def test_a_session_that_began_hours_before_a_batch_stays_whole(shore: Shore) -> None:
+    shore.take([reading("A", minute, 9.0) for minute in range(0, 301, 20)])
+    shore.take([reading("A", 310, 9.0)])
+    (row,) = shore.rows("excursions")
+    assert (row["start_date_time"], row["readings"], row["minutes"]) == (T0, 17, 340)
+    shore.take([reading("A", 1, 4.0), reading("A", 45, 4.0), reading("A", 75, 4.0)])  # never for half an hour
+    (row,) = shore.rows("excursions")
+    assert (row["readings"], row["minutes"]) == (17, 340)
+    shore.check()
+
+
 def test_a_late_reading_leaves_other_sessions_and_hours_alone(shore: Shore) -> None:
     year = 365 * 24 * 60
     shore.take([reading(box, day * 1440 + m, 9.0) for box in "AB" for day in range(3) for m in (0, 10)])
