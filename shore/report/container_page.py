@@ -16,6 +16,7 @@ from shore.tables.bands import BAND_KELVIN
 from topologies.seachart import ports
 
 _GAPS_SHOWN: Final = 20
+_EVENTS_SHOWN: Final = 200
 
 
 def container_page(found: Slices, report: ContainerReport) -> str:
@@ -36,7 +37,8 @@ def container_page(found: Slices, report: ContainerReport) -> str:
         sources=_sources(report),
         chart=_chart(found, report),
         band=BAND_KELVIN,
-        events=sorted(events, key=lambda each: each.start),
+        events=sorted(sorted(events, key=lambda each: -each.minutes)[:_EVENTS_SHOWN], key=lambda each: each.start),
+        events_in_all=len(events),
         states=drawing.STATES,
         defrosts=defrosts,
         defrost_minutes=sum(each.minutes for each in defrosts),
@@ -56,7 +58,8 @@ def _chart(found: Slices, report: ContainerReport) -> str:
         for row in report.excursions
         if row["quantity"] == "TEMPERATURE"
     ]
-    states = [*report.states, *report.wrong_set_points, *report.gaps]
+    pixel = (last - first) / drawing.WIDTH
+    states = course.joined([*report.states, *report.wrong_set_points, *report.gaps], 2 * pixel)
     return drawing.temperatures(
         course.curve(found), course.set_points(found), states, excursions, span=(first, last), band=BAND_KELVIN
     )

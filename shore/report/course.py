@@ -9,7 +9,7 @@ stretch every axis. They are in the table, and in the files of a claim.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
@@ -165,6 +165,18 @@ def intervals(slices: Slices) -> list[Interval]:
         )
         found += [Interval(kind=kind, start=row["start"], end=row["end"]) for row in rows]
     return sorted(found, key=lambda each: (each.start, each.kind))
+
+
+def joined(found: Iterable[Interval], shortest: dt.timedelta) -> list[Interval]:
+    """Intervals of each kind with what is less than ``shortest`` apart put together, for drawings: nobody sees it."""
+    out: dict[str, list[Interval]] = {}
+    for each in sorted(found, key=lambda each: each.start):
+        known = out.setdefault(each.kind, [])
+        if known and each.start - known[-1].end < shortest:
+            known[-1] = msgspec.structs.replace(known[-1], end=max(known[-1].end, each.end))
+        else:
+            known.append(each)
+    return [each for known in out.values() for each in known]
 
 
 def gaps(slices: Slices) -> list[Interval]:

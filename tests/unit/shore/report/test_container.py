@@ -13,6 +13,7 @@ from fairlead.errors import UnavailableError
 from shore.places import Places
 from shore.report import course
 from shore.report.container import ContainerReport, container_report, open_container
+from shore.report.course import Interval
 from shore.report.known import UnknownContainerError, normalised
 from shore.tables import TABLES
 from tests.support.port_story import (
@@ -125,6 +126,15 @@ def test_a_long_history_keeps_its_extremes_in_the_drawing(tmp_path: Path) -> Non
         curve = course.curve(found)
     assert len(curve) <= 1002
     assert max(curve, key=lambda row: float(row["celsius"]))["time"] == at(1) + dt.timedelta(minutes=12_345)
+
+
+def test_intervals_that_nobody_could_tell_apart_are_drawn_as_one() -> None:
+    minute = dt.timedelta(minutes=1)
+    times = [("DEFROST", 0, 10), ("DOOR_OPEN", 3, 4), ("DEFROST", 12, 20), ("DEFROST", 40, 41)]
+    found = [Interval(kind=kind, start=at(1) + a * minute, end=at(1) + b * minute) for kind, a, b in times]
+    joined = course.joined(found, 5 * minute)
+    assert [(each.kind, each.minutes) for each in joined] == [("DEFROST", 20), ("DEFROST", 1), ("DOOR_OPEN", 1)]
+    assert len(course.joined(found, dt.timedelta(0))) == 4
 
 
 def test_a_wrong_clock_does_not_stretch_the_drawing(tmp_path: Path) -> None:
