@@ -17,6 +17,8 @@ from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED
 from shore.verify.derived import check_derived
 from tests.unit.shared.test_custody_chain import T, entry
+from tests.unit.shore import fleet as story
+from tests.unit.shore import test_conditions_batches as hours
 from tests.unit.shore.test_custody import VOYAGE, store
 
 CUSTODY = next(each for each in DERIVED if each.table == "custody")
@@ -78,3 +80,29 @@ def test_tables_that_grow_meanwhile_are_not_compared(places: Places) -> None:
         None,
         ("the tables changed while they were compared; try again, or stop shore first",),
     )
+
+
+def test_tables_of_every_kind_are_compared(tmp_path: Path) -> None:
+    fleet = story.Fleet(tmp_path / "fleet")
+    fleet.add(
+        readings=[story.reading(n, n / 2) for n in range(6)],
+        booking_changes=[story.change(1, 0), story.change(2, 5, status="COMPLETED")],
+        events=[story.docked(1, 1, "ARRI"), story.event(2, 2, "LOAD", vessel_imo_number=story.STAR)],
+        positions=[story.position(n, n, (35.0 - n, 139.0)) for n in range(4)],
+        alerts=[story.alert(1, 1)],
+    )
+    batch = hours.Shore(str(tmp_path / "hours"))
+    batch.take([hours.reading("BIGU0000013", minute, 9.0) for minute in range(0, 300, 5)])
+    for places, names in ((fleet.places, story.DERIVED), (batch.places, hours.DERIVED)):
+        for made_of in DERIVED:
+            if made_of.table not in names:
+                continue
+            if not Path(places.checkpoint(made_of.job)).exists():
+                write_checkpoint(places, made_of.job, {}, "{}")
+            check = check_derived(made_of, places)
+            assert (check.table, check.same, check.differences) == (made_of.table, True, ())
+            assert check.rows == check.expected > 0
+            span = Span(story.T0, story.T0 + story.HOUR)
+            made = make_again(made_of, places, span)
+            assert check_derived(made_of, places).same is True
+            assert 0 <= made <= check.rows
