@@ -141,11 +141,12 @@ def _temperature(data: PageData) -> Any:
             if value is not None:
                 rows.append((_iso(t.time), name, value))
     frame = pd.DataFrame(rows, columns=["time", "series", "celsius"])
+    utc = alt.X("time:T", title="device time (UTC)", scale=alt.Scale(type="utc"))
     lines = (
         alt.Chart(frame)
         .mark_line(interpolate="monotone")
         .encode(
-            x=alt.X("time:T", title="device time (UTC)"),
+            x=utc,
             y=alt.Y("celsius:Q", title="degrees Celsius"),
             color=alt.Color("series:N", title=None, scale=alt.Scale(scheme="tableau10")),
             strokeDash=alt.condition("datum.series == 'set point'", alt.value([4, 4]), alt.value([1, 0])),
@@ -154,10 +155,10 @@ def _temperature(data: PageData) -> Any:
     if not data.milestones:
         return lines.properties(width=900, height=320)
     marks = pd.DataFrame([(_iso(when), label) for when, label in data.milestones], columns=["time", "label"])
-    rules = alt.Chart(marks).mark_rule(color="#888", strokeDash=[2, 2]).encode(x="time:T")
+    rules = alt.Chart(marks).mark_rule(color="#888", strokeDash=[2, 2]).encode(x=utc)
     labels = (
         alt.Chart(marks)
         .mark_text(angle=270, align="right", dx=-4, dy=-6, color="#555", fontSize=11)
-        .encode(x="time:T", y=alt.value(0), text="label:N")
+        .encode(x=utc, y=alt.value(0), text="label:N")
     )
     return alt.layer(lines, rules, labels).properties(width=900, height=320)

@@ -125,6 +125,7 @@ def test_page_draws_map_and_chart_without_network() -> None:
     )
     assert "Temperatures of BIGU1000016" in page
     assert "LOAD JPTYO" in page
+    assert page.replace(" ", "").count('"scale":{"type":"utc"}') == 3  # the axis says UTC, wherever the reader is
     assert "<script src" not in page
 
 
