@@ -21,10 +21,12 @@ from fairlead.wire.convention import is_data
 from fairlead.wire.record import NewRecord
 from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
+from shore.places import Places
 from shore.status import read_status, status_file
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.unit.shared.test_custody_chain import came_back, entry, refused
+from tests.unit.shore.test_conditions_batches import check as check_derived
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -60,17 +62,16 @@ def undo_commit(folder: Path, job: str) -> None:
 def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore, world: World) -> None:
     box = world.box(0)
     write(world, boxes=4, count=36)  # three hours
-    world.append({world.log(box): [NewRecord(b"{broken", box.encode(), timestamp_ms=1)]})
     done = shore_of.run("readings", "conditions")
     assert set(rows(shore_of)) == records(world, 4)
-    assert len(rows(shore_of)) == done["readings"].rows == 4 * 36 + 1
+    assert len(rows(shore_of)) == done["readings"].rows == 4 * 36
     assert done["readings"].behind == 0
-    (bad,) = shore_of.sql("select log_offset, payload, problem from readings where problem is not null")
-    assert (bad["log_offset"], bad["payload"]) == (37, b"{broken")
+    assert shore_of.count("readings_rejected") == 0
 
     hours = "select window_start, readings, minutes_out_of_band as out, supply_temperature_max as top from conditions"
-    mine = f"{hours} where equipment_reference = '{box}' order by 1"
-    assert shore_of.count("conditions") == 4 * 3
+    mine = f"{hours} where equipment_reference = '{box}' and window_hours = 1 order by 1"
+    assert shore_of.count("conditions where window_hours = 1") == 4 * 3
+    assert shore_of.count("excursions") == 0
     assert [(r["readings"], r["out"]) for r in shore_of.sql(mine)] == [(12, 0.0)] * 3
 
     late = [reading(box, 900 + i, T0 + dt.timedelta(hours=1, minutes=2 + 5 * i), 9.0) for i in range(3)]
@@ -82,8 +83,11 @@ def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore
     assert [r["window_start"] for r in found] == [T0 + dt.timedelta(hours=h) for h in (-72, 0, 1, 2)]
     assert [(r["readings"], r["top"]) for r in found] == [(1, 4.0), (12, 4.0), (15, 9.0), (12, 4.0)]
     assert found[2]["out"] == pytest.approx(3 + 3 + 3)  # each until the next reading, three minutes later
-    assert shore_of.count("conditions") == 4 * 3 + 1
-    assert len(rows(shore_of)) == len(set(rows(shore_of))) == 4 * 36 + 6
+    assert shore_of.count("conditions where window_hours = 1") == 4 * 3 + 1
+    (excursion,) = shore_of.sql("select equipment_reference as box, minutes, worst_deviation as worst from excursions")
+    assert excursion == {"box": box, "minutes": pytest.approx(3 + 2 + 3 + 2 + 3), "worst": pytest.approx(5.0)}
+    check_derived(Places.of(shore_of.folder))
+    assert len(rows(shore_of)) == len(set(rows(shore_of))) == 4 * 36 + 5
 
 
 def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world: World) -> None:
