@@ -1,0 +1,133 @@
+"""A real standalone Spark cluster on loopback: master and workers as processes, from the jars of pip's pyspark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pyspark
+
+from fairlead.jars import find_java
+
+_PATIENCE = 120.0  # seconds for a process to say that it is there; the machine may be busy
+_LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@dataclass
+class Daemon:
+    """One process of the cluster; what it says stands in ``log``."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def heard(self, pattern: re.Pattern[str] | str) -> re.Match[str] | None:
+        return re.search(pattern, self.log.read_text(encoding="utf-8", errors="replace"))
+
+    def wait_for(self, pattern: re.Pattern[str] | str) -> re.Match[str]:
+        """The first match of a pattern in what it says; fails after two minutes, or when it ends before."""
+        found: list[re.Match[str]] = []
+
+        def said() -> bool:
+            assert self.process.poll() is None, f"ended: {self.log.read_text()[-2000:]}"
+            found.extend(match for match in (self.heard(pattern),) if match)
+            return bool(found)
+
+        until(said, f"{pattern} in {self.log}")
+        return found[0]
+
+    def kill(self) -> None:
+        """kill -9 of the process and of everything it has started: for a worker that is its executors, too."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            whole = psutil.Process(self.process.pid)
+            for process in [*whole.children(recursive=True), whole]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+        self.process.wait()
+
+
+@dataclass
+class SparkCluster:
+    """``url`` is the master's, for Spark's setting of that name."""
+
+    master: Daemon
+    url: str
+    workers: list[Daemon] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def spark_cluster(folder: Path, *, workers: int = 2, memory: str = "768m") -> Iterator[SparkCluster]:
+    """Master and workers of one core each; all gone afterwards."""
+    folder.mkdir(parents=True, exist_ok=True)
+    started: list[Daemon] = []
+    port = free_port()
+
+    def start(kind: str, *arguments: str) -> Daemon:
+        home = Path(pyspark.__file__).parent
+        log = folder / f"{len(started)}.log"
+        environment = os.environ | {
+            "JAVA_HOME": str(find_java().resolve().parent.parent),
+            "SPARK_HOME": str(home),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_DAEMON_JAVA_OPTS": f"{_LIGHT} -Dspark.master.rest.enabled=false",
+        }
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # noqa: S603  # pyspark's own script
+                [*command, "--webui-port", "0", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=folder,
+                env=environment,
+            )
+        started.append(Daemon(process, log))
+        return started[-1]
+
+    try:
+        cluster = SparkCluster(start("master.Master", "--port", str(port)), f"spark://127.0.0.1:{port}")
+        for index in range(workers):  # they try again until the master is there
+            place = ("--port", "0", "--cores", "1", "--memory", memory, "--work-dir", str(folder / f"worker{index}"))
+            cluster.workers.append(start("worker.Worker", *place, cluster.url))
+        for worker in cluster.workers:
+            worker.wait_for("Successfully registered with master")
+        yield cluster
+    finally:
+        for daemon in reversed(started):
+            daemon.kill()
+
+
+EXECUTOR_SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.driver.defaultJavaOptions": _LIGHT,
+    "spark.executor.extraJavaOptions": _LIGHT,
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""For a driver on the same machine, and small executors that start soon."""
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def until(true: Callable[[], bool], what: str, *, patience: float = _PATIENCE) -> None:
+    """Wait for a condition; fails after ``patience`` seconds."""
+    end = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < end, f"waited {patience:g} s for {what}"
+        time.sleep(0.02)
