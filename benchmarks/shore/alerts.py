@@ -149,7 +149,8 @@ class _Bench:
             batches = [dict(one) for one in query.recentProgress]
         if (rows := sum(one["numInputRows"] for one in batches)) != sent:
             raise SystemExit(f"the job has read {rows:,} of {sent:,} readings: {query.exception()}")
-        longest = max(one["durationMs"]["triggerExecution"] for one in batches[1:]) / 1000  # the first starts workers
+        warm = batches[1:] or batches  # the first starts workers
+        longest = max(one["durationMs"]["triggerExecution"] for one in warm) / 1000
         return {
             "readings": sent,
             "readings_per_second": round(sent / took),
