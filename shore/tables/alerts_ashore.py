@@ -49,7 +49,11 @@ ALERTS_ASHORE = Table(
         Column("lasted_minutes", _DOUBLE, "From since_date_time to event_date_time", "min"),
         Column("latitude", _DOUBLE, "WGS 84, of the reading at log_offset", "deg"),
         Column("longitude", _DOUBLE, "WGS 84, of the reading at log_offset", "deg"),
-        Column("reason", _TEXT, "Why this state: fault, worse, recovered; gap; delayed, left (no silence at all); forgotten"),
+        Column(
+            "reason",
+            _TEXT,
+            "Why this state: fault, worse, recovered; gap; delayed, left (no silence at all); forgotten",
+        ),
         Column("detail", _TEXT, "What was seen, in words"),
         Column("condition_id", _TEXT, "Id that detection on board gives to an alert about the same condition"),
     ),
