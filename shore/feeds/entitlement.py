@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from shore.places import Places
+from shore.tables.bookings import STATES
 
 TOUCHED = pa.schema(
     [
@@ -20,17 +21,14 @@ TOUCHED = pa.schema(
     ]
 )
 
-# The states of bookings that count: the newest of each, unless it is cancelled, of customers with a feed here.
-NEWEST = """
+# The states of bookings that count: the one that holds now of each, as table ``bookings`` has it, unless it is
+# cancelled; of customers with a feed here.
+NEWEST = f"""
 create temp table newest as
-select customer, equipment_reference, valid_from, valid_to from (
-    select *, row_number() over (
-        partition by booking_reference, equipment_reference order by log_offset desc, log
-    ) as age
-    from booking_changes
-    where problem is null
-) where age = 1 and status <> 'CANCELLED' and customer in (select customer from customers)
-"""
+select customer, equipment_reference, valid_from, valid_to
+from ({STATES.format(booking_changes="booking_changes")})
+where is_current and status <> 'CANCELLED' and customer in (select customer from customers)
+"""  # noqa: S608  # constants of this package
 
 BOXES = "select distinct equipment_reference from newest semi join touched using (equipment_reference)"
 

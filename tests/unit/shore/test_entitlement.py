@@ -89,6 +89,15 @@ def test_the_newest_state_of_a_booking_counts(allowed: Allowed) -> None:
     assert allowed(readings=readings, booking_changes=[running, cancelled, ended]) == []
 
 
+def test_between_two_offices_the_change_recorded_last_counts(allowed: Allowed) -> None:
+    """Offsets of two logs say nothing about each other; table bookings has the same order."""
+    readings = [reading(i, i) for i in range(1, 4)]
+    opened = booking(9, 0, None, record_date_time=hours(1))
+    cancelled = booking(1, 0, None, log="bookings.tokyo", status="CANCELLED", record_date_time=hours(2))
+    assert allowed(readings=readings, booking_changes=[opened, cancelled]) == []
+    assert allowed(readings=readings, booking_changes=[opened, cancelled | {"record_date_time": hours(0)}]) != []
+
+
 def test_overlapping_bookings_deliver_once_and_two_customers_each_get_theirs(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in range(1, 4)]
     bookings = [booking(1, 0, 3), booking(2, 1, None, booking_reference="B2")]
