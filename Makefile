@@ -20,7 +20,7 @@ demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, w
 	tools/demo.sh
 
 test: check ## everything: make check, then all tests against real brokers
-	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --dist loadgroup
+	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS)
 
 check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/ruff check

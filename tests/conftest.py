@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from tests.support.scheduling import FileScheduling
 
 # What commands print does not depend on the terminal that the tests happen to run in.
 os.environ["COLUMNS"] = "160"
@@ -18,8 +20,6 @@ settings.register_profile("fairlead", deadline=None, derandomize="CI" in os.envi
 settings.load_profile("fairlead")
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """With several workers (make test): a file's tests stay together, and all tests of Spark, which is started once."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("spark" if item.get_closest_marker("spark") else file))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
+    """With several workers (make test): what a file's tests share is made once."""
+    return FileScheduling(config, log)
