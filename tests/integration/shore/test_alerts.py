@@ -1,0 +1,71 @@
+"""Detection ashore in Spark, against a broker: state, timers, the table made anew, and rows that come very late."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pyarrow as pa
+import pytest
+
+from fairlead.wire.record import NewRecord
+from shore.places import Places
+from shore.tables.alerts_ashore import compared, everything
+from tests.integration.shore.conftest import Shore
+from tests.integration.shore.world import MINUTE, T0, reading
+from tests.support.tables import fill
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+
+def test_alerts_follow_from_the_logs_in_any_number_of_runs(shore_of: Shore) -> None:
+    """Three runs, each from the state of the one before. In the second, time goes on and one box is silent; in the
+    third come what a ship had kept for hours, which Spark's own rule would drop as late, and the silent box."""
+    world = shore_of.world
+    warm, silent, steady, late = (world.box(index) for index in range(4))
+    places = Places.of(shore_of.folder)
+    none: list[NewRecord] = []
+
+    def run(**logs: list[NewRecord]) -> pa.Table:
+        """``alerts_ashore`` after these were appended and read."""
+        named = {"warm": warm, "silent": silent, "steady": steady, "late": late}
+        world.append({world.log(named[name]): found for name, found in logs.items()})
+        shore_of.run("readings", "alerts", "alerts_now")
+        table = shore_of.table("alerts_ashore").sort_by([("alert_id", "ascending"), ("revision", "ascending")])
+        assert compared(table).equals(everything(places))
+        return table
+
+    def steps(box: str, first: int, last: int, supply: float = 4.0) -> list[NewRecord]:
+        return [reading(box, n, T0 + 10 * n * MINUTE, supply) for n in range(first, last)]
+
+    begun = run(warm=steps(warm, 0, 5, 9.0), silent=steps(silent, 0, 5), steady=steps(steady, 0, 5), late=none)
+    assert begun.num_rows == 0
+    fill(
+        shore_of.folder,
+        {"containers_now": [{"equipment_reference": steady, "reading_date_time": T0 + 390 * MINUTE}]},
+    )
+    second = run(warm=steps(warm, 5, 9, 9.0), steady=steps(steady, 5, 40))
+    assert shown(second, warm) == [("TEMPERATURE", "OPENED", "fault", T0 + 60 * MINUTE)]
+    due = ("SILENCE", "OPENED", "fault", T0 + 100 * MINUTE)
+    assert shown(second, silent) == [due], "told by a timer"
+    assert compared(second).num_rows == 1, "no reading has shown it yet"
+    back = [reading(silent, 5, T0 + 400 * MINUTE)]
+    third = run(warm=steps(warm, 9, 12), steady=steps(steady, 40, 42), late=steps(late, 0, 9, 8.5), silent=back)
+    assert shown(third, warm)[1:] == [("TEMPERATURE", "CLEARED", "recovered", T0 + 110 * MINUTE)]
+    assert shown(third, silent) == [due, ("SILENCE", "CLEARED", "gap", T0 + 400 * MINUTE)]
+    assert shown(third, late) == [("TEMPERATURE", "OPENED", "fault", T0 + 60 * MINUTE)]
+    assert compared(third).equals(third), "all of it follows from the logs now"
+    now = shore_of.table("alerts_now").sort_by([("source", "ascending"), ("alert_id", "ascending")])
+    assert now.select(["alert_id", "state", "minutes_open"]).to_pylist() == [
+        {"alert_id": f"SILENCE.{silent}@5", "state": "CLEARED", "minutes_open": 300.0},
+        {"alert_id": f"TEMPERATURE.{warm}@1", "state": "CLEARED", "minutes_open": 50.0},
+        {"alert_id": f"TEMPERATURE.{late}@1", "state": "OPENED", "minutes_open": None},
+    ]
+
+
+def shown(table: pa.Table, box: str) -> list[tuple[str, str, str, dt.datetime]]:
+    """Kind, state, reason and time of a box's states."""
+    return [
+        (row["kind"], row["state"], row["reason"], row["event_date_time"])
+        for row in table.to_pylist()
+        if row["equipment_reference"] == box
+    ]
