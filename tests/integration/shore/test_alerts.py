@@ -43,21 +43,21 @@ def test_alerts_follow_from_the_logs_in_any_number_of_runs(shore_of: Shore) -> N
         shore_of.folder,
         {"containers_now": [{"equipment_reference": steady, "reading_date_time": T0 + 390 * MINUTE}]},
     )
-    second = run(warm=steps(warm, 5, 9, 9.0), steady=steps(steady, 5, 40))
+    second = run(warm=steps(warm, 5, 40, 9.0), steady=steps(steady, 5, 40))
     assert shown(second, warm) == [("TEMPERATURE", "OPENED", "fault", T0 + 60 * MINUTE)]
     due = ("SILENCE", "OPENED", "fault", T0 + 100 * MINUTE)
     assert shown(second, silent) == [due], "told by a timer"
     assert compared(second).num_rows == 1, "no reading has shown it yet"
     back = [reading(silent, 5, T0 + 400 * MINUTE)]
-    third = run(warm=steps(warm, 9, 12), steady=steps(steady, 40, 42), late=steps(late, 0, 9, 8.5), silent=back)
-    assert shown(third, warm)[1:] == [("TEMPERATURE", "CLEARED", "recovered", T0 + 110 * MINUTE)]
+    third = run(warm=steps(warm, 40, 43), steady=steps(steady, 40, 42), late=steps(late, 0, 9, 8.5), silent=back)
+    assert shown(third, warm)[1:] == [("TEMPERATURE", "CLEARED", "recovered", T0 + 420 * MINUTE)]
     assert shown(third, silent) == [due, ("SILENCE", "CLEARED", "gap", T0 + 400 * MINUTE)]
     assert shown(third, late) == [("TEMPERATURE", "OPENED", "fault", T0 + 60 * MINUTE)]
     assert compared(third).equals(third), "all of it follows from the logs now"
     now = shore_of.table("alerts_now").sort_by([("source", "ascending"), ("alert_id", "ascending")])
     assert now.select(["alert_id", "state", "minutes_open"]).to_pylist() == [
         {"alert_id": f"SILENCE.{silent}@5", "state": "CLEARED", "minutes_open": 300.0},
-        {"alert_id": f"TEMPERATURE.{warm}@1", "state": "CLEARED", "minutes_open": 50.0},
+        {"alert_id": f"TEMPERATURE.{warm}@1", "state": "CLEARED", "minutes_open": 360.0},
         {"alert_id": f"TEMPERATURE.{late}@1", "state": "OPENED", "minutes_open": None},
     ]
 
