@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -27,6 +28,27 @@ def asked(show: Callable[[], None]) -> bool:
         return False
     show()
     return typer.confirm("Do it?", err=True)
+
+
+def confirmed(show: Callable[[], None], *, yes: bool, as_json: bool, dry_run: bool = False) -> bool:
+    """Whether a plan is to be carried out: told so by ``--yes``, or by a person who is shown it and asked."""
+    return not dry_run and (yes or (not as_json and asked(show)))
+
+
+def unchanged(*, dry_run: bool = False) -> None:
+    """Say that a plan was only shown, and how to have it carried out."""
+    again = "without --dry-run" if dry_run else "with --yes"
+    console.print(f"Nothing was changed. To do it, run the same command {again}.")
+
+
+@contextmanager
+def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """While inside, what the given function is told stands on one line of a terminal that changes; else nowhere."""
+    if quiet or not errors.is_terminal:
+        yield lambda what: None
+        return
+    with errors.status("") as status:
+        yield lambda what: status.update(escape(what))
 
 
 def emit(data: Any, *, as_json: bool, render: Callable[[], None]) -> None:

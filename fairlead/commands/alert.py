@@ -18,9 +18,9 @@ from edge.detection.lost import LostContainerReport, ReportType, text
 from edge.detection.thresholds import default_thresholds, load_thresholds
 from fairlead.commands.alertclear import WAIT, chosen, clear_body, give, order_for
 from fairlead.commands.alertlogs import make_report, read_alerts
-from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, DryRunOption, JsonOption, TopologyOption, open_topology
 from fairlead.commands.custodyask import ask_first
-from fairlead.console import console, emit
+from fairlead.console import console, emit, unchanged
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
 from fairlead.wire.cluster import Cluster
@@ -105,7 +105,7 @@ def clear(
     ],
     at: Annotated[str, typer.Option("--at", help="The site that raised it.", metavar="SITE")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the alert.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")] = False,
+    dry_run: DryRunOption = False,
     wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the bridge to answer.", min=0)] = WAIT,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
@@ -193,7 +193,7 @@ def _show_cleared(alert: Alert, order: AlertOrder, outcome: str) -> None:
     else:
         where = escape(f"{ALERT_ORDERS} at {alert.raised_at}")
         console.print(f"would append to {where}: clear {what}, because: {escape(order.reason)}", soft_wrap=True)
-        console.print("Nothing was changed. To do it, run the same command without --dry-run.")
+        unchanged(dry_run=True)
 
 
 def _show_rules(groups: dict[str, dict[str, Any]]) -> None:

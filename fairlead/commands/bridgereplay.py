@@ -17,8 +17,8 @@ from edge.replay.choose import Choice, Plan
 from edge.replay.execute import replay as execute
 from edge.replay.letters import log_of, look
 from fairlead.clusters import Clusters
-from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
-from fairlead.console import asked, console, emit, errors
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, YesOption, open_topology
+from fairlead.console import confirmed, console, emit, errors
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from topologies.model import SiteKind
@@ -44,7 +44,7 @@ def replay(
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also those that were replayed before.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be replayed; do nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")] = False,
+    yes: YesOption = False,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +82,7 @@ async def _replay(context: Context, site: str, choice: Choice, *, dry_run: bool,
         cluster = await clusters.at(site)
         plan = await look(cluster, site, choice)
         wanted = bool(plan.offsets) and not dry_run
-        wanted = wanted and (yes or (not as_json and asked(lambda: show(site, plan, errors))))
+        wanted = wanted and confirmed(lambda: show(site, plan, errors), yes=yes, as_json=as_json)
         done = 0
         if wanted:
             mqtt = context.directory.mqtt(site, DEVICE)

@@ -25,6 +25,8 @@ TopologyOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for another program.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
 DEFAULT_TOPOLOGY = "big-blue"
 
 

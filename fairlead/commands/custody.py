@@ -12,7 +12,15 @@ from edge.orders.build import named_log
 from edge.orders.execute import WAIT
 from edge.waiting import WaitingLog
 from fairlead.commands import custodyshow
-from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    DryRunOption,
+    JsonOption,
+    TopologyOption,
+    YesOption,
+    open_topology,
+)
 from fairlead.commands.custodyask import ask_first, ground_of
 from fairlead.commands.custodybody import chain_body, holders_of, list_body, strays_body
 from fairlead.commands.custodyrun import run_order
@@ -31,7 +39,6 @@ app = typer.Typer(
 
 LogArgument = Annotated[str, typer.Argument(help="A log, or a container's number.", metavar="LOG")]
 AtOption = Annotated[str | None, typer.Option("--at", help="Look at this site.", metavar="SITE")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
 WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait for the bridge to answer.", min=0)]
 
 
@@ -142,7 +149,7 @@ def seize(
     at: Annotated[str, typer.Option("--at", help="The site that goes on with the log.", metavar="SITE")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the order and in the ledger.")],
     dry_run: DryRunOption = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")] = False,
+    yes: YesOption = False,
     wait: WaitOption = WAIT,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,

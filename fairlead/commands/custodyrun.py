@@ -17,7 +17,7 @@ from edge.orders.steps import Plan
 from fairlead.commands.context import Context
 from fairlead.commands.custodyask import ground_of, likely_sites
 from fairlead.commands.custodybody import plan_body
-from fairlead.console import asked, console, emit, errors
+from fairlead.console import confirmed, console, emit, errors, telling, unchanged
 from fairlead.records.custody import CustodyEntry
 
 
@@ -37,7 +37,7 @@ def run_order(
     log = named_log(context.topology, log)
     check_names(context.topology, kind, log, to_site)
     plan = asyncio.run(_plan(context, kind, Wish(log, to_site, getpass.getuser(), reason)))
-    wanted = not dry_run and (yes or (not as_json and asked(lambda: _show(plan, errors))))
+    wanted = confirmed(lambda: _show(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run)
     entry = asyncio.run(_execute(context, plan, wait, quiet=as_json)) if wanted else None
     emit(
         plan_body(plan, entry, applied=wanted),
@@ -56,17 +56,14 @@ async def _plan(context: Context, kind: Literal["grant", "seize"], wish: Wish) -
 
 async def _execute(context: Context, plan: Plan, wait: float, *, quiet: bool) -> CustodyEntry:
     async with ground_of(context) as ground:
-        if quiet or not errors.is_terminal:
-            return await Executor(ground, wait=wait).run(plan)
-        with errors.status("") as status:
-            return await Executor(ground, wait=wait, progress=lambda text: status.update(escape(text))).run(plan)
+        with telling(quiet=quiet) as tell:
+            return await Executor(ground, wait=wait, progress=tell).run(plan)
 
 
 def _render(plan: Plan, entry: CustodyEntry | None, *, dry_run: bool) -> None:
     if entry is None:
         _show(plan, console)
-        again = "without --dry-run" if dry_run else "with --yes"
-        console.print(f"Nothing was changed. To do it, run the same command {again}.")
+        unchanged(dry_run=dry_run)
         return
     console.print(
         f"[green]done[/]: {escape(str(entry.to_site))} holds {escape(entry.log)} in term {entry.term}, from offset "

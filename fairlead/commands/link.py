@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fairlead.commands import linkshow
-from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
+from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, YesOption, open_topology
 from fairlead.commands.linkrun import choose_links, describe_link, ground_of, run_verb
 from fairlead.commands.resolve import resolve
 from fairlead.console import console, emit
@@ -34,7 +34,6 @@ StreamOption = Annotated[str | None, typer.Option("--stream", help="Every log of
 LogOption = Annotated[str | None, typer.Option("--log", help="This log: a topic, with all its partitions.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every link of the topology.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the order.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")]
 WaitOption = Annotated[
     float,
     typer.Option("--wait", help="Seconds to wait for records on their way, and for the replicator to act.", min=0),

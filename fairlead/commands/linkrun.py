@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from fairlead.commands import linkshow
 from fairlead.commands.context import Context
-from fairlead.console import asked, console, emit, errors
+from fairlead.console import asked, console, emit, errors, telling, unchanged
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from replication.foreign import check_link
@@ -98,17 +98,15 @@ async def _plan(
 
 async def _execute(context: Context, plan: Plan, wait: float, *, quiet: bool) -> Outcome:
     async with ground_of(context) as ground:
-        if quiet or not errors.is_terminal:
-            return await Executor(ground, wait=wait).run(plan)
-        with errors.status("") as status:
-            return await Executor(ground, wait=wait, progress=status.update).run(plan)
+        with telling(quiet=quiet) as progress:
+            return await Executor(ground, wait=wait, progress=progress).run(plan)
 
 
 def _render(context: Context, plan: Plan, outcome: Outcome, *, applied: bool) -> None:
     if not applied or plan.is_empty:
         linkshow.show_plan(tell(plan), console)
         if not plan.is_empty:
-            console.print("Nothing was changed. To do it, run the same command with --yes.")
+            unchanged()
         return
     for text in outcome.done:
         console.print(escape(text), soft_wrap=True)

@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
-from fairlead.console import asked, console, emit, errors
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, YesOption, open_topology
+from fairlead.console import confirmed, console, emit, errors, unchanged
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from replication.orders import Order
 from replication.resolve.execute import Executor
@@ -37,7 +37,7 @@ def resolve(
         bool,
         typer.Option("--shorter", help="Refill although the sources begin later; what is older is kept apart only."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")] = False,
+    yes: YesOption = False,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -52,7 +52,7 @@ def resolve(
     if at not in context.topology.sites:
         raise UnknownNameError("site", at, context.topology.sites)
     plan = asyncio.run(_plan(context, at, log, _choice(skip=skip, refill=refill, retry=retry), shorter=shorter))
-    yes = yes or (not as_json and asked(lambda: _show(plan, errors)))
+    yes = confirmed(lambda: _show(plan, errors), yes=yes, as_json=as_json)
     if yes:
         if not as_json:
             errors.print(f"{plan.log} at {plan.site} is {plan.state}", soft_wrap=True)
@@ -117,7 +117,7 @@ def _render(plan: Plan, *, applied: bool) -> None:
         _notes(plan, console)
     else:
         _show(plan, console)
-        console.print("Nothing was changed. To do it, run the same command with --yes.")
+        unchanged()
 
 
 def _show(plan: Plan, on: Console) -> None:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
+from fairlead.commands.context import DEFAULT_TOPOLOGY, DryRunOption, JsonOption, TopologyOption, YesOption
 from fairlead.commands.shorecontext import open_shore
-from fairlead.console import asked, console, emit, errors
+from fairlead.console import confirmed, console, emit, errors, unchanged
 from fairlead.errors import ConfigurationError
 from shore.maintenance.compact import CompactStep, compact, plan_compaction
 from shore.maintenance.vacuum import VacuumStep, plan_vacuum, vacuum
 from topologies.values import parse_duration
 
 TablesArgument = Annotated[list[str] | None, typer.Argument(help="Default: all.", metavar="TABLE")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")]
 
 
 def compact_(
@@ -42,7 +40,7 @@ def compact_(
     plan = plan_compaction(places, tables)
     todo = [step for step in plan if step.why]
     done = {}
-    if _wanted(todo, lambda: _show_compaction(plan, errors), dry_run=dry_run, yes=yes, as_json=as_json):
+    if todo and confirmed(lambda: _show_compaction(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run):
         done = {step.table: compact(places, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
@@ -51,7 +49,8 @@ def compact_(
             _show_compaction(plan, console)
         for table, (before, after) in done.items():
             console.print(f"[green]done[/]: {table} had {before:,} files and has {after:,}")
-        _ending(todo, bool(done), dry_run=dry_run)
+        if todo and not done:
+            unchanged(dry_run=dry_run)
 
     emit({"applied": bool(done), "tables": body}, as_json=as_json, render=render)
 
@@ -82,7 +81,7 @@ def vacuum_(
     plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, now=now)
     todo = [step for step in plan if step.files and not step.why]
     done = {}
-    if _wanted(todo, lambda: _show_vacuum(plan, errors), dry_run=dry_run, yes=yes, as_json=as_json):
+    if todo and confirmed(lambda: _show_vacuum(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run):
         done = {step.table: vacuum(places, step, keep=span, force=force) for step in todo}
 
     def render() -> None:
@@ -90,20 +89,11 @@ def vacuum_(
             _show_vacuum(plan, console)
         for table, count in done.items():
             console.print(f"[green]done[/]: {count:,} files of {table} deleted")
-        _ending(todo, bool(done), dry_run=dry_run)
+        if todo and not done:
+            unchanged(dry_run=dry_run)
 
     body = [dataclasses.asdict(step) | {"deleted": done.get(step.table, 0)} for step in plan]
     emit({"applied": bool(done), "tables": body}, as_json=as_json, render=render)
-
-
-def _wanted(todo: Sequence[Any], show: Callable[[], None], *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    return bool(todo) and not dry_run and (yes or (not as_json and asked(show)))
-
-
-def _ending(todo: Sequence[Any], applied: bool, *, dry_run: bool) -> None:
-    if todo and not applied:
-        again = "without --dry-run" if dry_run else "with --yes"
-        console.print(f"Nothing was changed. To do it, run the same command {again}.")
 
 
 def _show_compaction(plan: Sequence[CompactStep], on: Console) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -13,14 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
+from fairlead.commands.context import DEFAULT_TOPOLOGY, DryRunOption, JsonOption, TopologyOption, YesOption
 from fairlead.commands.shorecontext import open_shore
 from fairlead.commands.shoreverify import TableOption
-from fairlead.console import asked, console, emit, errors
+from fairlead.console import confirmed, console, emit, errors, telling, unchanged
 from fairlead.errors import ConfigurationError, UnknownNameError
-
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Tell what would be done; do nothing.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it, without asking.")]
 
 
 def backfill(
@@ -48,8 +43,9 @@ def backfill(
 
     place = open_shore(topology)
     span = Span(_time("--from", since), _time("--to", until))
-    with only_one(place.folder), _telling(as_json) as tell:
-        todo = plan(place.topology, place.endpoint, place.places, span, table, tell=tell)
+    with only_one(place.folder):
+        with telling(quiet=as_json) as tell:
+            todo = plan(place.topology, place.endpoint, place.places, span, table, tell=tell)
         rows = [
             {
                 "table": each.entry.name,
@@ -61,8 +57,11 @@ def backfill(
             for each in todo.logs
         ]
         rows += [{"table": each.entry.table, "differing": each.rows} for each in todo.derived]
-        wanted = not todo.empty and not dry_run and (yes or (not as_json and asked(lambda: _show(rows, errors))))
-        written = apply(todo, place.endpoint, place.places, tell=tell) if wanted else {}
+        wanted = not todo.empty and confirmed(lambda: _show(rows, errors), yes=yes, as_json=as_json, dry_run=dry_run)
+        written: dict[str, int] = {}
+        if wanted:
+            with telling(quiet=as_json) as tell:
+                written = apply(todo, place.endpoint, place.places, tell=tell)
 
     def render() -> None:
         if not wanted:
@@ -72,7 +71,7 @@ def backfill(
         if todo.empty:
             console.print("everything is as it must be")
         elif not wanted:
-            console.print(f"Nothing was changed. {_again(dry_run)}")
+            unchanged(dry_run=dry_run)
 
     emit({"applied": wanted, "found": rows, "written": written}, as_json=as_json, render=render)
 
@@ -102,15 +101,14 @@ def rebuild(
     def show() -> None:
         errors.print(f"The checkpoint of job {escape(job)} will be put aside and made anew, its tables completed.")
 
-    if not yes and (as_json or not asked(show)):
-        done = None
-    else:
-        with only_one(place.folder), _telling(as_json) as tell:
+    done = None
+    if confirmed(show, yes=yes, as_json=as_json):
+        with only_one(place.folder), telling(quiet=as_json) as tell:
             done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.places, tell=tell)
 
     def render() -> None:
         if done is None:
-            console.print(f"Nothing was changed. {_again(False)}")
+            unchanged()
             return
         for name in done.created:
             console.print(f"table {name} was not there and is made anew")
@@ -126,19 +124,6 @@ def rebuild(
             console.print(f"now also: fairlead shore rebuild {name}")
 
     emit(None if done is None else dataclasses.asdict(done), as_json=as_json, render=render)
-
-
-@contextmanager
-def _telling(as_json: bool) -> Iterator[Callable[[str], None]]:
-    if as_json or not errors.is_terminal:
-        yield lambda what: None
-        return
-    with errors.status("") as status:
-        yield lambda what: status.update(escape(what))
-
-
-def _again(dry_run: bool) -> str:
-    return f"To do it, run the same command {'without --dry-run' if dry_run else 'with --yes'}."
 
 
 def _show(rows: list[dict[str, Any]], on: Console) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Annotated
 
 import msgspec
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
 from fairlead.commands.shorecontext import open_shore
-from fairlead.console import console, emit, errors
+from fairlead.console import console, emit, telling
 from fairlead.errors import ExitCode
 from shore.verify.model import Difference, TableCheck, Verification
 from shore.verify.run import verify as run_verify
@@ -33,14 +32,8 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
     Example: fairlead shore verify --table readings
     """
     place = open_shore(topology)
-    with nullcontext() if as_json or not errors.is_terminal else errors.status("") as status:
-        found = run_verify(
-            place.topology,
-            place.endpoint,
-            place.folder,
-            table,
-            tell=lambda what: status.update(escape(what)) if status is not None else None,
-        )
+    with telling(quiet=as_json) as tell:
+        found = run_verify(place.topology, place.endpoint, place.folder, table, tell=tell)
     body = {"ok": found.ok, "whole": found.whole, **msgspec.to_builtins(found)}
     emit(body, as_json=as_json, render=lambda: _show(found))
     if not found.ok:
