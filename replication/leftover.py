@@ -6,18 +6,22 @@ in. A replicator that dies in between leaves them: marked, but there for every c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from fairlead.wire.batch import HEADER_BYTES, Buffer, split
+from fairlead.wire.batch import HEADER_BYTES, Buffer, Header, parse_header, split
 from fairlead.wire.cluster import Cluster
+from fairlead.wire.codecs import Codec
 from fairlead.wire.convention import filler_body
 from fairlead.wire.types import TopicPartition
 from replication.item import POSITION_KEY
 from replication.rebuild import first_body
+from replication.start import is_always_whole
 
 ANSWER_BYTES: Final = 4 << 20
 LOG_BYTES: Final = 128 << 10  # a filler batch takes 60 kB at most
+PROBE_BYTES: Final = 1 << 10  # of a log: enough for the header of its first batch
+ONE_FILLER: Final = 256  # bytes; a record more takes less than one, since fillers compress to nearly nothing
 _POSITION: Final = filler_body(POSITION_KEY)
 
 
@@ -75,22 +79,50 @@ async def leftovers(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> d
     return out
 
 
+def may_position(header: Header) -> bool:
+    """Whether a batch can be one that positions a log, as far as its header tells; most batches of data cannot."""
+    return header.codec is Codec.ZSTD and header.length <= ONE_FILLER + header.count
+
+
 async def interrupted(
-    target: Cluster, source: Cluster, logs: Collection[TopicPartition], *, at_once: int = 500
+    target: Cluster, source: Cluster, logs: Collection[TopicPartition], start: str, *, at_once: int = 500
 ) -> dict[TopicPartition, int]:
     """Of these logs, followed from ``source``, those that begin with fillers to be deleted, and before which offset.
+
+    Where a link begins at the start of its logs (``start`` is ``earliest``), only a replica that begins below its
+    source can have such fillers. Where it begins later, any replica can, and the header of its first batch is asked.
 
     Raises:
         WireError: a cluster cannot be reached.
     """
     there, here = await source.start_offsets(logs), await target.start_offsets(logs)
-    below = {
-        tp: start
-        for tp in logs
-        if isinstance(start := here[tp], int) and isinstance(first := there[tp], int) and start < first
-    }
+    below: dict[TopicPartition, int] = {}
+    above: dict[TopicPartition, int] = {}
+    for tp in logs:
+        if isinstance(begins := here[tp], int) and isinstance(first := there[tp], int):
+            if begins < first:
+                below[tp] = begins
+            elif start != "earliest" and not is_always_whole(tp.topic):
+                above[tp] = begins
     found: dict[TopicPartition, int] = {}
-    each = list(below)
-    for number in range(0, len(each), at_once):
-        found |= await leftovers(target, {tp: below[tp] for tp in each[number : number + at_once]})
+    for some in _chunks(above, at_once):
+        below |= await _suspects(target, some)
+    for some in _chunks(below, at_once):
+        found |= await leftovers(target, some)
     return found
+
+
+def _chunks(logs: Mapping[TopicPartition, int], size: int) -> Iterator[dict[TopicPartition, int]]:
+    each = list(logs.items())
+    return (dict(each[number : number + size]) for number in range(0, len(each), size))
+
+
+async def _suspects(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    answers = await cluster.fetch(
+        starts, max_wait_ms=0, max_bytes=ANSWER_BYTES, partition_max_bytes=PROBE_BYTES, isolation=0
+    )
+    return {
+        tp: starts[tp]
+        for tp, part in answers.items()
+        if not part.error_code and len(part.records) >= HEADER_BYTES and may_position(parse_header(part.records))
+    }

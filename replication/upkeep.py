@@ -57,7 +57,7 @@ class Upkeep:
 
     async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
         """Delete what a replicator that died while it positioned logs has left at their starts: once for each source
-        from which they are followed, since a log that begins below its source was never trimmed."""
+        from which they are followed, since what a replicator leaves is left once."""
         done: set[str] = set()
         while True:
             await asyncio.sleep(TIDY)
@@ -68,7 +68,7 @@ class Upkeep:
                 if not logs:
                     continue
                 try:
-                    for tp, before in (await interrupted(cluster, pull.cluster, logs)).items():
+                    for tp, before in (await interrupted(cluster, pull.cluster, logs, pull.link.start)).items():
                         trimmer.before(tp, before)
                     done.add(pull.name)
                 except FairleadError as error:

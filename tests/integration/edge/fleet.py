@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import paho.mqtt.client as paho
 from confluent_kafka import Consumer, TopicPartition
 from paho.mqtt.enums import CallbackAPIVersion
+from stdnum.imo import calc_check_digit
 
 from edge.aisfeed import AisSource
 from edge.bridge import Bridge
@@ -57,7 +58,8 @@ class Stored(NamedTuple):
 
 @dataclass
 class Fleet:
-    """``port`` and ``ship`` are sites with names of their own, so that their logs are this test's alone."""
+    """``port``, ``ship`` and the ship's IMO number are this test's own, so that their logs are: a bridge remembers how
+    late it was by the ship's clock."""
 
     kafka: dict[str, KafkaEndpoint]
     mqtt: dict[str, MqttEndpoint]
@@ -66,7 +68,7 @@ class Fleet:
     topology: Topology
     port: str
     ship: str
-    imo: str = "9074729"
+    imo: str
     snapshots: Path | None = None
     stray_limit: float = LIMIT
     ais: AisSource | None = None
@@ -236,11 +238,13 @@ def make_fleet(
 ) -> Fleet:
     token = secrets.token_hex(3)
     port, ship = f"port-{token}", f"ship-{token}"
+    six = f"{100_000 + secrets.randbelow(900_000)}"
+    imo = six + calc_check_digit(six)
     topology = Topology(
         name="edge-tests",
         sites={
             port: Site(kind=SiteKind.PORT, unlocode="JPTYO"),
-            ship: Site(kind=SiteKind.SHIP, imo="9074729"),
+            ship: Site(kind=SiteKind.SHIP, imo=imo),
         },
         streams={**DEFAULT_STREAMS, f"boxes-{token}": Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
     )
@@ -254,6 +258,7 @@ def make_fleet(
         topology=topology,
         port=port,
         ship=ship,
+        imo=imo,
         snapshots=snapshots,
     )
 

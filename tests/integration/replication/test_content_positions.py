@@ -12,7 +12,7 @@ from fairlead.wire.record import encode_batch
 from fairlead.wire.types import TopicPartition
 from replication.fillers import fillers
 from replication.item import POSITION_KEY, Hole
-from replication.leftover import leftovers
+from replication.leftover import interrupted, leftovers
 from tests.integration.replication.conftest import NOW_MS, Lab, records, states, until
 from tests.integration.replication.consumers import assert_same_for_consumers
 from tests.integration.replication.test_foreign import producer, send
@@ -83,3 +83,23 @@ async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
     assert await cluster.delete_records(found) == found
     assert [record.offset for record in await lab.read("beta", dead)] == [120_000, 120_001, 120_002]
     assert await leftovers(cluster, found) == {}
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_fillers_are_found_where_the_link_begins_above_its_source(lab: Lab, start: str) -> None:
+    """The source still has offset 0, so a replica that begins there looks like any other: only its first batch tells,
+    and only on a link that does not begin at the start does anybody have to look."""
+    dead, plain, large, custody = lab.log("y0"), lab.log("y1"), lab.log("y2"), f"custody.{lab.stream}"
+    for site in ("alpha", "beta"):
+        await lab.make(site, dead, plain, large, custody)
+    for each in fillers(Hole(0, 25, FOREIGN_PRODUCER_ID, 0, 0, NOW_MS, POSITION_KEY)):
+        for topic in (dead, custody):
+            await lab.append("beta", {topic: bytes(each.data)})
+    client = producer(lab.kafka("beta"))
+    for topic in (dead, plain, custody):
+        send(client, topic, 0, 3)
+    many = encode_batch(records(0, 5_000), producer_id=-1, epoch=-1, sequence=-1, codec=Codec.ZSTD)
+    await lab.append("beta", {large: many})
+    logs = [TopicPartition(topic) for topic in (plain, large, dead, custody)]
+    found = await interrupted(await lab.cluster("beta"), await lab.cluster("alpha"), logs, start)
+    assert found == ({} if start == "earliest" else {TopicPartition(dead): 25})

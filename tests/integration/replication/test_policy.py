@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import functools
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +25,7 @@ from fairlead.wire.types import TopicPartition
 from replication import pull
 from replication.orders import ORDERS_TOPIC, Order, OrderKind, encode
 from simulators.links.line import Line
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
+from tests.integration.replication.conftest import NOW_MS, PATIENCE, Lab, states, until
 from tests.support.chaos import detoured
 from topologies.model import Topology
 
@@ -164,7 +165,8 @@ async def test_where_a_link_begins(lab: Lab, start: str) -> None:
         for topic in (held, produced):
             await lab.reaches(TARGET, topic, 40)
             begins = await _batch_with(lab, topic, first_of(start))
-            await until(lambda topic=topic, begins=begins: _starts(lab, topic, begins), f"{topic}: fillers stay")  # type: ignore[misc]
+            starts = functools.partial(_starts, lab, topic, begins)
+            await until(starts, f"{topic}: fillers stay", 2 * PATIENCE)
             here, there = await lab.read("alpha", topic), await lab.read(TARGET, topic)
             assert _data(there) == [record for record in _data(here) if record.offset >= begins]
         assert states(beta.snapshot()) == {}
