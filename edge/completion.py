@@ -24,7 +24,7 @@ from fairlead.records.custody import Marker
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP, LogPosition
-from topologies.model import InsertPoint, Topology
+from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Completion:
         Called when the ledgers have been read and before any message is taken; returns how many entries were written.
         """
         visible = await self._cluster.topics(None, refresh=True)
-        moving = {name for name, stream in self._topology.streams.items() if stream.insert_point is InsertPoint.MOVES}
+        moving = self._topology.moving_streams
         mine = self._view.held_by(self._site)
         candidates = [
             topic

@@ -23,8 +23,8 @@ from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
-_REMADE = tuple(each for each in DERIVED if each.compared is None)  # the others are not wholly given by their inputs
-# Not the table of a job with a state of its own, which would know nothing of it: 'fairlead shore rebuild' is for these.
+# Not the table of a job with a state of its own, which is not wholly given by its inputs, and whose job would know
+# nothing of it: 'fairlead shore rebuild' is for these.
 _MADE: Final = tuple(each for each in DERIVED if each.compared is None)
 
 

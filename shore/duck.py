@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
@@ -12,11 +13,23 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from shore.places import Places
+from shore.tables.model import TIME, Table
 
 
 def opened(places: Places, table: str) -> Any:
     """A table's newest version as an Arrow dataset."""
     return DeltaTable(places.table(table)).to_pyarrow_dataset()
+
+
+def rows(places: Places, table: Table, found: pc.Expression | None = None) -> pa.Table:
+    """A table's rows, all of them or those that a filter finds, with the table's own columns and types."""
+    names = table.plain_schema.names
+    return opened(places, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
+
+
+def between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expression:
+    """A filter: rows whose time in ``column`` is in [``since``, ``until``)."""
+    return (pc.field(column) >= pa.scalar(since, TIME)) & (pc.field(column) < pa.scalar(until, TIME))
 
 
 def among(column: str, values: Collection[str]) -> pc.Expression:

@@ -132,10 +132,10 @@ from moved r
 """  # noqa: S608
 
 _HELD = f"""
-select {_ALERT}, c.holder, s.kind as holder_kind, c.term as custody_term, c.event as custody_event,
-    c.from_date_time as held_from, c.to_date_time as held_to
+select {_ALERT}, a.holder, s.kind as holder_kind, a.custody_term, a.custody_event, a.held_from, a.held_to
 from (
-    select a.*, c.term as held_term, c.log as held_log,
+    select a.*, c.holder, c.term as custody_term, c.event as custody_event,
+        c.from_date_time as held_from, c.to_date_time as held_to,
         row_number() over (
             partition by a.log, a.log_offset order by c.from_date_time desc, c.log, c.term desc
         ) as choice
@@ -144,8 +144,7 @@ from (
         on c.equipment_reference = a.equipment_reference and not c.lost and a.event_date_time >= c.from_date_time
         and (c.to_date_time is null or a.event_date_time < c.to_date_time)
 ) a
-left join {{custody}} c on c.log = a.held_log and c.term = a.held_term
-left join {{sites}} s on s.site = c.holder
+left join {{sites}} s on s.site = a.holder
 where a.choice = 1
 """  # noqa: S608
 

@@ -21,6 +21,7 @@ import pyarrow.json as pj
 from shore.tables.model import Column
 
 _encoder = msgspec.json.Encoder()
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Parsed(NamedTuple):
@@ -71,7 +72,7 @@ def read_strict(
                 raise msgspec.DecodeError("the record has no value")
             rows.append(decoder.decode(value))
             problems.append(None)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except _UNREADABLE as error:
             rows.append(None)
             problems.append(str(error))
     arrays = [pa.array([value_at(row, c.path) for row in rows], c.type) for c in columns]
@@ -151,7 +152,6 @@ class FastReader:
 
 
 _PYTHON = {"string": str, "int64": int, "double": float, "bool": bool}
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class TolerantReader:
@@ -190,11 +190,10 @@ class TolerantReader:
             except _UNREADABLE as error:
                 rows.append([None] * len(self._columns))
                 problems.append(str(error))
+        read = problems.count(None)
         arrays = [self._array(number, rows, problems) for number in range(len(self._columns))]
-        for number, row in enumerate(rows):  # what only showed when its column was made
-            if problems[number] is not None:
-                row[:] = [None] * len(row)
-        if any(row and problem for row, problem in zip(rows, problems, strict=True)):
+        if problems.count(None) < read:  # some showed only when their column was made
+            rows = [[None] * len(row) if problem else row for row, problem in zip(rows, problems, strict=True)]
             arrays = [self._array(number, rows, problems) for number in range(len(self._columns))]
         return Parsed(arrays, pa.array(problems, pa.string()))
 

@@ -30,7 +30,6 @@ from fairlead.errors import UnavailableError
 from fairlead.jars import ensure_jars, find_java
 
 DEFAULT_MASTER = "local[2]"
-_STATE = "org.apache.spark.sql.execution.streaming.state"
 
 _LOGGING = """\
 status = error

@@ -295,6 +295,11 @@ class Topology(Model):
     def links_from(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.directed_links() if link.from_ == site)
 
+    @property
+    def moving_streams(self) -> tuple[str, ...]:
+        """The streams that have a log per container, whose insert point moves with it."""
+        return tuple(name for name, stream in self.streams.items() if stream.insert_point is InsertPoint.MOVES)
+
     def container_stream(self, container_number: str) -> str | None:
         """The stream of a box, by its ISO 6346 owner code; None when nobody here owns it."""
         owner = owner_code(container_number)

@@ -30,7 +30,7 @@ from shore.jobs.model import JobContext
 from shore.jobs.progress import failure
 from shore.jobs.runner import MAX_STARTS
 from shore.places import Places
-from shore.source import register
+from shore.source.datasource import register
 from shore.tables import TABLES
 
 HEADLINES: Final[tuple[str, ...]] = ()

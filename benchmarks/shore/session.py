@@ -24,7 +24,7 @@ from shore.jobs.model import JobContext
 from shore.places import Places
 from shore.session import close, spark
 from shore.session import settings as usual_settings
-from shore.source import register
+from shore.source.datasource import register
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
 STUCK_SECONDS: Final = 900

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from edge.detection.box import Box
 from edge.detection.ship import ShipState
-from edge.detection.sustained import Fault, Good, Sustained
+from edge.detection.sustained import Sustained
 from edge.detection.thresholds import Range
 from edge.messages import ReadingMessage
+from fairlead.detection import Fault, Good
 from fairlead.records.alert import Severity
 
 

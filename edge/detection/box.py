@@ -7,6 +7,7 @@ from typing import Any
 
 from edge.detection.thresholds import Limits
 from edge.messages import Identity, ReadingMessage
+from fairlead.detection import usual_interval
 from fairlead.records.alert import Alert, AlertKind, Cause
 from fairlead.records.booking import Booking
 
@@ -108,7 +109,7 @@ class Box:
         elif at < self.at_ms:
             return False
         if self.newest is not None:
-            self._learn_interval(at - self.at_ms)
+            self.interval_ms = usual_interval(self.interval_ms, at - self.at_ms, self.limits.silence.intervals)
         self.device, self.boot, self.sequence = device, boot, sequence
         self.at_ms, self.heard_ms, self.newest = at, ship_ms, message
         reading = message.reading
@@ -137,18 +138,6 @@ class Box:
         """What names a reading in an alert."""
         device, boot, sequence = message.identity
         return Cause(log=self.log, offset=NOT_YET_STORED, device_id=device, boot_id=boot, sequence=sequence)
-
-    def _learn_interval(self, gap: int) -> None:
-        """The usual gap: one that is longer counts at once, unless it is a silence; shorter ones (events) slowly."""
-        usual = self.interval_ms
-        if gap <= 0:
-            return
-        if usual == 0 or usual < gap <= usual * self.limits.silence.intervals:
-            self.interval_ms = gap
-        elif gap < usual:
-            self.interval_ms = max(gap, usual * 9 // 10)
-        elif gap > usual:
-            self.interval_ms = usual * 2  # a device that has become slower is learnt in a few readings
 
 
 def unique(causes: list[Cause]) -> tuple[Cause, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from edge.detection.box import Box
 from edge.detection.ship import ShipState
-from edge.detection.sustained import GOOD, Fault, Good, Sustained
+from edge.detection.sustained import GOOD, Sustained
 from edge.messages import ReadingMessage
+from fairlead.detection import Fault, Good
 
 
 class DoorOpen(Sustained):

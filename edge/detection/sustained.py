@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from edge.detection.box import Box, unique
 from edge.detection.finding import Finding, Rule
 from edge.detection.ship import ShipState
 from edge.messages import ReadingMessage
-from fairlead.records.alert import AlertState, Cause, Evidence, Severity
-
-SEVERITIES: Final[tuple[Severity, ...]] = ("WARNING", "ALARM", "CRITICAL")  # DCSA RMO alarmSeverity, rising
-
-
-class Fault(NamedTuple):
-    """A reading that is out of order.
-
-    Args:
-        size: How bad, to find the worst reading of a condition; in the rule's own unit.
-        dwell_ms: How long the condition must last before it is an alert.
-    """
-
-    severity: Severity
-    size: float
-    dwell_ms: int
-
-
-class Good(NamedTuple):
-    """A reading that is in order. ``recovery_ms``: how long that must last before an open alert is over."""
-
-    recovery_ms: int = 0
-
+from fairlead.detection import Fault, Good
+from fairlead.records.alert import SEVERITIES, AlertState, Cause, Evidence, Severity
 
 GOOD: Final = Good()
 _UNKNOWN: Final = -1

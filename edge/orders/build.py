@@ -60,12 +60,13 @@ def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
     parsed = parse_log(log)
     stream = topology.streams.get(parsed.stream) if parsed is not None else None
     if parsed is not None and stream is None:
-        raise UnknownNameError("stream", parsed.stream, _moving(topology))
+        raise UnknownNameError("stream", parsed.stream, topology.moving_streams)
     if stream is not None and stream.insert_point is not InsertPoint.MOVES:
         writer = topology.fixed_holder(log)
         raise RefusedError(
             f"cannot {doing}: {f'it is written at {writer} and nowhere else' if writer else 'its custody never moves'}",
-            hint=f"it moves in: {', '.join(_moving(topology)) or '(no stream)'}; for other logs: fairlead link promote",
+            hint=f"it moves in: {', '.join(topology.moving_streams) or '(no stream)'}; "
+            "for other logs: fairlead link promote",
             log=log,
             site=to_site,
         )
@@ -196,10 +197,6 @@ def _seizure_notes(facts: Facts, newest: Interval) -> list[str]:
 def seize_command(log: str, site: str) -> str:
     """The command that seizes a log at a site."""
     return f"fairlead custody seize {log} --at {site} --reason TEXT"
-
-
-def _moving(topology: Topology) -> list[str]:
-    return [name for name, each in topology.streams.items() if each.insert_point is InsertPoint.MOVES]
 
 
 def _receivers(topology: Topology) -> list[str]:

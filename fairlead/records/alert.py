@@ -16,6 +16,7 @@ ALERT_ORDERS: Final = "fairlead.alerts"
 """Topic of ``AlertOrder`` at each site; no log of any stream, written by whoever administers the site."""
 
 Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
+SEVERITIES: Final[tuple[Severity, ...]] = ("WARNING", "ALARM", "CRITICAL")  # rising
 AlertState = Literal["OPENED", "UPDATED", "CLEARED"]
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from fairlead.detection import usual_interval
 from fairlead.records.alert import AlertKind, Severity
 from shore.alerts.limits import (
     FORGET_MS,
@@ -129,7 +130,7 @@ class Box(msgspec.Struct, array_like=True):
 
     def take(self, reading: Reading) -> None:
         """Take in a reading that is newer."""
-        self._learn_interval(reading.at_ms - self.at_ms)
+        self.interval_ms = usual_interval(self.interval_ms, reading.at_ms - self.at_ms, SILENCE_INTERVALS)
         self._remember(reading)
 
     def _remember(self, reading: Reading) -> None:
@@ -144,18 +145,6 @@ class Box(msgspec.Struct, array_like=True):
         if self.disturbed_ms is None:
             return True
         return not self.disturbed and not 0 <= at_ms - self.disturbed_ms < after_ms
-
-    def _learn_interval(self, gap: int) -> None:
-        """The usual gap, as on board: a longer one counts at once, unless it is a silence; shorter ones slowly."""
-        usual = self.interval_ms
-        if gap <= 0:
-            return
-        if usual == 0 or usual < gap <= usual * SILENCE_INTERVALS:
-            self.interval_ms = gap
-        elif gap < usual:
-            self.interval_ms = max(gap, usual * 9 // 10)
-        elif gap > usual:
-            self.interval_ms = usual * 2  # a device that has become slower is learnt in a few readings
 
 
 def new_box(reading: Reading) -> Box:

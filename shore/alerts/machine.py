@@ -14,17 +14,18 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from fairlead.detection import Fault, Good
 from fairlead.names import parse_log
-from fairlead.records.alert import AlertKind, AlertState, Severity
+from fairlead.records.alert import SEVERITIES, AlertKind, AlertState, Severity
 from shore.alerts.box import Box, Condition, Named, Reading, named, new_box
 from shore.alerts.limits import DAY_MS, FORGET_MS, LOOK_AGAIN_MS, MINUTE_MS
-from shore.alerts.rules import RULES, Fault, Good, Rule
+from shore.alerts.rules import RULES, Rule
 
 SILENCE: Final[AlertKind] = "SILENCE"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST_MS: Final = -62_135_596_800_000  # 0001-01-01
 _LAST_MS: Final = 253_402_300_799_999  # 9999-12-31
-_RANK: Final[dict[Severity, int]] = {"WARNING": 0, "ALARM": 1, "CRITICAL": 2}  # DCSA RMO alarmSeverity, rising
+_RANK: Final = {severity: rank for rank, severity in enumerate(SEVERITIES)}
 
 
 class State(NamedTuple):

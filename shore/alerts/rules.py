@@ -6,30 +6,12 @@ needs a ship (boxes overboard, doors at sea), gases (no columns of ``readings`` 
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, Protocol
 
+from fairlead.detection import Fault, Good
 from fairlead.records.alert import AlertKind, Severity
 from shore.alerts import limits
 from shore.alerts.box import Box, Reading
-
-
-class Fault(NamedTuple):
-    """A reading that is out of order.
-
-    Args:
-        size: How bad, to find the worst reading of a condition; in the rule's own unit.
-        dwell_ms: How long the condition must last before it is an alert.
-    """
-
-    severity: Severity
-    size: float
-    dwell_ms: int
-
-
-class Good(NamedTuple):
-    """A reading that is in order. ``recovery_ms``: how long that must last before an open alert is over."""
-
-    recovery_ms: int = 0
 
 
 class Rule(Protocol):

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
+from shore.duck import among, opened
 from shore.places import Places
 from shore.tables.bookings import STATES
+from topologies.model import Topology
+
+_BOX: Final = "equipment_reference"
 
 TOUCHED = pa.schema(
     [
@@ -66,6 +70,20 @@ limit {limit}
 """
 
 
+def customers_here(topology: Topology) -> tuple[str, ...]:
+    """Customers whose feed begins at the site where shore runs."""
+    if topology.shore is None:
+        return ()
+    return tuple(name for name, customer in topology.customers.items() if customer.feed_at == topology.shore.at)
+
+
+def all_touched(places: Places) -> pa.Table:
+    """Rows of ``TOUCHED`` that have all records looked at, of every container that was ever booked."""
+    changes = opened(places, "booking_changes").to_table(columns=[_BOX])
+    boxes = pc.unique(changes[_BOX])
+    return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
+
+
 def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, limit: int) -> pa.Table:
     """Records that customers may see and do not have yet, among those touched.
 
@@ -79,13 +97,13 @@ def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, l
     with _connection() as connection:
         connection.register("touched", touched)
         connection.register("customers", pa.table({"customer": pa.array(list(customers), pa.string())}))
-        connection.register("booking_changes", DeltaTable(places.table("booking_changes")).to_pyarrow_dataset())
+        about = among(_BOX, set(touched[_BOX].to_pylist()) - {None})
+        connection.register("booking_changes", opened(places, "booking_changes").filter(about))
         connection.execute(NEWEST)
-        boxes = pa.array([row[0] for row in connection.execute(BOXES).fetchall()], pa.string())
         # Named containers let Arrow skip files and row groups by their statistics.
-        wanted = pc.field("equipment_reference").isin(boxes)
+        wanted = among(_BOX, {row[0] for row in connection.execute(BOXES).fetchall()})
         for name in ("readings", "alerts", "feeds"):
-            connection.register(name, DeltaTable(places.table(name)).to_pyarrow_dataset().filter(wanted))
+            connection.register(name, opened(places, name).filter(wanted))
         relation = connection.sql(ENTITLED.format(limit=int(limit)))
         found: pa.Table = relation.to_arrow_table()
     return found

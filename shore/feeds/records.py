@@ -84,11 +84,11 @@ def slices(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
         yield records[start:]
 
 
-def opening(customer: str, site: str) -> NewRecord:
-    """The marker that opens a feed's log: shore holds it from its first record on."""
+def opening(log: str, site: str, *, key: bytes | None = None) -> NewRecord:
+    """The marker that opens the first term of an empty log that shore writes: its site holds it from then on."""
     now = dt.datetime.now(dt.UTC)
     marker = Marker(
-        log=feed_topic(customer),
+        log=log,
         term=1,
         from_site=None,
         to_site=site,
@@ -97,7 +97,7 @@ def opening(customer: str, site: str) -> NewRecord:
         event_date_time=now,
         nonce=uuid.uuid4().hex,
     )
-    return marker_record(encode(marker), timestamp_ms=_milliseconds(now), key=customer.encode())
+    return marker_record(encode(marker), timestamp_ms=_milliseconds(now), key=key)
 
 
 def _milliseconds(time: dt.datetime) -> int:

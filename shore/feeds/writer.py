@@ -39,7 +39,8 @@ def create_feeds(endpoint: KafkaEndpoint, customers: Sequence[str]) -> None:
             appender = Appender(cluster)
             try:
                 for customer in customers:
-                    await appender.ensure_open(TP(feed_topic(customer)), opening(customer, endpoint.site))
+                    log = feed_topic(customer)
+                    await appender.ensure_open(TP(log), opening(log, endpoint.site, key=customer.encode()))
             finally:
                 await appender.close()
 

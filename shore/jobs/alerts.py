@@ -21,7 +21,6 @@ from shore.alerts.limits import CLOCK_AHEAD_MS, WATERMARK_DELAY_MS
 from shore.alerts.processor import BUCKETS, Detection
 from shore.alerts.watched import Sites, SitesNow
 from shore.jobs.model import JobContext
-from shore.jobs.readings import container_streams
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW
 
@@ -40,7 +39,7 @@ def query(context: JobContext) -> DataStreamWriter:
     for name, value in STATE_SETTINGS.items():
         context.spark.conf.set(name, value)
     readings = context.read_logs(
-        streams=",".join(container_streams(context.topology)),
+        streams=",".join(context.topology.moving_streams),
         rows="readings",
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),
     )

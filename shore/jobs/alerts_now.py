@@ -10,27 +10,24 @@ to follow from them.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.names import parse_log
-from fairlead.records.custody import ledger_entries
 from shore.append import last_version
 from shore.duck import among, opened, select
-from shore.jobs import reference
-from shore.jobs.model import JobContext
+from shore.jobs import bookings, custody, reference
+from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.replace import Scope, replace_rows
-from shore.tables.alerts_now import ALERTS_NOW, NOW, SCHEMA_OF_HOLDERS
-from shore.tables.bookings import BOOKINGS, STATES
-from shore.tables.custody import rows_of
+from shore.tables.alerts_now import ALERTS_NOW, NOW
 from shore.tables.reference import SITES
+
+if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _SITES: Final = "sites"  # names the transactions that say with which sites the table was made
 _BOX: Final = "equipment_reference"
@@ -53,10 +50,10 @@ def query(context: JobContext) -> DataStreamWriter:
 
 def changes(spark: SparkSession, places: Places) -> DataFrame:
     """What new rows of the inputs are about: containers, or logs of containers."""
+    from pyspark.sql import functions as F
 
     def about(table: str, key: str, *, is_log: bool = False) -> DataFrame:
-        rows = spark.readStream.format("delta").option("skipChangeCommits", "true").load(places.table(table))
-        found: DataFrame = rows.select(F.col(key).alias("key"), F.lit(is_log).alias("is_log"))
+        found: DataFrame = new_rows(spark, places, table).select(F.col(key).alias("key"), F.lit(is_log).alias("is_log"))
         return found
 
     return (
@@ -78,8 +75,8 @@ def update(places: Places, boxes: Collection[str], logs: Collection[str] = ()) -
         places,
         alerts=opened(places, "alerts").to_table(filter=filter_),
         alerts_ashore=opened(places, "alerts_ashore").to_table(filter=filter_),
-        bookings=_bookings(opened(places, "booking_changes").to_table(filter=filter_)),
-        custody=_holders(places, touched, logs),
+        bookings=bookings.states(opened(places, "booking_changes").to_table(filter=filter_)),
+        custody=custody.of_boxes(places, touched),
     )
     if fresh.num_rows or opened(places, ALERTS_NOW.name).count_rows(filter=filter_):
         scope = Scope(_BOX, touched)
@@ -88,14 +85,12 @@ def update(places: Places, boxes: Collection[str], logs: Collection[str] = ()) -
 
 def everything(places: Places) -> pa.Table:
     """The table as it must be."""
-    about_logs = pc.is_valid(pc.field("entry_log"))
-    entries = opened(places, "custody_entries").to_table(columns=["payload"], filter=about_logs)
     return _made(
         places,
         alerts=opened(places, "alerts").to_table(),
         alerts_ashore=opened(places, "alerts_ashore").to_table(),
-        bookings=_bookings(opened(places, "booking_changes").to_table()),
-        custody=_intervals(entries),
+        bookings=bookings.states(opened(places, "booking_changes").to_table()),
+        custody=custody.everything(places),
     )
 
 
@@ -104,7 +99,7 @@ def follow_sites(places: Places) -> None:
     location, version = places.table(ALERTS_NOW.name), reference.version(places)
     if last_version(location, _SITES) == version:
         return
-    rows = everything(places).sort_by([(name, "ascending") for name in ALERTS_NOW.key])
+    rows = ALERTS_NOW.sorted(everything(places))
     properties = CommitProperties(app_transactions=[Transaction(_SITES, version)])
     write_deltalake(DeltaTable(location), rows, mode="overwrite", commit_properties=properties)
 
@@ -121,19 +116,3 @@ def _made(
         custody=custody,
         sites=reference.stored(places, SITES),
     )
-
-
-def _bookings(changes: pa.Table) -> pa.Table:
-    return select(STATES, BOOKINGS.plain_schema, booking_changes=changes)
-
-
-def _holders(places: Places, boxes: Collection[str], logs: Collection[str]) -> pa.Table:
-    """Who held the logs of these containers when. A log is known by its intervals, or by what is new of it."""
-    known = opened(places, "custody").to_table(columns=["log"], filter=among(_BOX, boxes))["log"].to_pylist()
-    return _intervals(
-        opened(places, "custody_entries").to_table(columns=["payload"], filter=among("entry_log", {*known, *logs}))
-    )
-
-
-def _intervals(entries: pa.Table) -> pa.Table:
-    return rows_of(ledger_entries.decode(value.as_py()) for value in entries["payload"]).select(SCHEMA_OF_HOLDERS.names)

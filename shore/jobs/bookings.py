@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import pyarrow as pa
 
@@ -17,10 +18,14 @@ def update(places: Places, references: Collection[str]) -> None:
     if not references:
         return
     changes = opened(places, "booking_changes").to_table(filter=among("booking_reference", references))
-    fresh = select(STATES, BOOKINGS.plain_schema, booking_changes=changes)
-    replace_rows(places.table(BOOKINGS.name), fresh, Scope("booking_reference", references), key=BOOKINGS.key)
+    replace_rows(places.table(BOOKINGS.name), states(changes), Scope("booking_reference", references), key=BOOKINGS.key)
 
 
 def everything(places: Places) -> pa.Table:
     """The table as it must be."""
-    return select(STATES, BOOKINGS.plain_schema, booking_changes=opened(places, "booking_changes"))
+    return states(opened(places, "booking_changes"))
+
+
+def states(changes: Any) -> pa.Table:
+    """The states that follow from changes: an Arrow table or dataset, with all changes of each of its bookings."""
+    return select(STATES, BOOKINGS.plain_schema, booking_changes=changes)

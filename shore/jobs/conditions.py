@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.jobs import hourly, sessions, whole
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.tables.bands import USED
 from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
@@ -37,8 +37,7 @@ def query(context: JobContext) -> DataStreamWriter:
     places, shore = context.places, context.topology.shore
     energy = shore.activation_energy if shore is not None else ACTIVATION_ENERGY
     whole.renew_mkt(places, energy)
-    reader = context.spark.readStream.format("delta").option("skipChangeCommits", "true")
-    readings = reader.option("maxBytesPerTrigger", "1g").load(places.table("readings"))
+    readings = new_rows(context.spark, places, "readings", maxBytesPerTrigger="1g")
     writer: DataStreamWriter = readings.select(*USED).writeStream.foreachBatch(
         lambda batch, _: update(batch, places, energy)
     )

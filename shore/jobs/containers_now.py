@@ -14,14 +14,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairlead.records.custody import ledger_entries
+from fairlead.records.alert import SEVERITIES
 from shore.duck import among, opened, select
 from shore.jobs import custody
 from shore.jobs.reference import stored
 from shore.places import Places
 from shore.replace import Scope, replace_rows
 from shore.tables.containers_now import CONTAINERS_NOW, NEWEST, NEWEST_OF_ALL, NOW, OPEN_ALERTS, READING_COLUMNS, SHIPS
-from shore.tables.custody import rows_of
 from shore.tables.model import TIME
 from shore.tables.reference import OWNERS, SITES
 
@@ -39,7 +38,6 @@ _SHIPS = pa.schema(
         pa.field("longitude", pa.float64()),
     ]
 )
-_SEVERITIES = ("WARNING", "ALARM", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ def update(places: Places, touched: Touched) -> None:
     rows = now.to_table(filter=among("equipment_reference", boxes))
     seen = rows.filter(pc.is_valid(rows["log"])).select(READINGS.names).cast(READINGS)
     newest = _newest(pa.concat_tables([seen, touched.readings]))
-    held = _kept(_held_parts(rows), touched.held, _held(_entries(places, touched.held)))
+    held = _kept(_held_parts(rows), touched.held, _held(custody.of_boxes(places, touched.held)))
     alerted = _kept(_alert_parts(rows), touched.alerted, _alerted(places, touched.alerted))
     fresh = _joined(places, sorted(boxes), newest, held, alerted)
     scope = Scope("equipment_reference", boxes)
@@ -114,17 +112,6 @@ def _newest(observed: pa.Table) -> pa.Table:
     return select(NEWEST, READINGS, observed=observed)
 
 
-def _entries(places: Places, boxes: Collection[str]) -> pa.Table:
-    """The intervals of all logs of these containers, from the ledgers: table ``custody`` may be a moment behind."""
-    if not boxes:
-        return rows_of(())
-    entries = opened(places, "custody_entries")
-    known = pc.unique(entries.to_table(columns=["entry_log"])["entry_log"]).to_pylist()
-    logs = [log for log in known if log is not None and log.partition(".")[2] in boxes]
-    about = entries.to_table(columns=["payload"], filter=among("entry_log", logs))
-    return rows_of(ledger_entries.decode(value.as_py()) for value in about["payload"])
-
-
 _HOLDER = """
 select equipment_reference, holder, from_date_time as held_since, event as custody_event from (
     select *, row_number() over (
@@ -143,6 +130,8 @@ def _held(intervals: pa.Table) -> pa.Table:
 
 def _alerted(places: Places, boxes: Collection[str] | None) -> pa.Table:
     """Open alerts of these containers; of all when None."""
+    if boxes is not None and not boxes:
+        return _ALERTED.empty_table()
     alerts, ashore = opened(places, "alerts"), opened(places, "alerts_ashore")
     if boxes is not None:
         own = among("equipment_reference", boxes)
@@ -155,7 +144,7 @@ def _held_parts(rows: pa.Table) -> pa.Table:
 
 
 def _alert_parts(rows: pa.Table) -> pa.Table:
-    worst = pc.index_in(rows["worst_severity"], pa.array(_SEVERITIES)).cast(pa.int64())
+    worst = pc.index_in(rows["worst_severity"], pa.array(SEVERITIES)).cast(pa.int64())
     return pa.table([rows["equipment_reference"], rows["open_alerts"], pc.add(worst, 1)], schema=_ALERTED)
 
 

@@ -11,12 +11,11 @@ from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
-from fairlead.records.custody import ledger_entries
+from shore.duck import among, opened
 from shore.places import Places
 from shore.replace import Scope, replace_rows
-from shore.tables.custody import CUSTODY, rows_of
+from shore.tables.custody import CUSTODY, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
 
 
@@ -27,17 +26,26 @@ def touched(entries: pa.Table) -> set[str]:
 
 def rebuild(places: Places, logs: Collection[str]) -> None:
     """Make the intervals of these logs again."""
-    if not logs:
-        return
-    names = pa.array(sorted(logs), pa.string())
-    entries = DeltaTable(places.table(CUSTODY_ENTRIES.name)).to_pyarrow_dataset()
-    about = entries.to_table(columns=["payload"], filter=pc.field("entry_log").isin(names))
-    fresh = rows_of(ledger_entries.decode(value.as_py()) for value in about["payload"])
-    replace_rows(places.table(CUSTODY.name), fresh, Scope("log", logs), key=CUSTODY.key)
+    if logs:
+        replace_rows(places.table(CUSTODY.name), _of_logs(places, logs), Scope("log", logs), key=CUSTODY.key)
+
+
+def of_boxes(places: Places, boxes: Collection[str]) -> pa.Table:
+    """The intervals of all logs of these containers, from the ledgers: table ``custody`` may be a moment behind."""
+    if not boxes:
+        return CUSTODY.plain_schema.empty_table()
+    known = pc.unique(opened(places, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]).to_pylist()
+    return _of_logs(places, [log for log in known if log is not None and log.partition(".")[2] in boxes])
 
 
 def everything(places: Places) -> pa.Table:
     """Table ``custody`` as it must be, from all of ``custody_entries``."""
-    rows = DeltaTable(places.table(CUSTODY_ENTRIES.name)).to_pyarrow_dataset()
-    payloads = rows.to_table(columns=["payload"], filter=pc.is_valid(pc.field("entry_log")))["payload"]
-    return rows_of(ledger_entries.decode(value.as_py()) for value in payloads)
+    return _made(places, pc.is_valid(pc.field("entry_log")))
+
+
+def _of_logs(places: Places, logs: Collection[str]) -> pa.Table:
+    return _made(places, among("entry_log", logs))
+
+
+def _made(places: Places, found: pc.Expression) -> pa.Table:
+    return rows_of_entries(opened(places, CUSTODY_ENTRIES.name).to_table(columns=["payload"], filter=found))

@@ -14,6 +14,7 @@ from shore.jobs.reference import stored
 from shore.places import Places
 from shore.replace import Scope, replace_rows
 from shore.tables.dock_movements import DOCK_MOVEMENTS, MOVEMENTS
+from shore.tables.operations import EVENTS
 from shore.tables.reference import OWNERS, SITES
 
 _AFTER = dt.timedelta(microseconds=1)
@@ -25,6 +26,8 @@ def update(places: Places, event_ids: Collection[str]) -> pa.Table:
     Returns:
         All copies of the events, as ``events`` has them.
     """
+    if not event_ids:
+        return EVENTS.plain_schema.empty_table()
     copies: pa.Table = opened(places, "events").to_table(filter=among("event_id", event_ids))
     if not copies.num_rows:
         return copies

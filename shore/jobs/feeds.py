@@ -5,30 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.endpoint import KafkaEndpoint
 from shore.append import append_once, last_version
-from shore.feeds.entitlement import TOUCHED, entitled
+from shore.feeds.entitlement import TOUCHED, all_touched, customers_here, entitled
 from shore.feeds.records import new_record
 from shore.feeds.writer import append, create_feeds, read_back
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.tables.feeds import FEEDS
-from topologies.model import Topology
 
 ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
-
-
-def customers_here(topology: Topology) -> tuple[str, ...]:
-    """Customers whose feed begins at the site where shore runs."""
-    if topology.shore is None:
-        return ()
-    return tuple(name for name, customer in topology.customers.items() if customer.feed_at == topology.shore.at)
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -39,9 +29,7 @@ def query(context: JobContext) -> DataStreamWriter:
     _welcome(context, customers)
 
     def changes(table: str) -> DataFrame:
-        # Rows that were moved, or changed by a repair or by hand, are nothing new.
-        reader = context.spark.readStream.format("delta").option("skipChangeCommits", "true")
-        return reader.load(places.table(table))
+        return new_rows(context.spark, places, table)
 
     # A null log stands for all records of the container: its booking changed.
     everything = [F.col("equipment_reference"), F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")]
@@ -90,9 +78,6 @@ def _welcome(context: JobContext, customers: Sequence[str]) -> None:
     table = context.places.table("feeds")
     new = [customer for customer in customers if last_version(table, f"welcome:{customer}") is None]
     if new and context.places.has_checkpoint("feeds"):
-        changed = DeltaTable(context.places.table("booking_changes")).to_pyarrow_dataset()
-        boxes = pc.unique(changed.to_table(columns=["equipment_reference"])["equipment_reference"])
-        everything = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
-        deliver(everything, context.places, context.endpoint, new)
+        deliver(all_touched(context.places), context.places, context.endpoint, new)
     for customer in new:
         append_once(table, FEEDS.plain_schema.empty_table(), app=f"welcome:{customer}", version=0)

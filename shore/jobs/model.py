@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import FairleadError
 from shore.places import Places
 from topologies.model import Topology
+
+if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+_QUERY_ID: Final = "sql.streaming.queryId"  # Spark sets it for the thread that runs a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +59,24 @@ class Job:
     def reads_logs(self) -> bool:
         """Whether it reads logs (stage 1), and not tables."""
         return self.stage == 1
+
+
+def new_rows(spark: SparkSession, places: Places, table: str, **options: str) -> DataFrame:
+    """A table's rows as a stream. Those that were moved, or changed by a repair or by hand, are nothing new."""
+    reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+    return reader.options(**options).load(places.table(table))
+
+
+def query_id(batch: DataFrame) -> str:
+    """The id that stands in the checkpoint: batch numbers count within it, a new checkpoint has another.
+
+    Raises:
+        FairleadError: Spark does not say which query the batch is of.
+    """
+    found: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if found is None:
+        raise FairleadError(
+            "a batch does not say which query it is of, so a repeated one could not be told from a new one",
+            hint="this needs a Spark that sets the local property " + _QUERY_ID,
+        )
+    return found

@@ -17,7 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from fairlead.records import decoder
 from shore.append import append_once
 from shore.jobs import custody
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, query_id
 from shore.parsing import read_strict
 from shore.places import Places
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, Operation
@@ -35,14 +35,13 @@ def query(context: JobContext) -> DataStreamWriter:
 
 def write(batch: DataFrame, batch_id: int, places: Places) -> None:
     """Append one batch of raw rows to the tables they belong to."""
-    # The id that stands in the checkpoint: batch numbers count within it, a new checkpoint has another.
-    query_id = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    app = f"operations:{query_id(batch)}"
     raw = batch.select("topic", "offset", "term", "timestamp", "value").toArrow()
     for operation in OPERATIONS:
         rows = rows_of(operation, raw)
         if not rows.num_rows:
             continue
-        append_once(places.table(operation.table.name), rows, app=f"operations:{query_id}", version=batch_id)
+        append_once(places.table(operation.table.name), rows, app=app, version=batch_id)
         if operation.table is CUSTODY_ENTRIES:  # also when the rows were there: the batch may have broken off here
             custody.rebuild(places, custody.touched(rows))
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.duck import among, opened, select
+from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.replace import Scope, replace_rows
 from shore.tables.model import TIME
@@ -21,8 +22,6 @@ from shore.tables.quality import AHEAD_MINUTES, DELAYED_HOURS, QUALITY, REPORTS
 if TYPE_CHECKING:  # whoever only compares tables needs no Spark
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
-
-    from shore.jobs.model import JobContext
 
 _DAY = dt.timedelta(days=1)
 _DAYS = """
@@ -40,8 +39,7 @@ def query(context: JobContext) -> DataStreamWriter:
     from pyspark.sql import functions as F
 
     def rows(table: str) -> DataFrame:
-        reader = context.spark.readStream.format("delta").option("skipChangeCommits", "true")
-        return reader.load(context.places.table(table))
+        return new_rows(context.spark, context.places, table)
 
     refused = F.coalesce("received_date_time", "record_date_time")
     read = rows("readings").select("equipment_reference", F.date_trunc("day", "device_date_time").alias("day"))
@@ -67,20 +65,27 @@ def days_of(touched: pa.Table) -> dict[dt.datetime, set[str]]:
 
 def update(places: Places, days: Mapping[dt.datetime, Collection[str]]) -> None:
     """Make the rows of these containers on these days again; one commit a day."""
+    inputs = _inputs(places)
     for day, boxes in sorted(days.items()):
-        fresh = _reports(*_of_day(places, day, among("equipment_reference", boxes)))
+        fresh = _reports(*_of_day(inputs, day, among("equipment_reference", boxes)))
         scope = Scope("equipment_reference", boxes, "day", day, day + _DAY)
         replace_rows(places.table(QUALITY.name), fresh, scope, key=QUALITY.key)
 
 
 def everything(places: Places) -> pa.Table:
     """The table as it must be; made day by day, so that no more is held at once."""
-    days = select(_DAYS, _DAY_COLUMN, readings=opened(places, "readings"), rejected=opened(places, "readings_rejected"))
-    made = [_reports(*_of_day(places, day)) for day in days["day"].to_pylist()]
+    readings, rejected = inputs = _inputs(places)
+    days = select(_DAYS, _DAY_COLUMN, readings=readings, rejected=rejected)
+    made = [_reports(*_of_day(inputs, day)) for day in days["day"].to_pylist()]
     return pa.concat_tables([QUALITY.plain_schema.empty_table(), *made])
 
 
-def _of_day(places: Places, day: dt.datetime, own: pc.Expression | None = None) -> tuple[Any, Any]:
+def _inputs(places: Places) -> tuple[Any, Any]:
+    """``readings`` and ``readings_rejected``, opened once for all days."""
+    return opened(places, "readings"), opened(places, "readings_rejected")
+
+
+def _of_day(inputs: tuple[Any, Any], day: dt.datetime, own: pc.Expression | None = None) -> tuple[Any, Any]:
     """The rows of both inputs that fall into a day, of all containers or of some."""
     received = pc.coalesce(pc.field("received_date_time"), pc.field("record_date_time"))
     measured = pc.field("device_date_time")
@@ -88,7 +93,8 @@ def _of_day(places: Places, day: dt.datetime, own: pc.Expression | None = None) 
     refused = (received >= day) & (received < day + _DAY)
     if own is not None:
         read, refused = own & read, own & refused
-    return opened(places, "readings").filter(read), opened(places, "readings_rejected").filter(refused)
+    readings, rejected = inputs
+    return readings.filter(read), rejected.filter(refused)
 
 
 def _reports(readings: Any, rejected: Any) -> pa.Table:

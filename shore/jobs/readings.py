@@ -12,25 +12,16 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from fairlead.errors import FairleadError
 from shore.append import last_version
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, query_id
 from shore.places import Places
 from shore.source.readings import REASON
 from shore.tables.model import Table
 from shore.tables.readings import READINGS, READINGS_REJECTED
-from topologies.model import InsertPoint, Topology
-
-_QUERY_ID = "sql.streaming.queryId"  # Spark sets it for the thread that runs a batch
-
-
-def container_streams(topology: Topology) -> tuple[str, ...]:
-    """The streams that have a log per container."""
-    return tuple(name for name, stream in topology.streams.items() if stream.insert_point is InsertPoint.MOVES)
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    rows = context.read_logs(streams=",".join(container_streams(context.topology)), rows="readings")
+    rows = context.read_logs(streams=",".join(context.topology.moving_streams), rows="readings")
     places = context.places
     writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, number: store(batch, number, places))
     return writer
@@ -38,23 +29,18 @@ def query(context: JobContext) -> DataStreamWriter:
 
 def store(batch: DataFrame, number: int, places: Places) -> None:
     """Write one batch to the tables that do not have it yet."""
-    query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    if query_id is None:
-        raise FairleadError(
-            "a batch does not say which query it is of, so a repeated one could not be told from a new one",
-            hint="this needs a Spark that sets the local property " + _QUERY_ID,
-        )
+    app = query_id(batch)
     rejected = F.col(REASON).isNotNull()
-    done = last_version(places.table(READINGS.name), query_id)
+    done = last_version(places.table(READINGS.name), app)
     if done is None or done < number:
         seen = Observation()
-        _append(batch.observe(seen, F.count(REASON).alias("rejected")), ~rejected, READINGS, places, query_id, number)
+        _append(batch.observe(seen, F.count(REASON).alias("rejected")), ~rejected, READINGS, places, app, number)
         if not seen.get["rejected"]:
             return
-    _append(batch, rejected, READINGS_REJECTED, places, query_id, number)
+    _append(batch, rejected, READINGS_REJECTED, places, app, number)
 
 
-def _append(rows: DataFrame, which: Column, table: Table, places: Places, query_id: str, number: int) -> None:
+def _append(rows: DataFrame, which: Column, table: Table, places: Places, app: str, number: int) -> None:
     chosen = rows.where(which).select(*table.plain_schema.names)
-    writer = chosen.write.format("delta").mode("append").option("txnAppId", query_id).option("txnVersion", number)
+    writer = chosen.write.format("delta").mode("append").option("txnAppId", app).option("txnVersion", number)
     writer.save(places.table(table.name))

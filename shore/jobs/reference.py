@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
+from shore import duck
 from shore.places import Places
 from shore.tables.model import Table
 from shore.tables.reference import OWNERS, SITES, owner_rows, site_rows
@@ -21,9 +22,7 @@ def refresh(places: Places, topology: Topology) -> None:
 
 def stored(places: Places, table: Table) -> pa.Table:
     """The rows of one of them."""
-    there = DeltaTable(places.table(table.name)).to_pyarrow_dataset().to_table()
-    rows: pa.Table = there.select(table.plain_schema.names).cast(table.plain_schema)
-    return rows.sort_by([(name, "ascending") for name in table.key])
+    return table.sorted(duck.rows(places, table))
 
 
 def version(places: Places) -> int:

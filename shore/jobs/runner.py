@@ -18,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from shore.errors import JobFailedError
+from shore.feeds.entitlement import customers_here
 from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
 from shore.jobs.board import Board
 from shore.jobs.interrupts import interrupts
@@ -29,7 +30,7 @@ from shore.maintenance.evolution import check_types
 from shore.places import Places
 from shore.session import close as close_session
 from shore.session import spark as open_session
-from shore.source import register
+from shore.source.datasource import register
 from shore.status import JobStatus
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
@@ -44,7 +45,7 @@ JOBS: dict[str, Job] = {
             ("readings", "readings_rejected"),
             "10 seconds",
             readings.query,
-            lambda topology: bool(readings.container_streams(topology)),
+            lambda topology: bool(topology.moving_streams),
         ),
         Job("operations", 1, (*(o.table.name for o in OPERATIONS), "custody"), "10 seconds", operations.query),
         Job(
@@ -53,7 +54,7 @@ JOBS: dict[str, Job] = {
             ("alerts_ashore",),
             "10 seconds",
             alerts.query,
-            lambda topology: bool(readings.container_streams(topology)),
+            lambda topology: bool(topology.moving_streams),
         ),
         # An hour's conditions need not be newer than a minute, and a merge is the most expensive batch of all.
         Job(
@@ -64,7 +65,7 @@ JOBS: dict[str, Job] = {
             conditions.query,
         ),
         Job("alerts_now", 2, ("alerts_now",), "20 seconds", alerts_now.query),
-        Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(feeds.customers_here(topology))),
+        Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(customers_here(topology))),
         # What others find is counted there, so with --once it comes after them.
         Job(
             "voyages",

@@ -12,7 +12,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from shore import duck
 from shore.jobs.hourly import HOUR, Chunk
@@ -20,7 +19,7 @@ from shore.places import Places
 from shore.replace import Scope, replace_rows
 from shore.tables.bands import USED
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, PARTS, SESSIONS, SILENCE, SLOT
-from shore.tables.model import TIME, Table
+from shore.tables.model import TIME
 
 _SLOTS: Final = pa.schema([("low", TIME), ("high", TIME)])
 _PART: Final = pa.schema([("equipment_reference", pa.string()), ("part_start", TIME)])
@@ -63,16 +62,16 @@ def store_excursions(places: Places, hours: pa.Table, chunk: Chunk) -> None:
 
 def _pending(places: Places, chunk: Chunk, since: dt.datetime, until: dt.datetime) -> pa.Table:
     """Stored parts that readings of the chunk's hours may change, which begin in [since, until)."""
-    found = pc.field("equipment_reference").isin(chunk.boxes) & _between("part_start", since, until)
-    parts = DeltaTable(places.table(EXCURSION_PARTS.name)).to_pyarrow_dataset().to_table(filter=found)
+    found = pc.field("equipment_reference").isin(chunk.boxes) & duck.between("part_start", since, until)
+    parts = duck.opened(places, EXCURSION_PARTS.name).to_table(filter=found)
     bounds = pa.table({"low": pa.array([chunk.low], TIME), "near": pa.array([chunk.low - SLOT], TIME)})
     return duck.select(_PENDING, _PART, parts=parts, bounds=bounds)
 
 
 def _store_parts(places: Places, boxes: list[str], since: dt.datetime, until: dt.datetime) -> None:
     found = pc.field("equipment_reference").isin(boxes)
-    found &= _between("device_date_time", since - SLOT, until + SILENCE + SLOT)
-    readings = DeltaTable(places.table("readings")).to_pyarrow_dataset().to_table(columns=list(USED), filter=found)
+    found &= duck.between("device_date_time", since - SLOT, until + SILENCE + SLOT)
+    readings = duck.opened(places, "readings").to_table(columns=list(USED), filter=found)
     fresh = parts_of(readings, since, until)
     scope = Scope("equipment_reference", boxes, "part_start", since, until)
     replace_rows(places.table(EXCURSION_PARTS.name), fresh, scope, key=EXCURSION_PARTS.key)
@@ -82,11 +81,13 @@ def _store_sessions(places: Places, boxes: list[str], since: dt.datetime, until:
     """Make the sessions again that begin or end within reach of [since, until); all others stay as they are."""
     mine = pc.field("equipment_reference").isin(boxes)
     reach = mine & (pc.field("start_date_time") <= until + SILENCE) & (pc.field("last_date_time") >= since - SILENCE)
-    before = _rows(places, EXCURSIONS, reach)
+    before = duck.rows(places, EXCURSIONS, reach)
     bounds = [since, until]
     if before.num_rows:
         bounds += [pc.min(before["start_date_time"]).as_py(), pc.max(before["last_date_time"]).as_py()]
-    parts = _rows(places, EXCURSION_PARTS, mine & _between("part_start", min(bounds) - SLOT, max(bounds) + SLOT))
+    parts = duck.rows(
+        places, EXCURSION_PARTS, mine & duck.between("part_start", min(bounds) - SLOT, max(bounds) + SLOT)
+    )
     quantities = pa.array([q for q in ("TEMPERATURE", "HUMIDITY", "POWER") for _ in boxes], pa.string())
     touched = pa.table(
         {
@@ -115,13 +116,3 @@ def parts_of(readings: pa.Table, since: dt.datetime, until: dt.datetime) -> pa.T
 def sessions_of(parts: pa.Table) -> pa.Table:
     """The sessions that these parts make up."""
     return duck.select(SESSIONS, EXCURSIONS.plain_schema, parts=parts)
-
-
-def _rows(places: Places, table: Table, found: pc.Expression) -> pa.Table:
-    dataset = DeltaTable(places.table(table.name)).to_pyarrow_dataset()
-    return dataset.to_table(columns=table.plain_schema.names, filter=found).cast(table.plain_schema)
-
-
-def _between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expression:
-    """``since`` inclusive, ``until`` not."""
-    return (pc.field(column) >= pa.scalar(since, TIME)) & (pc.field(column) < pa.scalar(until, TIME))

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from shore.append import append_once, last_version
 from shore.jobs import bookings, containers_now, dock_movements, reference, ships
 from shore.jobs.containers_now import READINGS, Touched
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.containers_now import NEWEST, OBSERVED
@@ -70,8 +70,7 @@ def changes(spark: SparkSession, places: Places) -> DataFrame:
     """New rows of all inputs as one stream: what each is about, and of readings the columns that count."""
 
     def rows(table: str, most: str = _MOST_KEYS) -> DataFrame:
-        reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-        return reader.option("maxBytesPerTrigger", most).load(places.table(table))
+        return new_rows(spark, places, table, maxBytesPerTrigger=most)
 
     def about(table: str, kind: str, key: str, **more: str) -> DataFrame:
         others = [F.col(column).alias(name) for name, column in more.items()]
@@ -135,7 +134,7 @@ def follow_topology(places: Places) -> None:
     if last_version(table, _APP) == version:
         return
     for name, everything in _MADE.items():
-        rows = everything(places).sort_by([(column, "ascending") for column in TABLES[name].key])
+        rows = TABLES[name].sorted(everything(places))
         write_deltalake(DeltaTable(places.table(name)), rows, mode="overwrite")
     append_once(table, TABLES["containers_now"].plain_schema.empty_table(), app=_APP, version=version)
 

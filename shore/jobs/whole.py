@@ -11,7 +11,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from shore import duck
 from shore.jobs import hourly
@@ -81,7 +80,7 @@ def _hours(places: Places, since: dt.datetime, until: dt.datetime, activation_en
 
 def stored_energy(places: Places) -> float | None:
     """The activation energy of the rows of ``mkt``; None where there is none, or where they differ."""
-    rows = DeltaTable(places.table(MKT.name)).to_pyarrow_dataset()
+    rows = duck.opened(places, MKT.name)
     found = pc.unique(rows.to_table(columns=["activation_energy"])["activation_energy"]).to_pylist()
     return found[0] if len(found) == 1 else None
 
@@ -92,7 +91,7 @@ def renew_mkt(places: Places, activation_energy: float) -> bool:
     Broken off and begun again it ends with the same table: until it is done there are rows with the other one.
     """
     other = pc.field("activation_energy") != activation_energy
-    if not DeltaTable(places.table(MKT.name)).to_pyarrow_dataset().count_rows(filter=other):
+    if not duck.opened(places, MKT.name).count_rows(filter=other):
         return False
     for since, until in _spans(places):
         made = _hours(places, since, until, activation_energy)
@@ -103,7 +102,7 @@ def renew_mkt(places: Places, activation_energy: float) -> bool:
 
 def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
     """Times [since, until) that together hold all readings, in order: whole hours, with no more readings than fit."""
-    dataset = DeltaTable(places.table("readings")).to_pyarrow_dataset()
+    dataset = duck.opened(places, "readings")
     hours = duck.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
     since: dt.datetime | None = None
     count = 0
@@ -117,6 +116,5 @@ def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
 
 
 def _readings(places: Places, since: dt.datetime, until: dt.datetime) -> pa.Table:
-    time = pc.field("device_date_time")
-    found = (time >= pa.scalar(since, TIME)) & (time < pa.scalar(until, TIME))
-    return DeltaTable(places.table("readings")).to_pyarrow_dataset().to_table(columns=list(USED), filter=found)
+    found = duck.between("device_date_time", since, until)
+    return duck.opened(places, "readings").to_table(columns=list(USED), filter=found)

@@ -51,7 +51,7 @@ def made_again(entry: Derived, places: Places, span: Span) -> pa.Table:
     rows = rows if matches is None else rows.filter(matches)
     schema = TABLES[entry.table].plain_schema
     rows = pa.table([rows[n] if n in rows.schema.names else pa.nulls(len(rows)) for n in schema.names], schema.names)
-    return rows.cast(schema).sort_by([(name, "ascending") for name in TABLES[entry.table].key])
+    return TABLES[entry.table].sorted(rows.cast(schema))
 
 
 def differing(entry: Derived, places: Places, span: Span) -> Compared:

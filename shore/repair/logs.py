@@ -12,10 +12,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.endpoint import KafkaEndpoint
@@ -31,8 +29,8 @@ from shore.source.task import LogsPartition, Task
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from shore.verify.catalogue import FromLogs
-from shore.verify.digest import Digest, Limits, RecordDigests, RowsDigest, connection, reader, rows_digests
-from shore.verify.logs import odd_rows, open_tables, ranges_of
+from shore.verify.digest import Digest, Limits, RowsDigest, connection
+from shore.verify.logs import digests_of, odd_rows, open_tables, own_positions, ranges_of
 from shore.verify.records import CLIENT_ID, data_records, extents_of
 from shore.verify.rows import OddRow
 from topologies.model import Topology
@@ -87,7 +85,7 @@ def find_odd(
         ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
     """
     takes = entry.takes(topology)
-    own = {log: position for log, position in positions.items() if takes(parse_partition_id(log)[0])}
+    own = own_positions(positions, takes)
     tables = open_tables(entry, places)
     if tables is None or not own:
         return LogRepair(entry, {})
@@ -99,10 +97,7 @@ def find_odd(
                 shorter = tuple(sorted(log for log, extent in found.items() if extent.end < own[log]))
                 found = {log: extent for log, extent in found.items() if log not in shorter}
                 limits = await _limits(cluster, own, found, since)
-                digests = RecordDigests(opened)
-                async for log, records in data_records(cluster, ranges_of(limits, found)):
-                    digests.add(log, records)
-                expected, rows = digests.found(), _rows(opened, tables, limits)
+                expected, rows = await digests_of(cluster, opened, tables, limits, found)
                 odd = {}
                 for log in sorted({*expected, *rows} & set(limits)):
                     if expected.get(log, Digest()) == rows.get(log, RowsDigest()).inside:
@@ -153,16 +148,6 @@ async def _limits(
         start = min(max(found[log].start, firsts.get(log, 0)), position)
         limits[log] = Limits(start, position, position)
     return limits
-
-
-def _rows(
-    opened: duckdb.DuckDBPyConnection, tables: Mapping[str, pads.Dataset], limits: Mapping[str, Limits]
-) -> dict[str, RowsDigest]:
-    rows: dict[str, RowsDigest] = {}
-    for dataset in tables.values():
-        for log, digest in rows_digests(opened, reader(dataset), limits).items():
-            rows[log] = rows.get(log, RowsDigest()) + digest
-    return rows
 
 
 async def _before(

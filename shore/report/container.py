@@ -124,7 +124,7 @@ def open_container(
                 f"there are no tables in {places.tables} yet",
                 hint="run 'fairlead shore run --once' (the site must be up)",
             )
-        check_known(places, number)
+        check_known(found, number)
         ships = found.rows(
             "select distinct vessel_imo_number from sites join custody on site = holder where kind = 'ship'"
         )

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
-from shore.places import Places
-from shore.report.slices import of_container, slices
+from shore.report.slices import Slices, of_container
 
 _TABLES: Final = ("containers_now", "custody", "bookings")  # small ones; a box of readings alone is looked for too
 
@@ -22,21 +21,20 @@ def normalised(text: str) -> str:
     return "".join(text.split()).replace("-", "").upper()
 
 
-def check_known(places: Places, number: str) -> None:
+def check_known(found: Slices, number: str) -> None:
     """Do nothing when some table has a row of the container, at whatever time.
 
     Raises:
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
     """
     valid = is_container_number(number)
-    with slices(places) as found:
-        for name in (*_TABLES, "readings"):
-            found.add(name, of_container(number), as_=f"{name}_of_it")
-            if valid and found.rows(f"select 1 from {name}_of_it limit 1"):  # noqa: S608  # our own names
-                return
-        for name in _TABLES:
-            found.add(name)
-        rows = found.rows(" union ".join(f"select equipment_reference as n from {name}" for name in _TABLES))  # noqa: S608
+    for name in (*_TABLES, "readings"):
+        found.add(name, of_container(number), as_=f"{name}_of_it")
+        if valid and found.rows(f"select 1 from {name}_of_it limit 1"):  # noqa: S608  # our own names
+            return
+    for name in _TABLES:
+        found.add(name, as_=f"all_{name}")
+    rows = found.rows(" union ".join(f"select equipment_reference as n from all_{name}" for name in _TABLES))  # noqa: S608
     known = sorted(row["n"] for row in rows if row["n"])
     near = difflib.get_close_matches(number, known, n=3, cutoff=0.7)
     fields: dict[str, Any] = {"equipment_reference": number, "nearest": near}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Final
 
 from shore.sailing.model import Bounds, Event, Mark
@@ -13,17 +14,15 @@ SAME_EVENT_MICROS: Final = 24 * 3_600_000_000
 def marks(events: Sequence[Event]) -> list[Mark]:
     """Events as marks, in order of time."""
     found: list[Mark] = []
-    first = 0
     for event in sorted(events):
         last = found[-1] if found else None
         same_run = last is not None and (last.kind, last.port) == (event.kind, event.port)
-        if last is not None and same_run and event.time - first <= SAME_EVENT_MICROS:
+        if last is not None and same_run and event.time - last.begin <= SAME_EVENT_MICROS:
             time = last.time if event.kind == "ARRI" else event.time
             found[-1] = last._replace(time=time, voyage=last.voyage or event.voyage)
             continue
         run = (last.run + (not same_run)) if last is not None else 0
-        found.append(Mark(event.time, event.kind, event.port, event.voyage, run))
-        first = event.time
+        found.append(Mark(event.time, event.kind, event.port, event.voyage, run, event.time))
     return found
 
 
@@ -34,28 +33,11 @@ def window(events: Sequence[Event], first: int, last: int) -> Bounds:
     the next ones begin, and a stay or passage depends on the stretches at its ends.
     """
     known = marks(events)
-    starts: list[int] = []  # place of each run's first mark
-    for place, mark in enumerate(known):
-        if not starts or known[starts[-1]].run != mark.run:
-            starts.append(place)
-    begins = _run_begins(events, known, starts)
-    before = sum(1 for time in begins if time < first) - 1
-    after = next((i for i, time in enumerate(begins) if time > last), len(begins))
+    runs = [next(group) for _, group in groupby(known, lambda mark: mark.run)]  # each run's first mark
+    before = sum(mark.begin < first for mark in runs) - 1
+    after = next((i for i, mark in enumerate(runs) if mark.begin > last), len(runs))
 
     def time(run: int) -> int | None:
-        return known[starts[run]].time if 0 <= run < len(starts) else None
+        return runs[run].time if 0 <= run < len(runs) else None
 
     return Bounds(time(before - 1), time(after + 1), time(before - 2), time(after + 2))
-
-
-def _run_begins(events: Sequence[Event], known: Sequence[Mark], starts: Sequence[int]) -> list[int]:
-    """When the first event of each stretch was; of a DEPA its mark is later."""
-    begins: list[int] = []
-    before: tuple[str, str] | None = None
-    for event in sorted(events):
-        if (event.kind, event.port) != before:
-            begins.append(event.time)
-            before = (event.kind, event.port)
-    if len(begins) != len(starts):
-        raise AssertionError(f"{len(begins)} stretches of events, but {len(starts)} in {len(known)} marks")
-    return begins

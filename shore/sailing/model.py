@@ -26,13 +26,15 @@ class Event(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """Events that say the same, as one. ``run`` numbers the stretches of events of one kind and port."""
+    """Events that say the same, as one. ``run`` numbers the stretches of events of one kind and port; ``begin`` is the
+    time of the first of them, before which the ``time`` of a DEPA is not."""
 
     time: int
     kind: Kind
     port: str
     voyage: str | None
     run: int
+    begin: int
 
 
 class Port(NamedTuple):

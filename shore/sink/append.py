@@ -7,24 +7,20 @@ second driver that still lives, or another writer, makes it fail, and nothing is
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
-import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from fairlead.admin import create_logs
 from fairlead.errors import UnknownNameError
-from fairlead.records import encode
 from fairlead.records.custody import Marker
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import marker_record
 from fairlead.wire.errors import BrokerError, Conflict
 from fairlead.wire.reader import read_log
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP, LogPosition
-from shore.feeds.records import slices
+from shore.feeds.records import opening, slices
 from shore.sink.errors import LogMovedError, NotHeldError
 from shore.sink.resume import Found, missing
 
@@ -62,6 +58,7 @@ async def append_batch(
         BrokerError: the user may not, for example.
     """
     await _ensure_logs(cluster, list(rows), create=create)
+    starts = await cluster.start_offsets([TP(log) for log in rows]) if rows else {}
     appender = Appender(cluster)
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -70,7 +67,7 @@ async def append_batch(
             position = await appender.ensure_open(TP(log), opening(log, cluster.endpoint.site))
             await _check_held(cluster, log, position)
             found = Found(log, app, batch)
-            await _look_back(cluster, found, position.end)
+            await _look_back(cluster, found, starts[TP(log)], position.end)
             left = missing(rows[log], found, timed=timed)
             await _append(appender, log, position, left, appended)
             return len(left)
@@ -126,9 +123,8 @@ async def _check_held(cluster: Cluster, log: str, position: LogPosition) -> None
         )
 
 
-async def _look_back(cluster: Cluster, found: Found, end: int) -> None:
+async def _look_back(cluster: Cluster, found: Found, start: int | BrokerError, end: int) -> None:
     log = TP(found.log)
-    start = (await cluster.start_offsets([log]))[log]
     if isinstance(start, BrokerError):
         raise start
     span = FIRST_LOOK
@@ -162,19 +158,3 @@ def _moved(log: str, end: int) -> LogMovedError:
         log=log,
         end=end,
     )
-
-
-def opening(log: str, site: str) -> NewRecord:
-    """The marker that opens an empty log's first term for this site."""
-    now = dt.datetime.now(dt.UTC)
-    marker = Marker(
-        log=log,
-        term=1,
-        from_site=None,
-        to_site=site,
-        event="HAND",
-        event_id=str(uuid.uuid4()),
-        event_date_time=now,
-        nonce=uuid.uuid4().hex,
-    )
-    return marker_record(encode(marker), timestamp_ms=int(now.timestamp() * 1000))

@@ -22,13 +22,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fairlead.errors import nearest
 from fairlead.names import MAX_TOPIC_LENGTH, parse_log
+from shore.options import known_options, one_of, positive
 from shore.sink.errors import SinkOptionError
 
 APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _NAMES = ("app", "log", "site", "createLogs", "maxBytesPerBatch")
-_SPARKS = {"path", "checkpointlocation", "queryname"}  # Spark hands its own options on, too
 _MAX_BYTES = 128 << 20
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -50,18 +49,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     Raises:
         SinkOptionError: says which option, what it is and what is possible.
     """
-    known = {name.lower(): name for name in _NAMES}
-    options: dict[str, str] = {}
-    for key, value in given.items():
-        name = known.get(key.lower())
-        if name is not None:
-            options[name] = value
-        elif key.lower() not in _SPARKS:
-            near = nearest(key.lower(), known)
-            raise SinkOptionError(
-                f"the sink fairlead has no option {key!r}",
-                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(_NAMES)}",
-            )
+    options = known_options(given, _NAMES, "the sink fairlead", SinkOptionError)
     names = {key.lower(): value for key, value in given.items()}
     app = options.get("app") or names.get("queryname")
     if app is None and streaming:
@@ -76,13 +64,9 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     log = options.get("log")
     if log is not None and not is_log(log):
         raise SinkOptionError(f"option 'log' is {log!r}", hint="expected a log's name, <stream>.<key>")
-    create = options.get("createLogs", "false").lower()
-    if create not in ("false", "true"):
-        raise SinkOptionError(f"option 'createLogs' is {create!r}", hint="valid: false, true")
-    size = options.get("maxBytesPerBatch", str(_MAX_BYTES))
-    if not size.isdecimal() or int(size) == 0:
-        raise SinkOptionError(f"option 'maxBytesPerBatch' is {size!r}", hint="expected a whole number above 0")
-    return SinkOptions(app, log, options.get("site"), create == "true", int(size))
+    create = one_of(options, "createLogs", ("false", "true"), SinkOptionError) == "true"
+    size = positive(options, "maxBytesPerBatch", _MAX_BYTES, SinkOptionError)
+    return SinkOptions(app, log, options.get("site"), create, size)
 
 
 def is_log(topic: str) -> bool:

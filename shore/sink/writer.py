@@ -71,7 +71,7 @@ class LogWriter:
         size = 0
         for batch in iterator:
             tables.append(normal(batch, self._options.log))
-            size += self._bounded(size + size_of(tables[-1])) - size
+            size = self._bounded(size + size_of(tables[-1]))
         rows = pa.concat_tables(tables) if tables else ROWS.empty_table()
         by_log([rows], 0)  # a row that cannot be a record is found here, where it costs the driver nothing
         return RowsMessage(rows)

@@ -35,7 +35,7 @@ from shore.source.edges import resolve
 from shore.source.errors import SourceOptionError
 from shore.source.logs import find_ends
 from shore.source.offsets import Positions
-from shore.source.options import EARLIEST, SourceOptions, parse_options
+from shore.source.options import EARLIEST, LATEST, Edge, SourceOptions, parse_options
 from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader
 from shore.source.task import Task, unreachable
@@ -124,11 +124,12 @@ class BatchReader(DataSourceReader):
     async def _edges(self) -> tuple[Positions, Positions]:
         options = self._task.options
         async with await self._task.connect() as cluster:
-            found = await find_ends(cluster, options.takes, frozenset())
+            from_start = options.starting == Edge(EARLIEST)
+            found = await find_ends(cluster, options.takes, frozenset() if from_start else None)
             start, stop = found.starts, found.ends
-            if not options.starting.is_plain or options.starting.usual != EARLIEST:
+            if not from_start:
                 start = await resolve(cluster, options.starting, found.ends)
-            if not options.ending.is_plain:
+            if options.ending != Edge(LATEST):
                 stop = await resolve(cluster, options.ending, found.ends)
         return start, {log: min(end, found.ends[log]) for log, end in stop.items() if log in found.ends}
 

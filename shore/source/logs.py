@@ -32,8 +32,12 @@ class Ends:
     unreadable: dict[str, str] = field(default_factory=dict)
 
 
-async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Collection[str]) -> Ends:
-    """The logs this user can see and the selection takes, and where they end."""
+async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Collection[str] | None) -> Ends:
+    """The logs this user can see and the selection takes, and where they end.
+
+    Args:
+        known: Logs whose beginnings are not asked for; None: those of none are.
+    """
     topics = await cluster.topics(None, refresh=True)
     logs = [
         TopicPartition(topic, partition)
@@ -48,7 +52,8 @@ async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Colle
             unreadable[partition_id(*log)] = answer.name
         else:
             ends[partition_id(*log)] = answer
-    new = [TopicPartition(*parse_partition_id(log)) for log, end in ends.items() if log not in known and end > 0]
+    strange = [log for log, end in ends.items() if end > 0 and log not in known] if known is not None else []
+    new = [TopicPartition(*parse_partition_id(log)) for log in strange]
     starts: Positions = {}
     for log, answer in (await cluster.start_offsets(new) if new else {}).items():
         if not isinstance(answer, BrokerError):

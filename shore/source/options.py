@@ -37,8 +37,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from fairlead.errors import nearest
 from fairlead.names import STREAM_NAME, parse_log
+from shore.options import known_options, one_of, positive
 from shore.source.errors import SourceOptionError
 from shore.source.offsets import parse_partition_id
 
@@ -60,7 +60,6 @@ _NAMES = (
     "endingTimestamp",
     "failOnDataLoss",
 )
-_SPARKS = frozenset({"path", "checkpointlocation", "queryname"})  # Spark hands its own options on, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +75,6 @@ class Edge:
     usual: int
     by_log: Mapping[str, int] = field(default_factory=dict)
     timestamp_ms: int | None = None
-
-    @property
-    def is_plain(self) -> bool:
-        """True when all logs have their usual edge."""
-        return not self.by_log and self.timestamp_ms is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +121,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     Raises:
         SourceOptionError: says which option, what it is and what is possible.
     """
-    options = _known(given)
+    options = known_options(given, _NAMES, "the source fairlead", SourceOptionError)
     streams = frozenset(part.strip() for part in options.get("streams", "").split(",") if part.strip())
     pattern = options.get("pattern", "")
     if bool(streams) == bool(pattern):
@@ -148,14 +142,16 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         site=options.get("site"),
         streams=streams,
         pattern=pattern,
-        rows=cast(Rows, _one_of(options, "rows", ("raw", "readings"))),
-        tasks=_positive(options, "tasks", 2),
-        keep_logs_whole=_one_of(options, "keepLogsWhole", ("false", "true")) == "true",
-        max_records=_positive(options, "maxRecordsPerTrigger", 500_000),
-        max_bytes=_positive(options, "maxBytesPerTrigger", 1) if "maxBytesPerTrigger" in options else None,
+        rows=cast(Rows, one_of(options, "rows", ("raw", "readings"), SourceOptionError)),
+        tasks=positive(options, "tasks", 2, SourceOptionError),
+        keep_logs_whole=one_of(options, "keepLogsWhole", ("false", "true"), SourceOptionError) == "true",
+        max_records=positive(options, "maxRecordsPerTrigger", 500_000, SourceOptionError),
+        max_bytes=positive(options, "maxBytesPerTrigger", 1, SourceOptionError)
+        if "maxBytesPerTrigger" in options
+        else None,
         starting=_edge(options, "starting", EARLIEST),
         ending=_edge(options, "ending", LATEST),
-        fail_on_data_loss=_one_of(options, "failOnDataLoss", ("false", "true")) == "true",
+        fail_on_data_loss=one_of(options, "failOnDataLoss", ("false", "true"), SourceOptionError) == "true",
     )
     for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):
         for log in edge.by_log:
@@ -165,23 +161,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
                     hint="name logs that 'streams' or 'pattern' selects",
                 )
     return found
-
-
-def _known(given: Mapping[str, str]) -> dict[str, str]:
-    known = {name.lower(): name for name in _NAMES}
-    options: dict[str, str] = {}
-    for key, value in given.items():
-        name = known.get(key.lower())
-        if name is None:
-            if key.lower() in _SPARKS:
-                continue
-            near = nearest(key.lower(), known)
-            raise SourceOptionError(
-                f"the source fairlead has no option {key!r}",
-                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(_NAMES)}",
-            )
-        options[name] = value
-    return options
 
 
 def _edge(options: Mapping[str, str], which: str, usual: int) -> Edge:
@@ -222,17 +201,3 @@ def _milliseconds(name: str, text: str) -> int:
             hint="expected a time with its zone, such as 2026-03-01T12:00:00Z, or milliseconds since 1970 UTC",
         )
     return int(time.timestamp() * 1000)
-
-
-def _one_of(options: Mapping[str, str], name: str, valid: tuple[str, ...]) -> str:
-    value = options.get(name, valid[0]).lower()
-    if value not in valid:
-        raise SourceOptionError(f"option {name!r} is {value!r}", hint=f"valid: {', '.join(valid)}")
-    return value
-
-
-def _positive(options: Mapping[str, str], name: str, default: int) -> int:
-    text = options.get(name, str(default))
-    if not text.isdecimal() or int(text) == 0:
-        raise SourceOptionError(f"option {name!r} is {text!r}", hint="expected a whole number above 0")
-    return int(text)

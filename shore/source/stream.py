@@ -70,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         async def look() -> Ends:
             async with await self._task.connect() as cluster:
-                return await find_ends(cluster, self._task.options.takes, frozenset())
+                return await find_ends(cluster, self._task.options.takes, None)
 
         try:
             self._target = asyncio.run(look()).ends

@@ -87,7 +87,7 @@ def everything(places: Places) -> pa.Table:
 def table_of(states: Iterable[State]) -> pa.Table:
     """States as rows of this table, sorted by its key."""
     rows = pa.Table.from_pylist([state._asdict() for state in states], schema=ALERTS_ASHORE.plain_schema)
-    return rows.sort_by([(name, "ascending") for name in ALERTS_ASHORE.key])
+    return ALERTS_ASHORE.sorted(rows)
 
 
 def compared(rows: pa.Table) -> pa.Table:
@@ -101,7 +101,7 @@ def compared(rows: pa.Table) -> pa.Table:
     proven = rows.filter(pc.and_(pc.equal(rows["kind"], SILENCE), pc.equal(rows["reason"], "gap")))["alert_id"]
     counts = pc.or_(pc.not_equal(rows["kind"], SILENCE), pc.is_in(rows["alert_id"], proven))
     kept = rows.filter(pc.and_(counts, pc.not_equal(rows["reason"], "forgotten")))
-    return kept.sort_by([(name, "ascending") for name in ALERTS_ASHORE.key])
+    return ALERTS_ASHORE.sorted(kept)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:

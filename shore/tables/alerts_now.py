@@ -47,21 +47,6 @@ ALERTS_NOW = Table(
     layout="Not partitioned: small.",
 )
 
-SCHEMA_OF_HOLDERS = pa.schema(
-    [
-        pa.field("log", _TEXT),
-        pa.field("equipment_reference", _TEXT),
-        pa.field("term", pa.int32()),
-        pa.field("holder", _TEXT),
-        pa.field("from_offset", _LONG),
-        pa.field("to_offset", _LONG),
-        pa.field("from_date_time", TIME),
-        pa.field("to_date_time", TIME),
-        pa.field("lost", pa.bool_()),
-    ]
-)
-"""What of table ``custody`` is used."""
-
 NOW = """
 with states as (
     select 'site' as source, alert_id, kind, state, severity, coalesce(revision, 0) as revision, equipment_reference,
@@ -150,4 +135,4 @@ left join {sites} s on s.site = h.holder
 left join booked b on b.source = a.source and b.alert_id = a.alert_id and b.nth = 1
 """
 """All alerts of some containers, by DuckDB, from these containers' rows of the two tables of alerts, their intervals of
-custody (``SCHEMA_OF_HOLDERS``), the states of their bookings (table ``bookings``), and ``sites``."""
+custody, the states of their bookings (table ``bookings``), and ``sites``."""

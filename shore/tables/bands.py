@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from typing import Final
 
-BAND_KELVIN: Final = 2.0
-BAND_HUMIDITY: Final = 15.0
+from shore.alerts.limits import AFTER_DEFROST_MS, FROZEN_SETPOINT, HUMIDITY_TOLERANCE, TEMPERATURE_TOLERANCE
+
+BAND_KELVIN: Final = TEMPERATURE_TOLERANCE
+BAND_HUMIDITY: Final = HUMIDITY_TOLERANCE
 HOLD_MINUTES: Final = 30
 _EPSILON: Final = 1e-6
 
@@ -72,9 +74,11 @@ FOLLOWED: Final = f"""
 NO_REPEAT: Final = """(next_sequence is null or next_device <> device_id or next_boot <> boot_id
         or next_sequence <> sequence or next_micros <> at_micros)"""
 
-CONTROL: Final = "case when setpoint_temperature <= -10.0 then return_temperature else supply_temperature end"
+CONTROL: Final = (
+    f"case when setpoint_temperature <= {FROZEN_SETPOINT} then return_temperature else supply_temperature end"
+)
 DISTURBED: Final = "coalesce(is_defrosting or is_pre_trip_inspection, false)"
-SETTLED: Final = f"(disturbed_micros is null or at_micros - disturbed_micros > {HOLD})"
+SETTLED: Final = f"(disturbed_micros is null or at_micros - disturbed_micros > {AFTER_DEFROST_MS * 1000})"
 
 TEMPERATURE_JUDGED: Final = f"({CONTROL} is not null and setpoint_temperature is not null and {SETTLED})"
 TEMPERATURE_OUT: Final = f"""coalesce(

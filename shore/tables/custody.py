@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fairlead.custody_chain import Chain, chains
 from fairlead.names import parse_log
-from fairlead.records.custody import LedgerEntry
+from fairlead.records.custody import LedgerEntry, ledger_entries
 from shore.tables.model import TIME, Column, Table
 
 _TEXT, _OFFSET = pa.string(), pa.int64()
@@ -52,6 +52,11 @@ def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
     """The intervals of every log that the entries name; all entries of a log must be there."""
     rows = [row for chain in chains(entries) for row in _rows(chain)]
     return pa.Table.from_pylist(rows, schema=CUSTODY.plain_schema)
+
+
+def rows_of_entries(entries: pa.Table) -> pa.Table:
+    """The same, from rows of ``custody_entries``, of which only ``payload`` is needed."""
+    return rows_of(ledger_entries.decode(value) for value in entries["payload"].to_pylist())
 
 
 def _rows(chain: Chain) -> Iterable[dict[str, Any]]:

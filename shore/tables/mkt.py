@@ -56,8 +56,6 @@ MKT = Table(
     partition_by=("window_hours", "whole_day"),
 )
 
-PROBES = ("air", "cargo")
-
 
 def _of_units(prefix: str) -> dict[str, str]:
     minutes = f"{prefix}_minutes_observed"

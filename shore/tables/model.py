@@ -63,6 +63,10 @@ class Table:
         """The same without metadata: what record batches are made with."""
         return pa.schema([pa.field(c.name, c.type) for c in self.columns])
 
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """Rows in the order of the key."""
+        return rows.sort_by([(name, "ascending") for name in self.key])
+
     def create(self, location: str) -> None:
         """Create the empty table where there is none. An existing one gets the columns that it lacks, at its end and
         null in the rows that it has; otherwise it is left as it is."""
@@ -71,7 +75,7 @@ class Table:
         configuration = {"delta.checkpointInterval": "20"}
         if self.pruned_by:
             configuration["delta.dataSkippingStatsColumns"] = ",".join(self.pruned_by)
-        DeltaTable.create(
+        there = DeltaTable.create(
             location,
             schema=self.schema,
             mode="ignore",
@@ -80,7 +84,6 @@ class Table:
             partition_by=list(self.partition_by) or None,
             configuration=configuration,
         )
-        there = DeltaTable(location)
         known = {field.name for field in there.schema().fields}
         if missing := [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]:
             there.alter.add_columns(missing)

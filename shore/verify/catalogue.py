@@ -16,7 +16,7 @@ from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movem
 from shore.places import Places
 from shore.tables import alerts_ashore
 from shore.tables.operations import OPERATIONS, Operation
-from topologies.model import InsertPoint, Topology
+from topologies.model import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Derived:
 
 
 def _containers(topology: Topology) -> Callable[[str], bool]:
-    streams = {name for name, stream in topology.streams.items() if stream.insert_point is InsertPoint.MOVES}
+    streams = topology.moving_streams
 
     def takes(topic: str) -> bool:
         log = parse_log(topic)

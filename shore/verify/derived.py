@@ -67,7 +67,8 @@ def _not_compared(entry: Derived, behind: int | None, why: str) -> TableCheck:
 
 def _versions(entry: Derived, places: Places) -> dict[str, int] | None:
     try:
-        return {name: DeltaTable(places.table(name)).version() for name in (entry.table, *entry.inputs)}
+        names = (entry.table, *entry.inputs)
+        return {name: DeltaTable(places.table(name)).version() for name in names}
     except TableNotFoundError:
         return None
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import duckdb
-import pyarrow as pa
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -21,13 +20,11 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.records import headers
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import Record
-from shore.append import last_version
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
-from shore.feeds.entitlement import TOUCHED, entitled
+from shore.feeds.entitlement import all_touched, customers_here, entitled
 from shore.feeds.records import feed_topic, parse_origin
 from shore.feeds.writer import app_of
-from shore.jobs.feeds import customers_here
 from shore.places import Places
 from shore.tablelog import table_ids
 from shore.tables import TABLES
@@ -57,7 +54,7 @@ def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> 
         return
     known = {}
     for customer in customers:
-        version = last_version(places.table("feeds"), app_of(customer))
+        version = feeds.transaction_version(app_of(customer))
         known[feed_topic(customer)] = 0 if version is None else version + 1
     rows = feeds.to_pyarrow_dataset()
     expected, limits, behind = asyncio.run(_read(endpoint, known))
@@ -132,10 +129,7 @@ def _missing(places: Places, customers: Sequence[str]) -> tuple[list[Difference]
     backlog = backlog_of(checkpoint, places, table_ids(places, TABLES))
     if checkpoint.under_way or backlog.rows:
         return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
-    bookings = DeltaTable(places.table("booking_changes")).to_pyarrow_dataset()
-    boxes = bookings.to_table(columns=["equipment_reference"])["equipment_reference"].unique()
-    everything = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
-    left = entitled(places, customers, everything, limit=_SHOWN)
+    left = entitled(places, customers, all_touched(places), limit=_SHOWN)
     return [_told("missing", [row["customer"], row["log"], row["log_offset"]]) for row in left.to_pylist()], []
 
 

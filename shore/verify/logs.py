@@ -89,9 +89,11 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
     """
     checkpoint = read_checkpoint(places, entry.job)  # before the tables are opened: they hold at least so much then
     tables = open_tables(entry, places)
-    count = sum(rows.count_rows() for rows in (tables or {}).values())
-    if tables is None or (checkpoint is None and count):
-        note = f"job {entry.job} has not run yet" if tables is None else f"job {entry.job} has lost its checkpoint"
+    if tables is None:
+        note = f"job {entry.job} has not run yet"
+        return TableCheck(table=entry.name, kind="logs", same=None, notes=(note,))
+    if checkpoint is None and (count := sum(rows.count_rows() for rows in tables.values())):
+        note = f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
     checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, nothing is there
     if (later := read_checkpoint(places, entry.job)) is not None:  # after them: they hold at most so much
@@ -124,16 +126,10 @@ async def _check(
     with connection() as opened:
         async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
             found, unreadable = await extents_of(cluster, takes, ())
-            positions, ahead = _of(checkpoint.positions, takes), _of(checkpoint.positions_ahead, takes)
+            positions = own_positions(checkpoint.positions, takes)
+            ahead = own_positions(checkpoint.positions_ahead, takes)
             scope = scope_of(positions, ahead, found, unreadable)
-            digests = RecordDigests(opened)
-            async for log, records in data_records(cluster, ranges_of(scope.limits, found)):
-                digests.add(log, records)
-            expected = digests.found()
-            rows: dict[str, RowsDigest] = {}
-            for dataset in tables.values():
-                for log, digest in rows_digests(opened, reader(dataset), scope.limits).items():
-                    rows[log] = rows.get(log, RowsDigest()) + digest
+            expected, rows = await digests_of(cluster, opened, tables, scope.limits, found)
             differing = [log for log in sorted({*expected, *rows}) if _differs(expected.get(log), rows.get(log))]
             differences: list[Difference] = []
             for log in differing[:LOGS_SHOWN]:
@@ -156,7 +152,25 @@ async def _check(
     )
 
 
-def _of(positions: Positions, takes: Callable[[str], bool]) -> Positions:
+async def digests_of(
+    cluster: Cluster,
+    opened: duckdb.DuckDBPyConnection,
+    tables: Mapping[str, pads.Dataset],
+    limits: Mapping[str, Limits],
+    found: Mapping[str, Extent],
+) -> tuple[dict[str, Digest], dict[str, RowsDigest]]:
+    """The digests of the logs' records and of the rows of all tables together, both by log and within the limits."""
+    digests = RecordDigests(opened)
+    async for log, records in data_records(cluster, ranges_of(limits, found)):
+        digests.add(log, records)
+    rows: dict[str, RowsDigest] = {}
+    for dataset in tables.values():
+        for log, digest in rows_digests(opened, reader(dataset), limits).items():
+            rows[log] = rows.get(log, RowsDigest()) + digest
+    return digests.found(), rows
+
+
+def own_positions(positions: Positions, takes: Callable[[str], bool]) -> Positions:
     """Those of the logs of one line of the catalogue: a job may read the logs of several."""
     return {log: position for log, position in positions.items() if takes(parse_partition_id(log)[0])}
 

@@ -195,8 +195,8 @@ async def test_an_event_that_others_have_overtaken_is_a_dead_letter(fleet: Fleet
             await handled(ashore, 2)
         await to_ship.copy(f"custody.{fleet.port}", fleet.log(box))
         await until(lambda: afloat.metrics.dead_letters == 1, what="the dead letter")
+        await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
         assert (afloat.snapshot()["events_waiting"], afloat.metrics.grants) == (0, 0)
-        assert afloat.snapshot()["custody"]["held"] == 1
     assert reasons(fleet.read(fleet.ship, f"deadletters.{fleet.ship}")) == ["not-holder"]
 
 

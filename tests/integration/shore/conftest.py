@@ -14,7 +14,7 @@ from fairlead.endpoint import KafkaEndpoint
 from shore.read import rows, sql, table
 from shore.session import close
 from shore.session import spark as open_session
-from shore.source import register
+from shore.source.datasource import register
 from shore.status import JobStatus
 from tests.integration.shore.world import World
 from topologies.model import Topology

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from fairlead.endpoint import KafkaEndpoint
 from shore.sink.options import parse_sink_options
 from shore.sink.writer import StreamLogWriter
-from shore.source import FairleadSource
+from shore.source.datasource import FairleadSource
 
 
 class CrashingWriter(StreamLogWriter):

@@ -20,7 +20,8 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import NewRecord, Record
 from fairlead.wire.types import TP
-from shore.sink.append import append_batch, opening
+from shore.feeds.records import opening
+from shore.sink.append import append_batch
 from shore.sink.errors import LogMovedError
 from shore.sink.resume import stamp_of
 from tests.integration.shore.crashing import register_crashing

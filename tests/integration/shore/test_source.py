@@ -20,7 +20,7 @@ from fairlead.admin import create_logs, delete_logs
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.convention import is_data
 from fairlead.wire.record import NewRecord
-from shore.source import register
+from shore.source.datasource import register
 from simulators.links.line import Line
 from tests.integration.shore.world import MINUTE, T0, World, reading
 

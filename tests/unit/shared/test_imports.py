@@ -37,6 +37,9 @@ def loaded(program: str) -> set[str]:
             pytest.param(f"import fairlead.commands.{each}", (*TABLES, *STARTING, "kafka", "searoute"), id=each)
             for each in ("link", "audit", "acl", "feed")
         ),
+        pytest.param(
+            "import fairlead.commands.shorestatus", ("pyspark", "altair", "searoute", "kafka"), id="shore status"
+        ),
         pytest.param("import edge.bridge", (*TABLES, "fairlead.jars", "kafka", "networkx"), id="bridge"),
         pytest.param(
             "import fairlead.cli",

@@ -89,6 +89,14 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+def test_the_holder_is_known_from_entries_before_table_custody_follows(world: World) -> None:
+    """Job operations was killed between the two tables, and an alert came before it was back."""
+    fill(world.folder, {"custody_entries": _HOLDERS})
+    world.add(alerts=[alert(1, 3, raised_at="star")])
+    assert world.row()["holder"] == "star"
+    world.check()
+
+
 def test_an_alert_of_a_site(world: World) -> None:
     evidence = '[{"name":"power-lost","weight":1.0,"detail":"switched off, for 30 min"},{"name":"silence","weight":1}]'
     place: dict[str, Any] = {"latitude": 1.5, "longitude": 2.5, "raised_at": "star", "vessel_imo_number": STAR}
