@@ -1,15 +1,62 @@
-"""Which tests share a worker process: those of a file, and all of shore's with Spark and brokers."""
+"""Which tests share a worker process, and which begin first: files as a whole, all of shore's with Spark and brokers
+together, and what takes long before the rest, so that no worker is still at it when the others have ended."""
 
 from __future__ import annotations
 
+from collections.abc import Container
+from typing import Any, Final
+
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-SPARK = "tests/integration/shore/"  # one Spark session, started once
+SPARK: Final = "tests/integration/shore/"  # one Spark session, started once
+LONG: Final = (
+    SPARK,
+    "tests/integration/replication/test_seizure.py",
+    "tests/integration/replication/test_faults_kills.py",
+    "tests/integration/replication/test_states_of_history.py",
+    "tests/integration/replication/test_policy.py",
+    "tests/integration/replication/test_faults_leaders.py",
+    "tests/e2e/test_duck_voyage.py",  # not beside Spark's from the start: both want more than a core
+    "tests/unit/custody/test_model.py",
+    "tests/e2e/test_trouble.py",
+    "tests/e2e/test_cut_link.py",
+    "tests/unit/custody/test_planted.py",
+    "tests/integration/edge/test_faults.py",
+    "tests/integration/replication/test_states_of_disks.py",
+    "tests/integration/benchmarks/test_custody.py",
+    "tests/integration/replication/test_copies.py",
+    "tests/integration/edge/test_seizure.py",
+    "tests/integration/replication/test_tails.py",
+    "tests/unit/shore/test_crash_points.py",
+    "tests/unit/shore/test_operators_tables.py",
+    "tests/integration/replication/test_histories.py",
+    "tests/unit/shore/test_conditions_batches.py",
+    "tests/integration/edge/test_kills.py",
+    "tests/integration/replication/test_without_past.py",
+    "tests/integration/replication/test_graphs.py",
+    "tests/integration/replication/test_audit_voids.py",
+    "tests/integration/wire/test_faults.py",
+    "tests/integration/replication/test_faults_disk.py",
+    "tests/integration/local/test_brokers.py",
+    "tests/integration/replication/test_faults_network.py",
+    "tests/integration/edge/test_alert_first.py",
+    "tests/integration/edge/test_intakes.py",
+    "tests/integration/benchmarks/test_edge.py",
+    "tests/integration/replication/test_links.py",
+    "tests/integration/replication/test_content_wrap.py",
+    "tests/integration/replication/test_faults_credentials.py",
+)
+"""Groups of more than ten seconds, in the order in which they begin; all others come after them, many tests first."""
 
 
 def scope_of(nodeid: str) -> str:
     """The name of the group that a test belongs to; a group runs in one worker."""
     return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+def longest(waiting: Container[str]) -> str | None:
+    """Of the groups that wait, the one to begin before all others; None when none of the long ones waits."""
+    return next((scope for scope in LONG if scope in waiting), None)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
@@ -18,3 +65,9 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        first = longest(self.workqueue)
+        if first is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
