@@ -140,7 +140,7 @@ def send(pid_file: Path, number: signal.Signals) -> bool:
 def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
     """Stop processes, all at once: SIGTERM, then SIGKILL to those that are still there after ``grace`` seconds.
 
-    Their pid files are removed. Processes that do not run are no error.
+    When it returns they are gone. Their pid files are removed. Processes that do not run are no error.
     """
     running = {path: process for path in pid_files if (process := find(path)) is not None}
     for process in running.values():
@@ -152,7 +152,7 @@ def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
         if not _gone(process, end - time.monotonic()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            _gone(process, grace)
+            _gone(process, GRACE)
     for path in pid_files:
         path.unlink(missing_ok=True)
 

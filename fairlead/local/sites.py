@@ -205,8 +205,8 @@ class LocalSites(KnownSites):
 
         Args:
             names: Which sites; None means all.
-            purge: Forget their data, ports and passwords as well. With all sites: everything in the state folder, also
-                Delta tables and checkpoints, which stand on the data.
+            purge: Forget their data, ports and passwords as well; they get no time to put them in order. With all
+                sites: everything in the state folder, also Delta tables and checkpoints, which stand on the data.
         """
         if not self.folder.exists():
             return
@@ -214,7 +214,8 @@ class LocalSites(KnownSites):
             state = read_state(self._state_file) if not (purge and names is None) else None
             chosen = self._all_site_names() if names is None else list(names)
             sites = [self._site(name) for name in chosen]
-            processes.stop([pid_file for site in sites for pid_file in site.pid_files()])
+            grace = 0.0 if purge else processes.GRACE
+            processes.stop([pid_file for site in sites for pid_file in site.pid_files()], grace=grace)
             if not purge:
                 return
             with explained(self.folder):

@@ -91,10 +91,11 @@ def test_a_damaged_pid_file_is_nobody(tmp_path: Path, content: str) -> None:
     assert processes.find(tmp_path / "it.pid") is None
 
 
-def test_who_does_not_stop_is_killed(tmp_path: Path, run: Callable[..., psutil.Process]) -> None:
+@pytest.mark.parametrize("grace", [0.2, 0.0])
+def test_who_does_not_stop_is_killed(tmp_path: Path, run: Callable[..., psutil.Process], grace: float) -> None:
     process = run(STUBBORN)
     until(lambda: "deaf" in (tmp_path / "it.log").read_text())
-    processes.stop([tmp_path / "it.pid"], grace=0.2)
+    processes.stop([tmp_path / "it.pid"], grace=grace)
     assert not process.is_running()
 
 
