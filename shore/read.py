@@ -19,11 +19,11 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.errors import FairleadError, UnknownNameError
 from shore.errors import QueryError
 from shore.joins import VIEWS
+from shore.opened import check_tables, not_there, nothing_yet, open_table
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -53,9 +53,28 @@ class TableInfo:
     columns: tuple[ColumnInfo, ...]
 
 
-def tables(folder: Path, *, storage: str | None = None) -> list[TableInfo]:
-    """Every table of a topology; none when shore never ran."""
-    return [_info(name, delta) for name, delta in _open_all(Places.of(folder, storage))]
+def tables(folder: Path, names: Iterable[str] = TABLES, *, storage: str | None = None) -> list[TableInfo]:
+    """Those of these tables of a topology that are there; none when shore never ran.
+
+    Raises:
+        UnavailableError: one cannot be opened.
+    """
+    return [_info(name, delta) for name, delta in _open_all(Places.of(folder, storage), names)]
+
+
+def view_columns(name: str) -> tuple[ColumnInfo, ...]:
+    """The columns of a view: what they mean where a table that it reads says so."""
+    view = VIEWS[name]
+    known = {column.name: column for table in reversed(view.inputs) for column in TABLES[table].columns}
+    with duckdb.connect(":memory:") as connection:
+        for table in view.inputs:
+            connection.register(table, TABLES[table].plain_schema.empty_table())
+        _create_views(connection, name, view.inputs)
+        described = connection.sql(f"describe {name}").fetchall()
+    return tuple(
+        ColumnInfo(column, kind.lower(), known[column].description if column in known else "")
+        for column, kind, *_ in described
+    )
 
 
 def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Dataset:
@@ -63,14 +82,15 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
 
     Raises:
         UnknownNameError: there is no such table; the error names the nearest.
+        ConfigurationError: it is a view; ``sql`` reads those.
+        UnavailableError: it is not there yet, or cannot be opened.
     """
+    check_tables([name])
     places = Places.of(folder, storage)
-    if name not in TABLES:
-        raise UnknownNameError("table", name, TABLES)
-    try:
-        return DeltaTable(places.table(name)).to_pyarrow_dataset()
-    except TableNotFoundError:
-        raise _nothing_yet(places) from None
+    delta = open_table(places, name)
+    if delta is None:
+        raise not_there(name)
+    return delta.to_pyarrow_dataset()
 
 
 def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
@@ -79,14 +99,14 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
     Times are given in UTC.
 
     Raises:
-        UnknownNameError: the query names a table that is not there; the error names the nearest.
+        UnknownNameError: the query names something that is no table or view; the error names the nearest.
         QueryError: DuckDB cannot run the query.
-        UnavailableError: shore has not written any table yet.
+        UnavailableError: a table that the query or its view needs is not there yet, or cannot be opened.
     """
     places = Places.of(folder, storage)
     opened = dict(_open_all(places, _mentioned(query))) or dict(_open_all(places))
     if not opened:
-        raise _nothing_yet(places)
+        raise nothing_yet(places)
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         for name, delta in opened.items():
@@ -104,7 +124,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
                 )
             found: pa.Table = relation.to_arrow_table()
         except duckdb.Error as error:
-            raise _explained(str(error), [*_names(places, opened), *VIEWS]) from None
+            raise _explained(str(error), places, opened) from None
     return found
 
 
@@ -132,25 +152,11 @@ def _mentioned(query: str) -> list[str]:
     return found or list(TABLES)
 
 
-def _names(places: Places, opened: Iterable[str]) -> list[str]:
-    """Tables to name in an error: those that are there, or where that cannot be told those that were opened."""
-    try:
-        return [name for name, _ in _open_all(places)]
-    except UnavailableError:
-        return list(opened)
-
-
 def _open_all(places: Places, names: Iterable[str] = TABLES) -> Iterator[tuple[str, DeltaTable]]:
     for name in names:
-        try:
-            yield name, DeltaTable(places.table(name))
-        except TableNotFoundError:
-            continue
-        except DeltaError as error:
-            raise UnavailableError(
-                f"table {name} cannot be opened: {str(error).splitlines()[0]}",
-                hint=f"look at {places.table(name)}; the logs still hold everything, shore can build it again",
-            ) from error
+        delta = open_table(places, name)
+        if delta is not None:
+            yield name, delta
 
 
 def _info(name: str, delta: DeltaTable) -> TableInfo:
@@ -172,16 +178,15 @@ def _info(name: str, delta: DeltaTable) -> TableInfo:
     )
 
 
-def _nothing_yet(places: Places) -> UnavailableError:
-    return UnavailableError(
-        f"there are no tables in {places.tables} yet", hint="run 'fairlead shore run --once' (the site must be up)"
-    )
-
-
-def _explained(message: str, names: list[str]) -> QueryError | UnknownNameError:
-    missing = _NO_TABLE.search(message)
-    if missing:
-        return UnknownNameError("table", missing[1].strip('"'), names)
+def _explained(message: str, places: Places, opened: Collection[str]) -> FairleadError:
+    """What DuckDB could not do, as an error of ours."""
+    if missing := _NO_TABLE.search(message):
+        name = missing[1].strip('"').lower()
+        if name in TABLES:
+            return not_there(name)
+        if name in VIEWS:
+            return not_there(next(each for each in VIEWS[name].inputs if each not in opened), view=name)
+        return UnknownNameError("table", missing[1].strip('"'), [*TABLES, *VIEWS])
     first, _, rest = message.partition("\n")
     hint = "DuckDB's SQL; 'fairlead tables' lists tables and columns"
     candidates = re.search(r"Candidate bindings: (.+)", rest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -14,12 +14,14 @@ from rich.table import Table
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, DryRunOption, JsonOption, TopologyOption, YesOption
 from fairlead.commands.shorecontext import open_shore
+from fairlead.commands.tableshow import size
 from fairlead.console import confirmed, console, emit, errors, unchanged
 from fairlead.errors import ConfigurationError
 from shore.maintenance.compact import CompactStep, compact, plan_compaction
 from shore.maintenance.vacuum import VacuumStep, plan_vacuum, vacuum
 from topologies.values import parse_duration
 
+_NONE: Final = "there are no such tables yet: fairlead shore run --once"
 TablesArgument = Annotated[list[str] | None, typer.Argument(help="Default: all.", metavar="TABLE")]
 
 
@@ -97,6 +99,9 @@ def vacuum_(
 
 
 def _show_compaction(plan: Sequence[CompactStep], on: Console) -> None:
+    if not plan:
+        on.print(_NONE)
+        return
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("files", "small", "size"):
         table.add_column(heading, justify="right")
@@ -109,6 +114,9 @@ def _show_compaction(plan: Sequence[CompactStep], on: Console) -> None:
 
 
 def _show_vacuum(plan: Sequence[VacuumStep], on: Console) -> None:
+    if not plan:
+        on.print(_NONE)
+        return
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("files to delete", "size"):
         table.add_column(heading, justify="right")
@@ -118,8 +126,8 @@ def _show_vacuum(plan: Sequence[VacuumStep], on: Console) -> None:
     on.print(table)
 
 
-def _size(size: int | None) -> str:
-    return "" if size is None else f"{size / 1e6:,.1f} MB"
+def _size(count: int | None) -> str:
+    return "" if count is None else size(count)
 
 
 def _span(text: str) -> dt.timedelta:

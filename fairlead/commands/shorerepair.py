@@ -39,9 +39,11 @@ def backfill(
     """
     from shore.backfill import apply, plan  # Spark's modules take a second
     from shore.jobs.lock import only_one
+    from shore.opened import check_tables
     from shore.repair.derived import Span
 
     place = open_shore(topology)
+    check_tables(table or ())
     span = Span(_time("--from", since), _time("--to", until))
     with only_one(place.folder):
         with telling(quiet=as_json) as tell:
@@ -78,6 +80,7 @@ def backfill(
 
 def rebuild(
     job: Annotated[str, typer.Argument(help="The job whose checkpoint or tables are lost or damaged.")],
+    dry_run: DryRunOption = False,
     yes: YesOption = False,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
@@ -98,17 +101,18 @@ def rebuild(
     if job not in JOBS:
         raise UnknownNameError("job", job, JOBS)
 
-    def show() -> None:
-        errors.print(f"The checkpoint of job {escape(job)} will be put aside and made anew, its tables completed.")
+    def show(on: Console) -> None:
+        on.print(f"The checkpoint of job {escape(job)} will be put aside and made anew, its tables completed.")
 
     done = None
-    if confirmed(show, yes=yes, as_json=as_json):
+    if confirmed(lambda: show(errors), yes=yes, as_json=as_json, dry_run=dry_run):
         with only_one(place.folder), telling(quiet=as_json) as tell:
             done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.places, tell=tell)
 
     def render() -> None:
         if done is None:
-            unchanged()
+            show(console)
+            unchanged(dry_run=dry_run)
             return
         for name in done.created:
             console.print(f"table {name} was not there and is made anew")
@@ -147,5 +151,5 @@ def _time(option: str, text: str | None) -> dt.datetime | None:
         found = dt.datetime.fromisoformat(text)
     except ValueError as error:
         hint = "a day like 2026-03-01, or a time like 2026-03-01T06:00Z"
-        raise ConfigurationError(f"{option} {text}: {error}", hint=hint) from error
+        raise ConfigurationError(f"{option} {text}: this is no time", hint=hint) from error
     return found.astimezone(dt.UTC) if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)

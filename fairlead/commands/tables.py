@@ -12,9 +12,11 @@ import typer
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.commands.tableshow import plain, show_list, show_rows, show_table, show_view, text
 from fairlead.console import console, emit
-from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.errors import UnknownNameError
 from shore import read
 from shore.joins import VIEWS
+from shore.opened import not_there
+from shore.places import Places
 from shore.tables import TABLES
 
 
@@ -30,20 +32,17 @@ def tables(
     Example: fairlead tables conditions
     """
     context = open_topology(topology)
+    places = Places.of(context.folder, _storage(context))
     if name is not None and name in VIEWS:
-        view = VIEWS[name]
-        emit(msgspec.to_builtins(view), as_json=as_json, render=lambda: show_view(view))
+        view, columns = VIEWS[name], read.view_columns(name)
+        body = msgspec.to_builtins(view) | {"columns": msgspec.to_builtins(columns)}
+        emit(body, as_json=as_json, render=lambda: show_view(view, columns))
         return
-    found = read.tables(context.folder, storage=_storage(context))
-    if name is not None:
-        known = [info.name for info in found]
-        found = [info for info in found if info.name == name]
-        if not found and name in TABLES:
-            raise UnavailableError(
-                f"table {name} is not there yet", hint="the job that writes it has not run: fairlead shore run --once"
-            )
-        if not found:
-            raise UnknownNameError("table", name, [*(known or TABLES), *VIEWS])
+    if name is not None and name not in TABLES:
+        raise UnknownNameError("table", name, [*TABLES, *VIEWS])
+    found = read.tables(context.folder, [name] if name else TABLES, storage=_storage(context))
+    if name is not None and not found:
+        raise not_there(name)
 
     def render() -> None:
         if not found:
@@ -51,7 +50,7 @@ def tables(
         elif name is not None:
             show_table(found[0])
         else:
-            show_list(found)
+            show_list(found, places)
 
     emit([_json(info) for info in found], as_json=as_json, render=render)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from rich.console import Console
@@ -16,7 +16,8 @@ from rich.text import Text
 
 from fairlead.console import console
 from shore.joins import VIEWS, View
-from shore.read import TableInfo
+from shore.places import Places
+from shore.read import ColumnInfo, TableInfo
 from shore.tables import TABLES
 
 MOST_ROWS: Final = 200  # side by side; --json and --csv give all
@@ -24,8 +25,8 @@ _MOST_RECORDS: Final = 20  # one below the other
 _UNBOUND: Final = 100_000  # columns
 
 
-def show_list(found: Sequence[TableInfo]) -> None:
-    """All tables with what they hold, the views, and what is not there yet."""
+def show_list(found: Sequence[TableInfo], places: Places) -> None:
+    """All tables with what they hold, the views, what is not there yet, and where they are."""
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("rows", "files", "size"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -41,7 +42,8 @@ def show_list(found: Sequence[TableInfo]) -> None:
     console.print(views)
     if absent := [name for name in TABLES if name not in {info.name for info in found}]:
         console.print(f"\nnot there yet: {', '.join(absent)}", style="dim")
-    console.print("\nfairlead tables NAME: columns, key, what happens to late data; --json: all of it", style="dim")
+    console.print(f"\nthey are in {escape(places.tables)}, each in a folder of its name", style="dim", soft_wrap=True)
+    console.print("fairlead tables NAME: columns, key, what happens to late data; --json: all of it", style="dim")
 
 
 def show_table(info: TableInfo) -> None:
@@ -63,18 +65,22 @@ def show_table(info: TableInfo) -> None:
     for name, text in lines:
         facts.add_row(Text(name, style="dim"), Text(text))
     console.print(facts)
-    columns = Table("column", "type", "meaning [unit]", box=None, header_style="bold", pad_edge=False)
-    for column in info.columns:
-        marked = Text(column.name, style="bold" if column.name in declared.key else "")
-        columns.add_row(marked, column.type, Text(column.comment))
-    console.print()
-    console.print(columns)
+    _columns(info.columns, declared.key)
 
 
-def show_view(view: View) -> None:
-    """One view, and the tables that it reads."""
+def show_view(view: View, columns: Sequence[ColumnInfo]) -> None:
+    """One view, the tables that it reads, and its columns."""
     console.print(f"[bold]{view.name}[/]: {escape(view.title)}")
     console.print(f"a view on {', '.join(view.inputs)}; 'fairlead sql' and Spark (shore.joins) know it", style="dim")
+    _columns(columns, ())
+
+
+def _columns(columns: Sequence[ColumnInfo], key: Collection[str]) -> None:
+    table = Table("column", "type", "meaning [unit]", box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_row(Text(column.name, style="bold" if column.name in key else ""), column.type, Text(column.comment))
+    console.print()
+    console.print(table)
 
 
 def show_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 from deltalake import DeltaTable, WriterProperties
-from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError
 
-from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.errors import UnavailableError
+from shore.opened import check_tables, open_table
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -53,18 +54,15 @@ def plan_compaction(places: Places, names: Iterable[str] | None = None) -> tuple
 
     Raises:
         UnknownNameError: there is no such table.
+        UnavailableError: one cannot be opened.
     """
     wanted = list(names or ())
-    for name in wanted:
-        if name not in TABLES:
-            raise UnknownNameError("table", name, TABLES)
+    check_tables(wanted)
     steps = []
     for name in wanted or TABLES:
-        try:
-            actions = pa.table(DeltaTable(places.table(name)).get_add_actions(flatten=True))
-        except TableNotFoundError:
-            continue
-        steps.append(_step(name, actions))
+        delta = open_table(places, name)
+        if delta is not None:
+            steps.append(_step(name, pa.table(delta.get_add_actions(flatten=True))))
     return tuple(steps)
 
 

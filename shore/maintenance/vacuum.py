@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
 
-from fairlead.errors import RefusedError, UnknownNameError
+from fairlead.errors import RefusedError
 from shore.backlog import waiting
 from shore.checkpoint import TablePosition, read_checkpoint
+from shore.opened import check_tables, open_table
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -55,18 +55,16 @@ def plan_vacuum(
     Raises:
         RefusedError: ``keep`` is too short.
         UnknownNameError: there is no such table.
+        UnavailableError: one cannot be opened.
     """
     _check(keep, force=force)
     wanted = list(names or ())
-    for name in wanted:
-        if name not in TABLES:
-            raise UnknownNameError("table", name, TABLES)
+    check_tables(wanted)
     positions = _positions(places, jobs)
     steps = []
     for name in wanted or TABLES:
-        try:
-            table = DeltaTable(places.table(name))
-        except TableNotFoundError:
+        table = open_table(places, name)
+        if table is None:
             continue
         count, size = _there(places, name, _vacuum(table, keep, dry_run=True))
         steps.append(VacuumStep(name, count, size, _unread(table, positions, now - keep)))

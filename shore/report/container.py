@@ -11,7 +11,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairlead.errors import UnavailableError
 from shore.places import Places
 from shore.report import alertreadings, course
 from shore.report.course import Interval
@@ -34,6 +33,12 @@ _TIMES: Final = {
     "quality": ("day", "day"),
 }
 """Tables with rows about one container, and the columns where a row's time begins and ends (null: it has not ended)."""
+
+
+_REJECTED: Final = """
+select log, log_offset, reason, record_date_time, received_date_time, origin
+from readings_rejected order by log, log_offset
+"""
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +77,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
         states: When it was without power, open, defrosting and so on.
         wrong_set_points: When it was set to something else than its booking says.
         gaps: When nothing was heard.
+        rejected: Records of its log that could not be read, with the reason; without their bytes.
         way: Where it was: ``source`` OWN or SHIP.
         versions: Of the Delta tables that were read.
         missing: Tables that are not there yet.
@@ -96,6 +102,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[Interval, ...]
     wrong_set_points: tuple[Interval, ...]
     gaps: tuple[Interval, ...]
+    rejected: tuple[Row, ...]
     way: tuple[Row, ...]
     sites: dict[str, Row]
     versions: dict[str, int]
@@ -119,11 +126,7 @@ def open_container(
         for name, (start, end) in _TIMES.items():
             found.add(name, of_container(number) & _within(start, end, since, until))
         found.add("readings", of_container(number), as_="all_readings")
-        if not found.versions:
-            raise UnavailableError(
-                f"there are no tables in {places.tables} yet",
-                hint="run 'fairlead shore run --once' (the site must be up)",
-            )
+        found.check_any()
         check_known(found, number)
         ships = found.rows(
             "select distinct vessel_imo_number from sites join custody on site = holder where kind = 'ship'"
@@ -169,6 +172,7 @@ def container_report(
         states=tuple(course.intervals(found)),
         wrong_set_points=tuple(_wrong_set_points(course.set_points(found), bookings)),
         gaps=tuple(course.gaps(found)),
+        rejected=tuple(found.rows(_REJECTED)),
         way=tuple(_way(found)),
         sites=_sites(found),
         versions=dict(found.versions),

@@ -10,13 +10,14 @@ from shore.report import course, drawing
 from shore.report.container import ContainerReport
 from shore.report.course import Interval
 from shore.report.drawing import Mark
-from shore.report.page import render
+from shore.report.page import number, render, time
 from shore.report.slices import Row, Slices
 from shore.tables.bands import BAND_KELVIN
 from topologies.seachart import ports
 
 _GAPS_SHOWN: Final = 20
 _EVENTS_SHOWN: Final = 200
+_REJECTED_SHOWN: Final = 50
 
 
 def container_page(found: Slices, report: ContainerReport) -> str:
@@ -34,6 +35,9 @@ def container_page(found: Slices, report: ContainerReport) -> str:
         out=_out_of_band(report),
         open_alerts=sum(row["state"] != "CLEARED" for row in report.alerts),
         way=drawing.way(report.way, _marks(report)),
+        told_way=_told_way(report),
+        told_chart=_told_chart(report),
+        rejected_shown=_REJECTED_SHOWN,
         sources=_sources(report),
         chart=_chart(found, report),
         band=BAND_KELVIN,
@@ -63,6 +67,30 @@ def _chart(found: Slices, report: ContainerReport) -> str:
     return drawing.temperatures(
         course.curve(found), course.set_points(found), states, excursions, span=(first, last), band=BAND_KELVIN
     )
+
+
+def _told_way(report: ContainerReport) -> str:
+    """The map in words, for who cannot see it."""
+    names = [mark.label for mark in _marks(report)]
+    what = f"Map of the way of {report.equipment_reference}"
+    if report.way:
+        what += f" from {time(report.way[0]['time'])} to {time(report.way[-1]['time'])} UTC"
+    return f"{what}; marked: {', '.join(names)}." if names else f"{what}."
+
+
+def _told_chart(report: ContainerReport) -> str:
+    """The curves in words; every number is in the tables and files."""
+    f = report.figures
+    parts = [
+        f"{what} {number(low)} to {number(high)} degrees Celsius"
+        for what, low, high in (
+            ("supply air", f.supply_min, f.supply_max),
+            ("return air", f.return_min, f.return_max),
+        )
+        if low is not None
+    ]
+    span = f"{time(f.first_date_time)} to {time(f.last_date_time)} UTC"
+    return "; ".join([f"Temperature against set point, {span}", *parts]) + ". Excursions are in the table below."
 
 
 def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float]]:

@@ -15,8 +15,9 @@ from shore.report.course import Interval
 from shore.report.slices import Row
 from topologies.seachart import backdrop, frame
 
-WIDTH: Final = 900
+WIDTH: Final = 820
 _MAP_HEIGHT: Final = 420
+_LEFT: Final = 150  # pixels: the longest name of a state stands left of the axis, outside of what panels are aligned by
 _COLOURS: Final = {
     "supply air": "#1f6fb4",
     "return air": "#d1730b",
@@ -64,21 +65,25 @@ def temperatures(
     """
     import altair as alt
 
-    x = _time(span)
+    x, last_x = _time(span), _time(span, "device time (UTC)")
     inside = [row for row in curve if row["series"] != "outside"]
     outside = [row for row in curve if row["series"] == "outside"]
     shades = [(each, "defrosting") for each in states if each.kind == "DEFROST"]
     shades += [(each, "excursion") for each in excursions]
     present = {row["series"] for row in inside} | ({"set point"} if set_points else set())
-    below = _settings(set_points, band, x)
-    above = _shades(shades, x)
-    lines = alt.layer(_wanted(set_points, present, x), _lines(inside, present, x))
+    top = x if outside or states else last_x
+    below = _settings(set_points, band, top)
+    above = _shades(shades, top)
+    lines = alt.layer(_wanted(set_points, present, top), _lines(inside, present, top))
     panels = [alt.layer(below, above, lines).resolve_scale(color="independent").properties(width=WIDTH, height=300)]
     if outside:
-        panels.append(_lines(outside, {"outside"}, x, "outside").properties(width=WIDTH, height=60))
+        panels.append(
+            _lines(outside, {"outside"}, x if states else last_x, "outside").properties(width=WIDTH, height=60)
+        )
     if states:
-        panels.append(_timeline(states, x).properties(width=WIDTH, height=alt.Step(18)))
-    return _svg(alt.vconcat(*panels, bounds="flush", spacing=36).resolve_scale(color="independent"))
+        panels.append(_timeline(states, last_x).properties(width=WIDTH, height=alt.Step(18)))
+    chart = alt.vconcat(*panels, bounds="flush", spacing=30, padding={"left": _LEFT, "right": 5, "top": 5, "bottom": 5})
+    return _svg(chart.resolve_scale(color="independent"))
 
 
 def _lines(rows: Sequence[Row], present: set[str], x: Any, title: str = "degrees Celsius") -> Any:
@@ -171,15 +176,15 @@ def way(points: Sequence[Row], marks: Sequence[Mark]) -> str:
     return _svg(chart)
 
 
-def _time(span: tuple[dt.datetime, dt.datetime]) -> Any:
+def _time(span: tuple[dt.datetime, dt.datetime], title: str | None = None) -> Any:
     """A maker of time axes over the same span."""
     import altair as alt
 
     domain = [_moment(end) for end in span]
     scale = alt.Scale(type="utc", domain=domain)
     days = (span[1] - span[0]) / dt.timedelta(days=1)
-    axis = alt.Axis(format="%d %b" if days > 8 else "%d %b %H:%M", labelOverlap=True, tickCount=8)
-    return lambda column: alt.X(f"{column}:T", title="device time (UTC)", scale=scale, axis=axis)
+    axis = alt.Axis(format="%d %b" if days > 8 else "%d %b %H:%M", labelOverlap=True, labelFlush=False, tickCount=8)
+    return lambda column: alt.X(f"{column}:T", title=title, scale=scale, axis=axis)
 
 
 def _moment(when: dt.datetime) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairlead.errors import ConfigurationError, UnavailableError, nearest
+from fairlead.errors import ConfigurationError, nearest
 from shore.places import Places
 from shore.report.approach import LOOK_BACK, Approach, Distance, Place, approach, sea_distance
 from shore.report.boxes import BOXES, Audience, Box, box_of
@@ -91,11 +91,7 @@ def port_report(
         found.add("dock_movements", pc.field("un_location_code") == code)
         found.add("bookings", pc.field("is_current"))
         found.add("alerts_now", pc.field("state") != "CLEARED")
-        if not found.versions:
-            raise UnavailableError(
-                f"there are no tables in {places.tables} yet",
-                hint="run 'fairlead shore run --once' (the site must be up)",
-            )
+        found.check_any()
         name, place = _port(found, code)
         found.add("excursions", _since(found))
         aboard = found.rows(BOXES + " where n.holder_kind = 'ship' order by n.equipment_reference", code=code)

@@ -23,7 +23,15 @@ class Shown(NamedTuple):
 
 def port_page(report: PortReport) -> str:
     """The page of a report."""
-    return render("port.html.j2", {}, r=report, cargo=report.audience == "operator", way=_map(report), shown=_shown)
+    return render(
+        "port.html.j2",
+        {},
+        r=report,
+        cargo=report.audience == "operator",
+        way=_map(report),
+        told_way=_told(report),
+        shown=_shown,
+    )
 
 
 def _shown(ship: Ship) -> Shown:
@@ -31,6 +39,11 @@ def _shown(ship: Ship) -> Shown:
     here = [box for box in ship.boxes if box.discharged_here]
     others = [box for box in ship.boxes if not box.discharged_here and box.concerns][:_MOST]
     return Shown((*here, *others), len(ship.boxes) - len(here) - len(others))
+
+
+def _told(report: PortReport) -> str:
+    """The map in words, for who cannot see it."""
+    return f"Map of {report.port} and the ships that come: {', '.join(ship.vessel for ship in report.arriving)}."
 
 
 def _map(report: PortReport) -> str:

@@ -16,10 +16,9 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from fairlead.errors import UnavailableError
+from shore.opened import nothing_yet, open_table
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -55,6 +54,15 @@ class Slices:
         else:
             self._connection.register(as_ or name, data if condition is None else data.filter(condition))
 
+    def check_any(self) -> None:
+        """Do nothing when one of the tables that were added is there.
+
+        Raises:
+            UnavailableError: none is.
+        """
+        if not self.versions:
+            raise nothing_yet(self._places)
+
     def put(self, name: str, rows: pa.Table) -> None:
         """Rows that are in no table, for the queries that follow."""
         self._connection.register(name, rows)
@@ -85,17 +93,10 @@ class Slices:
             self._connection.execute(statement, values or None)
 
     def _open(self, name: str) -> None:
-        location = self._places.table(name)
-        try:
-            delta = DeltaTable(location)
-        except TableNotFoundError:
+        delta = open_table(self._places, name)
+        if delta is None:
             self.missing.append(name)
             return
-        except DeltaError as error:
-            raise UnavailableError(
-                f"table {name} cannot be opened: {str(error).splitlines()[0]}",
-                hint=f"look at {location}; the logs still hold everything, shore can build it again",
-            ) from error
         self.versions[name] = delta.version()
         self._opened[name] = delta.to_pyarrow_dataset(schema=TABLES[name].plain_schema)
 

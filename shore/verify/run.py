@@ -7,9 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import UnknownNameError
+from shore.opened import check_tables
 from shore.places import Places
-from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
 from shore.verify.derived import check_derived
 from shore.verify.feeds import check_feeds
@@ -41,9 +40,7 @@ def verify(
         CheckpointDamagedError: it is not known how far a job has read.
         ConnectionLost, RequestTimeout: Kafka does not answer.
     """
-    for name in tables or ():
-        if name not in TABLES:
-            raise UnknownNameError("table", name, TABLES)
+    check_tables(tables or ())
     places = Places.of(folder, topology.shore.storage if topology.shore else None)
     began = time.monotonic()
     checks = tuple(_checks(topology, endpoint, places, frozenset(tables) if tables else None, tell))

@@ -1,0 +1,70 @@
+"""Opening a Delta table without a JVM, and what is said about one that cannot be: the same for all who read tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from shore.joins import VIEWS
+from shore.places import Places
+from shore.tables import TABLES
+
+
+def check_tables(names: Iterable[str]) -> None:
+    """Do nothing when each is the name of a table, whether it is there yet or not.
+
+    Raises:
+        UnknownNameError: one is not; the error has the nearest and all that are valid.
+        ConfigurationError: one is a view, which keeps nothing of its own.
+    """
+    for name in names:
+        if name in VIEWS:
+            raise ConfigurationError(
+                f"{name} is a view and no table",
+                hint=f"'fairlead sql' reads it; its rows are those of {', '.join(VIEWS[name].inputs)}",
+            )
+        if name not in TABLES:
+            raise UnknownNameError("table", name, TABLES)
+
+
+def open_table(places: Places, name: str) -> DeltaTable | None:
+    """The newest version of a table; None when it is not there yet.
+
+    Raises:
+        UnavailableError: it is there and cannot be opened.
+    """
+    location = places.table(name)
+    try:
+        return DeltaTable(location)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise UnavailableError(
+            f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            hint=f"look at {location}; the logs still hold everything, shore can build it again",
+            table=name,
+        ) from error
+
+
+def not_there(name: str, *, view: str = "") -> UnavailableError:
+    """What to raise when a table is needed that is not there yet.
+
+    Args:
+        view: The view that needs it, if it was not asked for by its own name.
+    """
+    needed = f", and view {view} reads it" if view else ""
+    return UnavailableError(
+        f"table {name} is not there yet{needed}",
+        hint="the job that writes it has not run: fairlead shore run --once",
+        table=name,
+    )
+
+
+def nothing_yet(places: Places) -> UnavailableError:
+    """What to raise when there is no table at all."""
+    return UnavailableError(
+        f"there are no tables in {places.tables} yet", hint="run 'fairlead shore run --once' (the site must be up)"
+    )
