@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +15,7 @@ from rich.markup import escape
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit, errors
-from fairlead.errors import ConfigurationError, ExitCode
+from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
 from shore.places import Places
 
 app = typer.Typer(help="Reports out of the tables: one container, one port.", no_args_is_help=True)
@@ -60,7 +62,8 @@ def container(
         status.update("drawing")
         page = container_page(found, report)
         status.update("writing the files")
-        manifest = write_pack(found, report, folder, page)
+        with _writing(folder, "folder"):
+            manifest = write_pack(found, report, folder, page)
     page_file = folder / f"{number}.html"
 
     def render() -> None:
@@ -100,8 +103,10 @@ def port(
         file = out or context.folder / "reports" / f"{report.un_location_code}-{audience.value}.html"
         if out is not None or not as_json:
             status.update("drawing")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(port_page(report), encoding="utf-8")
+            page = port_page(report)
+            with _writing(file, "file"):
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(page, encoding="utf-8")
 
     def render() -> None:
         when = f" as of {report.as_of:%Y-%m-%d %H:%M} UTC" if report.as_of is not None else ""
@@ -121,6 +126,17 @@ def port(
         console.print(f"page: {escape(str(file))}", soft_wrap=True)
 
     emit(_plain(report), as_json=as_json, render=render)
+
+
+@contextlib.contextmanager
+def _writing(where: Path, what: str) -> Iterator[None]:
+    """The system's refusals while something is written, as an error that names the option."""
+    try:
+        yield
+    except OSError as error:
+        raise UnavailableError(
+            f"{where} cannot be written: {error.strerror or error}", hint=f"name another {what} with --out"
+        ) from error
 
 
 def _places(context: Context) -> Places:

@@ -15,9 +15,10 @@ from shore.report.course import Interval
 from shore.report.slices import Row
 from topologies.seachart import backdrop, frame
 
-WIDTH: Final = 820
+WIDTH: Final = 840
+_MAP_WIDTH: Final = 1000
 _MAP_HEIGHT: Final = 420
-_LEFT: Final = 150  # pixels: the longest name of a state stands left of the axis, outside of what panels are aligned by
+_LEFT: Final = 130  # pixels: the longest name of a state stands left of the axis, outside of what panels are aligned by
 _COLOURS: Final = {
     "supply air": "#1f6fb4",
     "return air": "#d1730b",
@@ -71,17 +72,22 @@ def temperatures(
     shades = [(each, "defrosting") for each in states if each.kind == "DEFROST"]
     shades += [(each, "excursion") for each in excursions]
     present = {row["series"] for row in inside} | ({"set point"} if set_points else set())
-    top = x if outside or states else last_x
-    below = _settings(set_points, band, top)
-    above = _shades(shades, top)
-    lines = alt.layer(_wanted(set_points, present, top), _lines(inside, present, top))
-    panels = [alt.layer(below, above, lines).resolve_scale(color="independent").properties(width=WIDTH, height=300)]
+    panels = []
+    if present:
+        top = x if outside or states else last_x
+        below = _settings(set_points, band, top)
+        above = _shades(shades, top)
+        lines = alt.layer(_wanted(set_points, present, top), _lines(inside, present, top))
+        whole = alt.layer(below, above, lines).resolve_scale(color="independent")
+        panels.append(whole.properties(width=WIDTH, height=300))
     if outside:
         panels.append(
             _lines(outside, {"outside"}, x if states else last_x, "outside").properties(width=WIDTH, height=60)
         )
     if states:
         panels.append(_timeline(states, last_x).properties(width=WIDTH, height=alt.Step(18)))
+    if not panels:
+        return ""
     chart = alt.vconcat(*panels, bounds="flush", spacing=30, padding={"left": _LEFT, "right": 5, "top": 5, "bottom": 5})
     return _svg(chart.resolve_scale(color="independent"))
 
@@ -155,7 +161,7 @@ def way(points: Sequence[Row], marks: Sequence[Mark]) -> str:
     places = [(row["longitude"], row["latitude"]) for row in points] + [(m.longitude, m.latitude) for m in marks]
     if not places:
         return ""
-    part = frame(places, WIDTH, _MAP_HEIGHT)
+    part = frame(places, _MAP_WIDTH, _MAP_HEIGHT)
     layers = backdrop(part)
     if points:
         values = [dict(row, time=_iso(row["time"])) for row in points]
@@ -172,7 +178,7 @@ def way(points: Sequence[Row], marks: Sequence[Mark]) -> str:
         of_kind = alt.Chart(data).encode(longitude="longitude:Q", latitude="latitude:Q")
         layers.append(of_kind.mark_point(shape=shape, size=70, filled=True, color=colour, opacity=1))
         layers.append(of_kind.mark_text(dx=8, align="left", fontSize=12, color=colour).encode(text="label:N"))
-    chart = alt.layer(*layers).project(**part.projection()).properties(width=WIDTH, height=_MAP_HEIGHT)
+    chart = alt.layer(*layers).project(**part.projection()).properties(width=_MAP_WIDTH, height=_MAP_HEIGHT)
     return _svg(chart)
 
 

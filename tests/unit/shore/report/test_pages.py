@@ -1,0 +1,148 @@
+"""What pages say where there is nothing, what they say of records that could not be read, and who can read them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from fairlead.cli import run
+from shore.places import Places
+from shore.report import drawing
+from shore.report.container import container_report, open_container
+from shore.report.container_page import container_page
+from shore.report.course import Interval
+from shore.report.port import port_report
+from shore.report.port_page import port_page
+from tests.support.port_story import WARM, at, derive, number
+from tests.support.tables import fill
+
+
+def page_of(places: Places, box: str, since: dt.datetime | None = None, until: dt.datetime | None = None) -> str:
+    with open_container(places, box, since, until) as found:
+        return container_page(found, container_report(found, box, since, until))
+
+
+def plain(page: str) -> str:
+    """A page's text, blanks as one."""
+    return " ".join(re.sub(r"<svg.*?</svg>|<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL).split())
+
+
+def test_a_time_without_readings_is_not_called_a_good_one(story: Places) -> None:
+    told = plain(page_of(story, WARM, at(20)))
+    assert "none in this time" in told
+    assert "Out of band not known: nothing was observed" in told
+    assert "Nothing was observed in this time." in told
+    assert "never" not in told
+    assert "Powered and closed" not in told
+
+
+def test_a_box_without_a_booking_or_any_other_row(tmp_path: Path) -> None:
+    box = number(900001)
+    only = {"log": f"containers.{box}", "log_offset": 1, "equipment_reference": box, "device_id": "d", "boot_id": 1,
+            "sequence": 1, "device_date_time": at(1), "received_date_time": at(1)}  # fmt: skip
+    fill(tmp_path, {"readings": [only], "alerts": (), "sites": (), "owners": ()})
+    derive(tmp_path)
+    told = plain(page_of(Places.of(tmp_path), box))
+    assert "Booking none is known in this time" in told
+    assert "No ledger of custody knows it." in told
+    assert "Alerts none" in told
+
+
+def test_a_record_that_could_not_be_read_is_named_with_its_reason(tmp_path: Path) -> None:
+    box = number(900002)
+    bad = {"log": f"containers.{box}", "log_offset": 7, "equipment_reference": box, "reason": "no <device>",
+           "record_date_time": at(2, 3), "payload": b"{"}  # fmt: skip
+    good = {"log": f"containers.{box}", "log_offset": 8, "equipment_reference": box, "device_id": "d", "boot_id": 1,
+            "sequence": 1, "device_date_time": at(2, 4), "received_date_time": at(2, 4)}  # fmt: skip
+    fill(tmp_path, {"readings": [good], "readings_rejected": [bad]})
+    page = page_of(Places.of(tmp_path), box)
+    assert f"2026-03-02 03:00 no &lt;device&gt; containers.{box}@7" in plain(page)
+    assert "readings_rejected.csv" in page
+
+
+class Seen(HTMLParser):
+    """Tables, headers and pictures of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, dict[str, str | None]]] = []
+        self.wrong: list[str] = []
+        self.pictures = self.headers = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given, around = dict(attrs), [name for name, _ in self.open]
+        if tag == "th":
+            self.headers += 1
+            if given.get("scope") != "col" or "thead" not in around:
+                self.wrong.append("a header that is none")
+        if tag == "svg" and "svg" not in around:
+            self.pictures += 1
+            name, of = self.open[-1]
+            if name != "figure" or of.get("role") != "img" or not of.get("aria-label"):
+                self.wrong.append("a picture without words")
+        if tag not in ("meta", "br"):
+            self.open.append((tag, given))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+
+def test_pages_can_be_read_by_who_cannot_see_them(story: Places) -> None:
+    with open_container(story, WARM) as found:
+        report = container_report(found, WARM)
+        pages = [container_page(found, report), port_page(port_report(story, "JPTYO"))]
+    for page, pictures in zip(pages, (2, 1), strict=True):
+        seen = Seen()
+        seen.feed(page)
+        assert seen.wrong == []
+        assert (seen.pictures, seen.headers > 10) == (pictures, True)
+    assert "supply air 1.7 to 7.9 degrees Celsius" in pages[0]
+    assert "Port of Singapore" in pages[0]
+
+
+def test_names_of_states_stand_within_the_drawing() -> None:
+    states = [Interval(kind=kind, start=at(1, hour), end=at(1, hour + 1)) for hour, kind in enumerate(drawing.STATES)]
+    curve = [{"series": "supply air", "segment": 1, "time": at(1, hour), "celsius": 2.0 + hour} for hour in range(9)]
+    svg = drawing.temperatures(curve, [], states, [], span=(at(1), at(2)), band=2.0)
+    found = re.search(r"translate\((\d+),\d+\)", svg)
+    assert found is not None
+    longest = max(len(name) for name in drawing.STATES.values())
+    assert int(found[1]) > 5 * longest  # pixels; letters of ten pixels are five wide
+    assert svg.count(">device time (UTC)</text>") == 1
+
+
+def test_a_box_that_measures_no_temperature(tmp_path: Path) -> None:
+    assert drawing.temperatures([], [], [], [], span=(at(1), at(2)), band=2.0) == ""
+    closed = [Interval(kind="DOOR_OPEN", start=at(1), end=at(1, 2))]
+    width = re.search(r'width="(\d+)"', drawing.temperatures([], [], closed, [], span=(at(1), at(2)), band=2.0))
+    assert width is not None
+    assert int(width[1]) < 1200
+    box = number(900003)
+    dry = {"log": f"containers.{box}", "log_offset": 8, "equipment_reference": box, "device_id": "d", "boot_id": 1,
+           "sequence": 1, "device_date_time": at(2, 4), "received_date_time": at(2, 4)}  # fmt: skip
+    fill(tmp_path, {"readings": [dry]})
+    assert "No temperature was measured in this time." in plain(page_of(Places.of(tmp_path), box))
+
+
+@pytest.mark.parametrize("arguments", [["port", "JPTYO"], ["container", WARM]])
+def test_a_place_that_cannot_be_written(
+    arguments: list[str],
+    story: Places,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
+    (tmp_path / "minimal").mkdir()
+    (tmp_path / "minimal" / "delta").symlink_to(f"{story.base}/delta")
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path if arguments[0] == "port" else tmp_path / "file" / "below"
+    assert run(["report", *arguments, "--out", str(out)]) == 4
+    told = " ".join(capsys.readouterr().err.split())
+    assert "cannot be written" in told
+    assert "--out" in told
