@@ -3,56 +3,25 @@
 In: nothing; these modules are definitions, and the SQL or parsing that fills a table from records. Out: empty tables in
 a folder or at a storage URL (``shore.tables.model.Table.create``), and ``TABLES``, by which jobs, readers and
 ``docs/tables.md`` know them.
+
+Every Python process that Spark starts imports a part of this package. The tables' own modules (with DuckDB, and the
+model of topologies) come with ``TABLES`` only, when somebody wants them: they are half of what such a process imports.
 """
 
 from __future__ import annotations
 
-from shore.tables.alerts_ashore import ALERTS_ASHORE
-from shore.tables.alerts_now import ALERTS_NOW
-from shore.tables.bookings import BOOKINGS
-from shore.tables.conditions import CONDITIONS
-from shore.tables.containers_now import CONTAINERS_NOW
-from shore.tables.custody import CUSTODY
-from shore.tables.dock_movements import DOCK_MOVEMENTS
-from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS
-from shore.tables.feeds import FEEDS
-from shore.tables.mkt import MKT
-from shore.tables.model import Column, Table
-from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, ENVIRONMENT, EVENTS, POSITIONS
-from shore.tables.port_calls import PORT_CALLS
-from shore.tables.quality import QUALITY
-from shore.tables.readings import READINGS, READINGS_REJECTED
-from shore.tables.reference import OWNERS, SITES
-from shore.tables.voyages import VOYAGES
+from typing import TYPE_CHECKING, Any
 
-TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        READINGS,
-        READINGS_REJECTED,
-        CONDITIONS,
-        EXCURSIONS,
-        EXCURSION_PARTS,
-        MKT,
-        ALERTS,
-        ALERTS_ASHORE,
-        ALERTS_NOW,
-        EVENTS,
-        POSITIONS,
-        ENVIRONMENT,
-        BOOKING_CHANGES,
-        BOOKINGS,
-        CUSTODY,
-        CUSTODY_ENTRIES,
-        CONTAINERS_NOW,
-        PORT_CALLS,
-        VOYAGES,
-        DOCK_MOVEMENTS,
-        QUALITY,
-        FEEDS,
-        SITES,
-        OWNERS,
-    )
-}
+if TYPE_CHECKING:
+    from shore.tables.catalogue import TABLES
+    from shore.tables.model import Column, Table
 
 __all__ = ["TABLES", "Column", "Table"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shore.tables import catalogue, model
+
+    return getattr(catalogue if name == "TABLES" else model, name)
