@@ -19,11 +19,13 @@ from fairlead.wire.types import TP
 
 log = logging.getLogger(__name__)
 
-DEPTH = 256  # records per log; further back is read only when a message asks for it
+NEWEST = 4  # records per log: those tell that a reading is newer than all of its device, as nearly every one is
+DEPTH = 256  # where those do not tell; further back is read only when a message asks for it
 DEEP = 2_048  # above the number of messages that the MQTT broker may send again
 _PARTITION_BYTES = 256 * 1024
 _REQUEST_BYTES = 4 << 20
 _LOGS_AT_ONCE = 250  # their tails are in memory together
+_ENDS_AT_ONCE = 1_000  # the same of so short ones as ``NEWEST``: as many as wait when a bridge has just started
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Tails:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._batcher: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many, most=_LOGS_AT_ONCE)
+        self._short: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many, most=_ENDS_AT_ONCE)
 
     async def read(self, topic: str, depth: int = DEPTH) -> LogTail:
         """The newest ``depth`` records of one log.
@@ -53,7 +56,8 @@ class Tails:
         Raises:
             BrokerError: the log is not there, or may not be read.
         """
-        answer = await self._batcher.ask((topic, depth))
+        batcher = self._short if depth <= NEWEST else self._batcher
+        answer = await batcher.ask((topic, depth))
         if isinstance(answer, BrokerError):
             raise answer
         return answer
@@ -83,6 +87,7 @@ class Tails:
         return max(start, wanted + 1)
 
     async def close(self) -> None:
+        await self._short.close()
         await self._batcher.close()
 
     async def _read_many(self, asked: list[tuple[str, int]]) -> Mapping[tuple[str, int], LogTail | BrokerError]:
