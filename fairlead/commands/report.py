@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,6 +49,7 @@ def container(
     """
     from shore.report.container import container_report, open_container
     from shore.report.container_page import container_page
+    from shore.report.doubts import doubts
     from shore.report.known import normalised
     from shore.report.pack import write_pack
 
@@ -60,7 +61,8 @@ def container(
     with errors.status("reading the tables") as status, open_container(_places(context), number, first, end) as found:
         report = container_report(found, number, first, end)
         status.update("drawing")
-        page = container_page(found, report)
+        doubtful = doubts(context.folder, _places(context), report.versions)
+        page = container_page(found, report, doubtful)
         status.update("writing the files")
         with _writing(folder, "folder"):
             manifest = write_pack(found, report, folder, page)
@@ -71,10 +73,12 @@ def container(
         console.print(f"{figures.records:,} readings, {len(report.excursions)} excursions, {len(report.alerts)} alerts")
         for name in report.missing:
             console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")
+        _tell(doubtful)
         console.print(f"page: {escape(str(page_file))}", soft_wrap=True)
         console.print(f"{len(manifest.files) - 1} files and a manifest beside it", style="dim")
 
-    body = {"folder": str(folder), "page": str(page_file), "manifest": manifest, **_plain(report)}
+    body = {"folder": str(folder), "page": str(page_file), "manifest": manifest, "doubts": doubtful}
+    body |= _plain(report)
     emit(msgspec.to_builtins(body), as_json=as_json, render=render)
 
 
@@ -94,16 +98,18 @@ def port(
 
     Example: fairlead report port JPTYO
     """
+    from shore.report.doubts import doubts
     from shore.report.port import port_report
     from shore.report.port_page import port_page
 
     context = open_topology(topology)
     with errors.status("reading the tables") as status:
         report = port_report(_places(context), code, audience.value)
+        doubtful = doubts(context.folder, _places(context), report.versions)
         file = out or context.folder / "reports" / f"{report.un_location_code}-{audience.value}.html"
         if out is not None or not as_json:
             status.update("drawing")
-            page = port_page(report)
+            page = port_page(report, doubtful)
             with _writing(file, "file"):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(page, encoding="utf-8")
@@ -123,9 +129,15 @@ def port(
         console.print(f"  on the dock: {len(report.dock):,}; ships in port: {len(report.in_port)}")
         for name in report.missing:
             console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")
+        _tell(doubtful)
         console.print(f"page: {escape(str(file))}", soft_wrap=True)
 
-    emit(_plain(report), as_json=as_json, render=render)
+    emit(_plain(report) | {"doubts": doubtful}, as_json=as_json, render=render)
+
+
+def _tell(doubtful: Sequence[str]) -> None:
+    for each in doubtful:
+        console.print(f"not certain: {escape(each)}", style="yellow", soft_wrap=True)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from shore.report import course, drawing
@@ -20,8 +20,12 @@ _EVENTS_SHOWN: Final = 200
 _REJECTED_SHOWN: Final = 50
 
 
-def container_page(found: Slices, report: ContainerReport) -> str:
-    """The page of a report; the drawings are made from what ``open_container`` opened for it."""
+def container_page(found: Slices, report: ContainerReport, doubts: Sequence[str] = ()) -> str:
+    """The page of a report; the drawings are made from what ``open_container`` opened for it.
+
+    Args:
+        doubts: What it may lack (``shore.report.doubts``); stands at its top.
+    """
     defrosts = [each for each in report.states if each.kind == "DEFROST"]
     behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in report.alert_readings:
@@ -31,6 +35,7 @@ def container_page(found: Slices, report: ContainerReport) -> str:
         "container.html.j2",
         report.sites,
         r=report,
+        doubts=doubts,
         f=report.figures,
         out=_out_of_band(report),
         open_alerts=sum(row["state"] != "CLEARED" for row in report.alerts),

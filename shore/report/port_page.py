@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shore.report import drawing
@@ -21,12 +22,17 @@ class Shown(NamedTuple):
     rest: int
 
 
-def port_page(report: PortReport) -> str:
-    """The page of a report."""
+def port_page(report: PortReport, doubts: Sequence[str] = ()) -> str:
+    """The page of a report.
+
+    Args:
+        doubts: What it may lack (``shore.report.doubts``); stands at its top.
+    """
     return render(
         "port.html.j2",
         {},
         r=report,
+        doubts=doubts,
         cargo=report.audience == "operator",
         way=_map(report),
         told_way=_told(report),

@@ -1,0 +1,59 @@
+"""What a report says when a job that keeps its tables has not begun, or is in trouble."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlead.cli import run
+from shore.places import Places
+from shore.report.doubts import doubts
+from shore.status import JobStatus, write_status
+from tests.support.port_story import WARM
+
+
+@pytest.fixture
+def folder(story: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The story's tables, kept by jobs of which one has not begun and one failed."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
+    found = tmp_path / "minimal"
+    (found / "run").mkdir(parents=True)
+    (found / "delta").symlink_to(f"{story.base}/delta")
+    for job in ("readings", "operations", "conditions"):
+        offsets = Path(Places.of(found).checkpoint(job), "offsets")
+        offsets.mkdir(parents=True)
+        (offsets / "0").touch()
+    jobs = {
+        "readings": JobStatus("readings", "done", error="of last week"),
+        "operations": JobStatus("operations", "running"),
+        "conditions": JobStatus("conditions", "failed", error="no <room>\nmore"),
+        "alerts_now": JobStatus("alerts_now", "stopped"),
+        "feeds": JobStatus("feeds", "failed", error="no matter here"),
+    }
+    write_status(found, jobs)
+    return found
+
+
+def test_only_jobs_of_the_tables_that_were_read_count(folder: Path) -> None:
+    places = Places.of(folder)
+    assert doubts(folder, places, ["readings", "positions"]) == ()
+    assert doubts(folder, places, ["mkt", "alerts_now", "excursions"]) == (
+        "job conditions is failed (no <room>): tables excursions, mkt may lack rows",
+        "job alerts_now has not run yet: table alerts_now may lack rows",
+    )
+    assert doubts(folder / "elsewhere", places, ["mkt"]) == ()  # shore never ran there: nothing is known
+
+
+@pytest.mark.parametrize("arguments", [["container", WARM], ["port", "JPTYO"]])
+def test_reports_say_it(arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / ("page.html" if arguments[0] == "port" else "claim")
+    assert run(["report", *arguments, "--out", str(out)]) == 0
+    assert "not certain: job alerts_now has not run yet" in capsys.readouterr().out
+    page = (out if out.is_file() else out / f"{WARM}.html").read_text(encoding="utf-8")
+    assert "Not certain: job alerts_now has not run yet: table alerts_now may lack rows." in page
+    assert "no &lt;room&gt;" in page
+    assert run(["report", *arguments, "--out", str(out), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["doubts"]) == 2
