@@ -44,6 +44,7 @@ _HAS_MEMBERS: Final = frozenset(
         "FENCED_INSTANCE_ID",
     }
 )
+_LOADING: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 
 
 class Groups(NamedTuple):
@@ -121,6 +122,7 @@ class GroupClient:
         """Commit for a group without members; the partitions whose commit was not taken.
 
         No leader epoch goes along: epochs are each cluster's own, and a consumer would wait for one that never comes.
+        A coordinator that has just started reads its groups first: it is asked again, for ``TIMEOUT`` at most.
 
         Raises:
             As ``groups``; commits of earlier requests stay.
@@ -128,13 +130,21 @@ class GroupClient:
         refused: dict[TopicPartition, Refusal] = {}
         wanted = [ClientPartition(tp.topic, tp.partition, *commit) for tp, commit in commits.items()]
         for first in range(0, len(wanted), COMMITS_AT_ONCE):
-            some = ConsumerGroupTopicPartitions(group, wanted[first : first + COMMITS_AT_ONCE])
-            asked = self._admin.alter_consumer_group_offsets([some], request_timeout=TIMEOUT)
-            answer = await self._wait(asked[group], f"commit offsets of group {group}")
-            for each in answer.topic_partitions or ():
-                if each.error is not None:
-                    name = each.error.name()
-                    refused[TopicPartition(each.topic, each.partition)] = Refusal(name, name in _HAS_MEMBERS)
+            left, end = wanted[first : first + COMMITS_AT_ONCE], time.monotonic() + TIMEOUT
+            while left:
+                some = ConsumerGroupTopicPartitions(group, left)
+                asked = self._admin.alter_consumer_group_offsets([some], request_timeout=TIMEOUT)
+                answer = await self._wait(asked[group], f"commit offsets of group {group}")
+                errors = {
+                    TopicPartition(each.topic, each.partition): each.error.name()
+                    for each in answer.topic_partitions or ()
+                    if each.error is not None
+                }
+                loading = {tp for tp, name in errors.items() if name in _LOADING} if time.monotonic() < end else set()
+                refused |= {tp: Refusal(name, name in _HAS_MEMBERS) for tp, name in errors.items() if tp not in loading}
+                left = [each for each in left if TopicPartition(each.topic, each.partition) in loading]
+                if left:
+                    await asyncio.sleep(LOOK)
         return refused
 
     async def count(self) -> None:
