@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, booking, reading
-from tests.support.crashes import Plan, PlantedCrash, planted
+from tests.unit.shore.test_crash_points import crash_everywhere
 
 pytestmark = pytest.mark.integration
 
@@ -34,6 +34,8 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)]})
     touched = pa.table([[box], pa.nulls(1), pa.nulls(1)], names=TOUCHED.names).cast(TOUCHED)
 
+    rounds = 0
+
     def store(round_: int) -> None:
         """What jobs ``readings`` and ``operations`` do with four more readings."""
         more = [reading(box, round_ * 4 + i, T0 + (round_ * 4 + i) * MINUTE) for i in range(4)]
@@ -43,25 +45,22 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
             if {"readings", "booking_changes"} & set(entry.tables):
                 repair(find_odd(entry, topology, world.endpoint, places, positions), world.endpoint, places)
 
-    writes: list[str] = []
-    for round_, (at, side) in enumerate(itertools.product(range(5), ("before", "after"))):
-        store(round_)
-        with planted(Plan(at, "before" if side == "before" else "after")) as plan:
-            try:
-                deliver(touched, places, world.endpoint, [world.customer])
-            except PlantedCrash:
-                assert plan.crashed
-        deliver(touched, places, world.endpoint, [world.customer])
-        found = verify(topology, world.endpoint, tmp_path, ["feeds"])
-        assert [(check.same, check.rows, check.differences) for check in found.tables] == [(True, (round_ + 1) * 4, ())]
-        if not plan.crashed:
-            writes = plan.seen
-            break
-    assert len(writes) == 2  # to the feed, and of what was read back to the table
+    def batch(number: int) -> Callable[[], None]:
+        nonlocal rounds
+        store(number)
+        rounds += 1
+        return lambda: deliver(touched, places, world.endpoint, [world.customer])
+
+    def check() -> None:
+        (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+        assert (found.same, found.rows, found.differences) == (True, rounds * 4, ())
+
+    writes = crash_everywhere(batch, check, ("before", "after"))
+    assert writes == 2  # to the feed, and of what was read back to the table
     feed = [record for record in world.read(f"feeds.{world.customer}") if is_data(record)]
-    assert len({record.headers for record in feed}) == len(feed) == (round_ + 1) * 4
+    assert len({record.headers for record in feed}) == len(feed) == rounds * 4
     last = f"feed_offset = {feed[-1].offset}"
     write_deltalake(places.table("feeds"), TABLES["feeds"].plain_schema.empty_table(), mode="overwrite", predicate=last)
-    (check,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
-    assert (check.same, check.rows, check.expected) == (False, len(feed) - 1, len(feed))
-    assert [each.what for each in check.differences] == ["missing"]
+    (short,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+    assert (short.same, short.rows, short.expected) == (False, len(feed) - 1, len(feed))
+    assert [each.what for each in short.differences] == ["missing"]

@@ -7,7 +7,7 @@ own functions for a batch. ``tests/integration/shore/test_crashes.py`` has the w
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,23 +22,26 @@ from shore.places import Places
 from shore.read import table
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
-from tests.support.crashes import Plan, PlantedCrash, planted
+from tests.support.crashes import Plan, PlantedCrash, Side, planted
 from tests.unit.shared.test_custody_chain import entry
 from tests.unit.shore import fleet as story
 from tests.unit.shore import test_conditions_batches as hours
 from tests.unit.shore.test_operations import RECORDS, raw
 
 
-def crash_everywhere(batch: Callable[[int], Callable[[], None]], check: Callable[[], None]) -> int:
-    """Crash at the n-th write of the n-th batch, until a batch has no such write; gives how many there are.
+def crash_everywhere(
+    batch: Callable[[int], Callable[[], None]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
+) -> int:
+    """Crash at one write more in each batch, until a batch has no such write; gives how many there are.
 
     Args:
         batch: Makes the n-th batch: what works on it, each time the same.
         check: Sees that the tables are right.
+        sides: Of each write; each is a batch of its own.
     """
-    for at in itertools.count():
-        work = batch(at)
-        with planted(Plan(at, "after")) as plan:
+    for number, (at, side) in enumerate((at, side) for at in itertools.count() for side in sides):
+        work = batch(number)
+        with planted(Plan(at, side)) as plan:
             try:
                 work()
             except PlantedCrash:
