@@ -98,12 +98,15 @@ def _told_chart(report: ContainerReport) -> str:
     return "; ".join([f"Temperature against set point, {span}", *parts]) + ". Excursions are in the table below."
 
 
-def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float]]:
-    """By quantity: how many excursions, and the minutes out of band in them."""
-    counted: dict[str, list[float]] = defaultdict(list)
+def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]:
+    """By quantity: how many excursions, the minutes seen out of band in them, and the minutes that they lasted."""
+    counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in report.excursions:
-        counted[row["quantity"]].append(row["minutes_out_of_band"])
-    return [(quantity, len(minutes), sum(minutes)) for quantity, minutes in sorted(counted.items())]
+        counted[row["quantity"]].append((row["minutes_out_of_band"], row["minutes"]))
+    return [
+        (quantity, len(both), sum(seen for seen, _ in both), sum(lasted for _, lasted in both))
+        for quantity, both in sorted(counted.items())
+    ]
 
 
 def _marks(report: ContainerReport) -> list[Mark]:

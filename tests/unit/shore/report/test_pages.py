@@ -64,6 +64,20 @@ def test_a_record_that_could_not_be_read_is_named_with_its_reason(tmp_path: Path
     assert "readings_rejected.csv" in page
 
 
+def test_an_excursion_of_which_little_was_seen_is_told_with_all_of_its_time(tmp_path: Path) -> None:
+    box = number(900004)
+    warm = [
+        {"log": f"containers.{box}", "log_offset": n, "equipment_reference": box, "device_id": "d", "boot_id": 1,
+         "sequence": n, "device_date_time": at(2, 3 * n), "received_date_time": at(2, 3 * n),
+         "supply_temperature": 9.0, "return_temperature": 9.0, "setpoint_temperature": 2.0, "is_powered": True}
+        for n in range(5)
+    ]  # fmt: skip
+    fill(tmp_path, {"readings": warm})
+    derive(tmp_path, "conditions", "excursion_parts", "excursions")
+    told = plain(page_of(Places.of(tmp_path), box))
+    assert "temperature: 1 excursion, 2 h 30 min seen, within 12 h 30 min" in told
+
+
 class Seen(HTMLParser):
     """Tables, headers and pictures of a page."""
 
