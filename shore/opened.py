@@ -66,5 +66,7 @@ def not_there(name: str, *, view: str = "") -> UnavailableError:
 def nothing_yet(places: Places) -> UnavailableError:
     """What to raise when there is no table at all."""
     return UnavailableError(
-        f"there are no tables in {places.tables} yet", hint="run 'fairlead shore run --once' (the site must be up)"
+        f"there are no tables in {places.tables} yet",
+        hint="run 'fairlead shore run --once' (the site must be up); if they are elsewhere, set FAIRLEAD_HOME "
+        "(those of 'make demo' are in build/demo/home)",
     )
