@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from fairlead.wire.record import NewRecord
 from shore.places import Places
 from shore.tables.alerts_ashore import compared, everything
 from tests.integration.shore.conftest import Shore
+from tests.integration.shore.dyingstore import settings_to_die
+from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, reading
+from tests.support.crashes import Side
 from tests.support.tables import fill
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -60,6 +67,45 @@ def test_alerts_follow_from_the_logs_in_any_number_of_runs(shore_of: Shore) -> N
         {"alert_id": f"TEMPERATURE.{warm}@1", "state": "CLEARED", "minutes_open": 360.0},
         {"alert_id": f"TEMPERATURE.{late}@1", "state": "OPENED", "minutes_open": None},
     ]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_driver_killed_in_sparks_own_commit_loses_and_repeats_nothing(
+    shore_of: Shore, spark: SparkSession, tmp_path: Path, side: Side
+) -> None:
+    """Before: the data files are there and no version has them. After: the version is there, and for Spark the batch is
+    not done. The state of the batch stands in its store either way."""
+    world, places = shore_of.world, Places.of(shore_of.folder)
+    boxes = [world.box(index) for index in range(3)]
+    location, checkpoint = Path(places.table("alerts_ashore")), Path(places.checkpoint("alerts"))
+
+    def write(first: int, last: int, supply: float) -> None:
+        at = [(n, T0 + 10 * n * MINUTE) for n in range(first, last)]
+        world.append({world.log(box): [reading(box, n, time, supply) for n, time in at] for box in boxes})
+
+    write(0, 10, 9.0)
+    settings = settings_to_die(spark, tmp_path, "alerts_ashore", 1, side)
+    with start(world, shore_of.folder, jobs=["alerts"], settings=settings) as driver:
+        assert driver.wait(600) == -signal.SIGKILL
+    table = DeltaTable(location)
+    assert (table.version(), table.count()) == ((0, 0) if side == "before" else (1, 3))
+    written, known = {file.name for file in location.glob("*.parquet")}, {Path(f).name for f in table.file_uris()}
+    assert written
+    assert known == (set() if side == "before" else written)
+    assert (checkpoint / "offsets" / "0").exists()
+    assert not (checkpoint / "commits" / "0").exists()
+
+    def follows(rows: int) -> None:
+        shore_of.run("readings", "alerts")
+        found = shore_of.table("alerts_ashore").sort_by([("alert_id", "ascending"), ("revision", "ascending")])
+        assert found.num_rows == rows
+        assert compared(found).equals(everything(places))
+
+    follows(3)
+    write(10, 14, 4.0)
+    follows(6)
 
 
 def shown(table: pa.Table, box: str) -> list[tuple[str, str, str, dt.datetime]]:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -24,7 +20,9 @@ from shore.jobs import operations
 from shore.places import Places
 from shore.status import read_status, status_file
 from tests.integration.shore.conftest import Shore
+from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.support.sparkcluster import until
 from tests.unit.shared.test_custody_chain import came_back, entry, refused
 from tests.unit.shore.test_conditions_batches import check as check_derived
 
@@ -115,32 +113,13 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
     assert everything() == before
 
 
+@pytest.mark.timeout(600)
 def test_a_driver_killed_mid_way_loses_and_repeats_nothing(shore_of: Shore, world: World) -> None:
     write(world, boxes=5, count=200)
-    arguments = json.dumps({"tag": world.tag, "folder": str(shore_of.folder), "max_records": 40})
-    secret = world.endpoint.password
-    assert secret is not None
-    host, port = world.endpoint.bootstrap[0]
-    victim = subprocess.Popen(  # noqa: S603  # this very interpreter
-        [sys.executable, "-m", "tests.integration.shore.victim", arguments, host, str(port)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        cwd=Path(__file__).parents[3],
-    )
-    assert victim.stdin is not None
-    try:
-        victim.stdin.write(secret.get_secret_value().encode() + b"\n")
-        victim.stdin.close()
-        commits = shore_of.folder / "checkpoints" / "readings" / "commits"
-        deadline = threading.Event()
-        for _ in range(1200):
-            if victim.poll() is not None or (commits / "2").exists():
-                break
-            deadline.wait(0.1)
+    commits = shore_of.folder / "checkpoints" / "readings" / "commits"
+    with start(world, shore_of.folder, max_records=40) as victim:
+        until(lambda: victim.poll() is not None or (commits / "2").exists(), "the third batch", patience=400)
         assert victim.poll() is None, "the victim ended before it could be killed"
-    finally:
-        victim.send_signal(signal.SIGKILL)
-        victim.wait()
     status = read_status(shore_of.folder)
     assert status is not None
     assert status.jobs["readings"].state == "gone"

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
 from fairlead.wire.convention import is_data
+from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster, until
 
@@ -26,17 +24,14 @@ def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(world: World, 
     shared = tmp_path / "storage"  # what all machines of a cluster reach
     offsets, commits = (shared / "checkpoints" / "readings" / kind for kind in ("offsets", "commits"))
     with spark_cluster(tmp_path / "cluster") as cluster:
-        driver = _drive(world, tmp_path / "state", master=cluster.url, storage=str(shared))
-        try:
+        where = {"master": cluster.url, "storage": str(shared), "settings": EXECUTOR_SETTINGS}
+        with start(world, tmp_path / "state", max_records=PER_BATCH, **where) as driver:
             until(lambda: driver.poll() is not None or (commits / "0").exists(), "the first batch", patience=400)
             until(lambda: driver.poll() is not None or _under_way(offsets, commits), "a batch that is under way")
             assert driver.poll() is None, "the driver ended before a worker could be killed"
             done = len(list(commits.glob("[0-9]*")))
             cluster.workers[0].kill()
             assert driver.wait(240) == 0
-        finally:
-            driver.kill()
-            driver.wait()
         assert cluster.master.heard(r"Removing worker|Removing executor|Lost")
         assert len(list(commits.glob("[0-9]*"))) > done
     table = DeltaTable(str(shared / "delta" / "readings")).to_pyarrow_table(columns=["log", "log_offset", "payload"])
@@ -50,18 +45,3 @@ def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(world: World, 
 def _under_way(offsets: Path, commits: Path) -> bool:
     begun = {int(file.name) for file in offsets.glob("[0-9]*")}
     return any(not (commits / str(batch)).exists() for batch in begun)
-
-
-def _drive(world: World, folder: Path, **where: str) -> subprocess.Popen[bytes]:
-    given = {"tag": world.tag, "folder": str(folder), "max_records": PER_BATCH, "settings": EXECUTOR_SETTINGS, **where}
-    assert world.endpoint.password is not None
-    host, port = world.endpoint.bootstrap[0]
-    driver = subprocess.Popen(  # noqa: S603  # this very interpreter
-        [sys.executable, "-m", "tests.integration.shore.victim", json.dumps(given), host, str(port)],
-        stdin=subprocess.PIPE,
-        cwd=Path(__file__).parents[3],
-    )
-    assert driver.stdin is not None
-    driver.stdin.write(world.endpoint.password.get_secret_value().encode() + b"\n")
-    driver.stdin.close()
-    return driver
