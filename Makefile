@@ -11,6 +11,9 @@ TOPOLOGY ?= big-blue
 TEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 120
 
+# Hundreds of short processes (workers of Spark, bridges, commands) would each compile every module that they import.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check format bench bench-replication bench-custody bench-edge bench-shore chaos fuzz up down status lock clean
 
 help: ## this list
