@@ -61,10 +61,12 @@ def lags(
         except FairleadError as error:
             found[job] = Lag(why=error.what)
             continue
-        if job in of_logs or (checkpoint is not None and checkpoint.positions):
+        if job in of_logs or (checkpoint is not None and checkpoint.positions_ahead):
             reading[job] = checkpoint or Checkpoint(job, "", None, None, (), ())
         elif checkpoint is None:
             found[job] = Lag(why="it has not run yet")
+        elif checkpoint.done is None:
+            found[job] = Lag(why="its first batch is not done yet")
         else:
             backlog = backlog_of(checkpoint, places, ids)
             seconds = (now - backlog.since).total_seconds() if backlog.since is not None else 0.0
@@ -102,7 +104,7 @@ def _takes(job: str, checkpoint: Checkpoint, topology: Topology) -> list[Callabl
     """What tells the logs that a job reads. Of one that keeps no log table: logs of the streams that it has read."""
     found = [entry.takes(topology) for entry in FROM_LOGS if entry.job == job]
     if not found:
-        streams = {log.partition(".")[0] for log in checkpoint.positions}
+        streams = {log.partition(".")[0] for log in checkpoint.positions_ahead}
         found = [lambda topic: topic.partition(".")[0] in streams]
     return found
 
