@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Final
@@ -66,6 +67,8 @@ def measure(
         if "catch_up" in parts:
             found["catch_up"] = caught = _catch_up(sites, numbers, sequence, max(1, queued // logs), say)
             caught["ratio_to_steady"] = round(caught["readings_per_second"] / steady["readings_per_second"], 2)
+            whole_seconds = caught["start_seconds"] + caught["seconds"]
+            caught["ratio_with_start"] = round(caught["queued"] / whole_seconds / steady["readings_per_second"], 2)
             caught["mqtt_profile"] = profile.value
             caught["steady_readings_per_second"] = steady["readings_per_second"]
             caught["target"] = {"queued": 1_000_000, "ratio_to_steady": 1.0}
@@ -106,11 +109,14 @@ def _catch_up(sites: LocalSites, numbers: Sequence[str], first: int, rounds: int
     queued = rounds * len(numbers)
     seconds = load.queue_up(sites.mqtt(SITE, "device"), numbers, first, rounds, processes=PUBLISHERS)
     say(f"{queued:,} readings wait; published in {seconds:.0f} s")
+    began = time.perf_counter()
     with running(bridge, sites.folder) as process:
+        started = time.perf_counter() - began
         used = load.watch(process, queued)
     figures = {
         "queued": queued,
         "publish_seconds": round(seconds, 1),
+        "start_seconds": round(started, 1),  # until it takes messages; not in the rate
         **used.figures(),
         **_course(used.samples, queued),
         "rate_by_quarter": _rates(used.samples, queued),
