@@ -52,6 +52,7 @@ def container(
     from shore.report.doubts import doubts
     from shore.report.known import normalised
     from shore.report.pack import write_pack
+    from shore.report.page import count
 
     number, first, end = normalised(number), _time("--from", since), _time("--to", until)
     if first is not None and end is not None and first >= end:
@@ -70,7 +71,8 @@ def container(
 
     def render() -> None:
         figures = report.figures
-        console.print(f"{figures.records:,} readings, {len(report.excursions)} excursions, {len(report.alerts)} alerts")
+        counts = ((figures.records, "reading"), (len(report.excursions), "excursion"), (len(report.alerts), "alert"))
+        console.print(", ".join(count(so_many, what) for so_many, what in counts))
         for name in report.missing:
             console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")
         _tell(doubtful)
