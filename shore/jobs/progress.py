@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -16,6 +16,8 @@ from shore.jobs.model import Job
 from shore.status import JobStatus, State
 
 _SLOW_WORKER = "Python worker failed to connect back"
+# Spark then advises to remove the checkpoint, which would repeat what is in the table.
+_LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
 
@@ -31,6 +33,8 @@ _CONFLICTS = frozenset(
         "MetadataChangedException",
     }
 )
+STORED: Final = "stored"
+"""Name of what a query observes when rows of its DataFrame stand for many: ``rows``, how many it has stored."""
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
 
 
@@ -88,20 +92,22 @@ class Running:
         """What the query's progress tells so far."""
         recent: list[Any] = list(self.query.recentProgress)
         for progress in recent:
-            if progress["numInputRows"]:
-                self.batches[progress["batchId"]] = progress["numInputRows"]
+            if rows := rows_of(progress):
+                self.batches[progress["batchId"]] = rows
         last = recent[-1] if recent else None
-        if last and self.failed is None:  # the query has come through: what stood in its way is over
-            self.failing_since, self._tries = None, 0
         backlog = _backlog(last)
+        if last and self.failed is None:  # the query has come through: what stood in its way is over
+            waits = "unreachable" in backlog  # but its site is away, and nothing can be read
+            self.failing_since = (self.failing_since or dt.datetime.now(dt.UTC)) if waits else None
+            self._tries = 0
         state = list(last["stateOperators"]) if last else []
         return JobStatus(
             job=self.job.name,
             state=self._state,
             batches=len(self.batches),
             rows=sum(self.batches.values()),
-            rows_per_second=_number(last, "processedRowsPerSecond"),
-            batch_seconds=last["durationMs"].get("triggerExecution", 0) / 1000 if last else None,
+            rows_per_second=_speed(last),
+            batch_seconds=_seconds(last) if last else None,
             logs=backlog.get("logs"),
             behind=backlog.get("behind"),
             skipped=tuple(backlog.get("examples", ())),
@@ -117,9 +123,20 @@ class Running:
         )
 
 
-def _number(progress: Any, name: str) -> float | None:
-    value = progress[name] if progress else None
-    return round(value, 1) if isinstance(value, int | float) and value == value and value != float("inf") else None
+def rows_of(progress: Any) -> int:
+    """How many rows a batch had: as many as the query says were stored, where it observes ``STORED``."""
+    stored = (progress.get("observedMetrics") or {}).get(STORED)
+    return int((stored["rows"] or 0) if stored is not None else progress["numInputRows"])
+
+
+def _seconds(progress: Any) -> float:
+    return float(progress["durationMs"].get("triggerExecution", 0) / 1000)
+
+
+def _speed(progress: Any) -> float | None:
+    if not progress or not (seconds := _seconds(progress)):
+        return None
+    return round(rows_of(progress) / seconds, 1)
 
 
 def _backlog(progress: Any) -> dict[str, Any]:
@@ -142,6 +159,13 @@ def failure(job: str, message: str) -> JobFailedError:
         return SlowWorkerError(
             f"job {job} failed: a Python worker of Spark did not start within Spark's ten seconds",
             hint="the machine is too busy; run the same command again, it goes on where this one stopped",
+            job=job,
+        )
+    if _LOST_STATE in message:
+        return JobFailedError(
+            f"job {job} failed: what it keeps in its checkpoint cannot be read: {first}",
+            hint=f"put checkpoints/{job} back from a copy, or run 'fairlead shore rebuild {job}': it makes table and "
+            "checkpoint anew from the logs",
             job=job,
         )
     cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -35,10 +35,13 @@ from shore.source.edges import resolve
 from shore.source.errors import SourceOptionError
 from shore.source.logs import find_ends
 from shore.source.offsets import Positions
-from shore.source.options import EARLIEST, LATEST, Edge, SourceOptions, parse_options
+from shore.source.options import EARLIEST, LATEST, Edge, Rows, SourceOptions, parse_options
 from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader
 from shore.source.task import Task, unreachable
+from shore.tablefiles import FILES_SCHEMA
+
+_SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA, "files": FILES_SCHEMA}
 
 
 class FairleadSource(DataSource):
@@ -54,7 +57,7 @@ class FairleadSource(DataSource):
         return "fairlead"
 
     def schema(self) -> StructType:
-        return from_arrow_schema(READINGS_SCHEMA if self._settings().rows == "readings" else RAW_SCHEMA)
+        return from_arrow_schema(_SCHEMAS[self._settings().rows])
 
     def _settings(self) -> SourceOptions:
         return parse_options(self.options)

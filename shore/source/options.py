@@ -6,7 +6,10 @@
 ``streams``               names of streams, comma separated: every log ``<stream>.<key>`` is read
 ``pattern``               instead: a regular expression that a topic's whole name must match
 ``rows``                  ``raw`` (default): what Kafka has; ``readings``: parsed, the columns of tables ``readings``
-                          and ``readings_rejected``; rows with a ``reason`` belong to the latter
+                          and ``readings_rejected``; rows with a ``reason`` belong to the latter; ``files``: those
+                          rows are written by the tasks, as new files of the two tables, and there is a row for each
+                          file (``shore.tablefiles``), which somebody has to commit
+``folder``                with ``files``: where the two tables stand, a path or a URL that delta-rs knows
 ``tasks``                 into how many tasks the logs are packed; default 2. A log that is longer than a task's share
                           is read by several.
 ``keepLogsWhole``         ``true``: all of a log's records of a batch are read by one task, in order; default ``false``
@@ -42,7 +45,7 @@ from shore.options import known_options, one_of, positive
 from shore.source.errors import SourceOptionError
 from shore.source.offsets import parse_partition_id
 
-Rows = Literal["raw", "readings"]
+Rows = Literal["raw", "readings", "files"]
 EARLIEST = -2
 LATEST = -1
 _NAMES = (
@@ -50,6 +53,7 @@ _NAMES = (
     "streams",
     "pattern",
     "rows",
+    "folder",
     "tasks",
     "keepLogsWhole",
     "maxRecordsPerTrigger",
@@ -85,6 +89,7 @@ class SourceOptions:
     streams: frozenset[str]
     pattern: str
     rows: Rows
+    folder: str
     tasks: int
     keep_logs_whole: bool
     max_records: int
@@ -142,7 +147,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         site=options.get("site"),
         streams=streams,
         pattern=pattern,
-        rows=cast(Rows, one_of(options, "rows", ("raw", "readings"), SourceOptionError)),
+        rows=cast(Rows, one_of(options, "rows", ("raw", "readings", "files"), SourceOptionError)),
+        folder=options.get("folder", "").rstrip("/"),
         tasks=positive(options, "tasks", 2, SourceOptionError),
         keep_logs_whole=one_of(options, "keepLogsWhole", ("false", "true"), SourceOptionError) == "true",
         max_records=positive(options, "maxRecordsPerTrigger", 500_000, SourceOptionError),
@@ -153,6 +159,10 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         ending=_edge(options, "ending", LATEST),
         fail_on_data_loss=one_of(options, "failOnDataLoss", ("false", "true"), SourceOptionError) == "true",
     )
+    if bool(found.folder) != (found.rows == "files"):
+        raise SourceOptionError(
+            "options 'rows' = 'files' and 'folder' belong together", hint="'folder' is where the tables stand"
+        )
     for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):
         for log in edge.by_log:
             if not found.takes(parse_partition_id(log)[0]):

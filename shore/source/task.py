@@ -16,10 +16,12 @@ from fairlead.wire.errors import ConnectionLost, RequestTimeout
 from fairlead.wire.retry import backoff
 from shore.source.columns import Collector, RawCollector
 from shore.source.errors import SiteUnreachableError
+from shore.source.files import write_files
 from shore.source.logs import RangeReader
 from shore.source.offsets import Positions, Range, pack, ranges
 from shore.source.options import SourceOptions
 from shore.source.readings import ReadingsCollector
+from shore.tablefiles import as_batch
 
 CLIENT_ID = "fairlead-shore"
 PATIENCE_SECONDS = 60.0  # how long a task waits for a site that cannot be reached
@@ -76,12 +78,19 @@ class Task:
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in the task: an event loop of its own, stepped for one record batch at a time.
+        """Runs in the task: the rows, or with ``rows`` = ``files`` what has been written of them.
 
         Raises:
             DataLossError: records are gone, and option ``failOnDataLoss`` is set.
             SiteUnreachableError: the site does not answer for ``PATIENCE_SECONDS``.
         """
+        if self.options.rows == "files":
+            yield as_batch(write_files(self._read(partition), self.options.folder))
+        else:
+            yield from self._read(partition)
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """An event loop of its own, stepped for one record batch at a time."""
         if not isinstance(partition, LogsPartition):
             return
         batches = self._batches(partition.work)
@@ -95,9 +104,7 @@ class Task:
                 runner.run(batches.aclose())
 
     async def _batches(self, work: list[Range]) -> Any:
-        collector: Collector = (
-            ReadingsCollector() if self.options.rows == "readings" else RawCollector(self.endpoint.site)
-        )
+        collector: Collector = RawCollector(self.endpoint.site) if self.options.rows == "raw" else ReadingsCollector()
         async with await self.connect(PATIENCE_SECONDS) as cluster:
             reader = RangeReader(cluster, work, fail_on_data_loss=self.options.fail_on_data_loss)
             async for log, stretch in reader.stretches():

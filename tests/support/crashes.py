@@ -20,6 +20,7 @@ import pyspark.sql.readwriter
 
 import shore.feeds.writer
 import shore.jobs.feeds
+import shore.jobs.readings
 import shore.jobs.runner  # imports all modules that write
 
 Side = Literal["before", "after"]
@@ -80,6 +81,7 @@ def planted(plan: Plan) -> Iterator[Plan]:
     places.append((pyspark.sql.readwriter.DataFrameWriter, "save"))
     places.append((shore.feeds.writer, "append"))
     places.append((shore.jobs.feeds, "append"))
+    places.append((shore.jobs.readings, "commit_files"))
     before = [(owner, name, getattr(owner, name)) for owner, name in places]
     try:
         for owner, name, write in before:

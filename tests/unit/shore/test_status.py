@@ -191,6 +191,18 @@ def test_errors_that_may_pass_by_themselves(words: str, passing: bool) -> None:
     assert failure("readings", words).passing is passing
 
 
+def test_a_damaged_state_is_not_taken_for_an_error_that_passes() -> None:
+    words = (
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state. Error "
+        "reading file:/x/1.changelog does not exist. Please clear the existing checkpoint location. SQLSTATE: 58030\n"
+        "java.io.FileNotFoundException: /x/1.changelog"
+    )
+    error = failure("alerts", words)
+    assert "1.changelog" in error.what
+    assert "fairlead shore rebuild alerts" in error.hint
+    assert not error.passing
+
+
 class Running_(Query):  # a query that runs, and has come through a batch
     isActive = True  # Spark's name
     recentProgress: tuple[Any, ...] = (
@@ -233,6 +245,30 @@ def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pyte
     assert "ConnectionLost" in status.error
     assert (status.failing_since, status.starts) == (None, 4)
     assert (status.state_rows, status.state_bytes, status.behind, status.unreadable) == (8, 110, 4, 1)
+
+
+class Waiting(Running_):  # whose site went away after a batch
+    recentProgress = (
+        *Running_.recentProgress,
+        {
+            "batchId": 4,
+            "numInputRows": 0,
+            "processedRowsPerSecond": 0.0,
+            "durationMs": {},
+            "stateOperators": [],
+            "sources": [{"latestOffset": '{"behind": 4, "logs": 9, "unreachable": "away", "examples": ["away"]}'}],
+        },
+    )
+
+
+def test_a_job_that_waits_for_its_site_says_so_and_since_when() -> None:
+    one = Running(JOBS["readings"], cast(Any, Waiting(None)))
+    first, later = one.status(), one.status()
+    assert (first.state, first.skipped) == ("retrying", ("away",))
+    assert first.failing_since is not None
+    assert later.failing_since == first.failing_since
+    one.query = cast(Any, Running_(None))
+    assert (one.status().state, one.status().failing_since) == ("running", None)
 
 
 def test_a_run_without_end_does_not_stop_jobs_for_one_that_failed() -> None:

@@ -1,0 +1,169 @@
+"""New data files of a Delta table: tasks write them, the driver commits them all at once.
+
+What is written and never committed (the task failed, or the driver died) is in no version of the table; ``shore
+vacuum`` deletes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.fs as pa_fs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+
+from shore.tables.model import Table
+
+ROWS_PER_GROUP: Final = 50_000
+"""Rows of a Parquet row group: few enough to be held by every task, many enough for readers."""
+_CODEC: Final = "zstd"  # half the size of snappy for a fifth of a microsecond a row
+
+
+class NewFile(NamedTuple):
+    """A file that no version of the table has yet. ``path`` is relative to the table, ``stats`` as the Delta protocol
+    ("Per-file Statistics") has it."""
+
+    table: str
+    path: str
+    rows: int
+    bytes: int
+    stats: str
+
+
+FILES_SCHEMA: Final = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("rows", pa.int64()),
+        pa.field("bytes", pa.int64()),
+        pa.field("stats", pa.string()),
+    ]
+)
+
+
+def as_batch(files: Sequence[NewFile]) -> pa.RecordBatch:
+    """One row for each file."""
+    columns = zip(*files, strict=True) if files else ([] for _ in FILES_SCHEMA)
+    arrays = [pa.array(list(values), field.type) for field, values in zip(FILES_SCHEMA, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=FILES_SCHEMA)
+
+
+class FileWriter:
+    """Writes rows into one new file of a table, which begins to exist with its first row.
+
+    Args:
+        folder: Where the table stands: a path, or a URL that delta-rs knows.
+        table: Its statistics are those of the columns that ``Table.pruned_by`` names, else of its key.
+    """
+
+    def __init__(self, folder: str, table: Table) -> None:
+        self._table = table
+        self._schema = table.plain_schema
+        self._counted = table.pruned_by or table.key
+        self._path = f"part-{uuid.uuid4()}.{_CODEC}.parquet"
+        self._files, self._place = _opened(folder, self._path)
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._waiting_rows = 0
+        self._written: list[pq.FileMetaData] = []
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows of the table's columns, in their order."""
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= ROWS_PER_GROUP:
+            self._flush()
+
+    def close(self) -> NewFile | None:
+        """The finished file; None when there were no rows."""
+        self._flush()
+        if self._writer is None:
+            return None
+        self._writer.close()
+        size = self._files.get_file_info(self._place).size
+        (written,) = self._written
+        stats = json.dumps(statistics(written, self._counted))
+        return NewFile(self._table.name, self._path, self._rows, size, stats)
+
+    def abandon(self) -> None:
+        """Leave nothing behind, where that can be done."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+                self._files.delete_file(self._place)
+
+    def _flush(self) -> None:
+        if not self._waiting_rows:
+            return
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(
+                self._place,
+                self._schema,
+                filesystem=self._files,
+                compression=_CODEC,
+                use_dictionary=[field.name for field in self._schema if pa.types.is_string(field.type)],
+                write_statistics=list(self._counted),
+                metadata_collector=self._written,
+            )
+        rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._writer.write_table(rows, row_group_size=max(self._waiting_rows, 1))
+        self._rows += self._waiting_rows
+        self._waiting, self._waiting_rows = [], 0
+
+
+def statistics(written: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
+    """A file's statistics of these columns for Delta's log. Times are in whole milliseconds there, rounded outwards."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    place = {written.schema.column(n).path: n for n in range(written.num_columns)}
+    for name in columns:
+        groups = [written.row_group(n).column(place[name]).statistics for n in range(written.num_row_groups)]
+        nulls[name] = sum(each.null_count for each in groups)
+        known = [each for each in groups if each.has_min_max]
+        if len(known) < sum(1 for each in groups if each.num_values):
+            continue  # a bound that holds for a part of the rows would hide the others
+        if known:
+            low[name] = _value(min(each.min for each in known), up=False)
+            high[name] = _value(max(each.max for each in known), up=True)
+    return {"numRecords": written.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+
+
+def _value(value: Any, *, up: bool) -> Any:
+    if not isinstance(value, dt.datetime):
+        return value
+    if up and value.microsecond % 1000:
+        value += dt.timedelta(milliseconds=1)
+    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+
+
+def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, app: str, version: int) -> bool:
+    """Add written files to a table in one commit that also records (``app``, ``version``), as ``append_once`` does;
+    False when that was committed before: the files are then in no version of the table."""
+    table = DeltaTable(location)
+    done = table.transaction_version(app)
+    if done is not None and done >= version:
+        return False
+    now = time.time_ns() // 1_000_000
+    table.create_write_transaction(
+        [AddAction(each.path, each.bytes, {}, now, True, each.stats) for each in files],
+        "append",
+        schema,
+        commit_properties=CommitProperties(app_transactions=[Transaction(app, version)]),
+    )
+    return True
+
+
+def _opened(folder: str, path: str) -> tuple[pa_fs.FileSystem, str]:
+    if "://" in folder:
+        return pa_fs.PyFileSystem(DeltaStorageHandler(folder)), path
+    return pa_fs.LocalFileSystem(), f"{folder}/{path}"
