@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 Positions = dict[str, int]
 StoredPositions = dict[str, dict[str, int]]
@@ -37,6 +37,7 @@ def parse_partition_id(text: str) -> tuple[str, int]:
     return topic, int(partition) if slash else 0
 
 
+LOG_COSTS: Final = 10  # records: to fetch from one more log costs a task and the broker as much as these (100 us)
 BEGIN = "/"  # before a stream's name: where its logs begin that the offset before does not know
 
 
@@ -141,22 +142,22 @@ def ranges(start: Mapping[str, int], stop: Mapping[str, int]) -> list[Range]:
 
 
 def pack(work: Iterable[Range], tasks: int, *, smallest: int = 20_000, keep_whole: bool = False) -> list[list[Range]]:
-    """Pack ranges into at most ``tasks`` lists of about equal span.
+    """Pack ranges into at most ``tasks`` lists of about equal cost: their span, and ``LOG_COSTS`` for each.
 
     A range longer than a task's equal share is cut, so that one long log makes no endless task; its parts may then be
     read side by side, which rows that carry their offset do not mind. With ``keep_whole`` a log's records stay
     together and in order. Longest first onto the lightest list. Fewer lists are made when there is less than
-    ``smallest`` records for each: a task costs more than reading that many.
+    ``smallest`` records' cost for each: a task costs more than reading that many.
     """
     todo = list(work)
-    total = sum(r.span for r in todo)
+    total = sum(map(_cost, todo))
     if not todo:
         return []
     count = max(1, min(tasks, -(-total // smallest)))
     if keep_whole:
         count = min(count, len(todo))
     elif count > 1:
-        share = -(-total // count)
+        share = -(-sum(r.span for r in todo) // count)
         todo = [part for r in todo for part in _cut(r, share)]
     todo.sort(key=lambda r: (-r.span, r))
     heap = [(0, index) for index in range(count)]
@@ -164,8 +165,12 @@ def pack(work: Iterable[Range], tasks: int, *, smallest: int = 20_000, keep_whol
     for item in todo:
         load, index = heapq.heappop(heap)
         packed[index].append(item)
-        heapq.heappush(heap, (load + item.span, index))
+        heapq.heappush(heap, (load + _cost(item), index))
     return [_joined(task) for task in packed if task]
+
+
+def _cost(work: Range) -> int:
+    return work.span + LOG_COSTS
 
 
 def _joined(task: list[Range]) -> list[Range]:

@@ -177,3 +177,9 @@ def test_one_log_of_ten_million_among_small_ones_is_read_by_all_tasks() -> None:
     assert max(loads) - min(loads) <= 10
     whole = pack(logs, 4, keep_whole=True)
     assert sorted(item for task in whole for item in task) == sorted(logs)
+
+
+def test_many_logs_with_one_record_each_are_work_for_more_than_one_task() -> None:
+    each = [Range(f"containers.{number}", 0, 7, 8) for number in range(10_000)]
+    assert [len(task) for task in pack(each, 2)] == [5_000, 5_000]
+    assert [len(task) for task in pack(each[:1_000], 2)] == [1_000]
