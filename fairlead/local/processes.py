@@ -112,7 +112,7 @@ def find(pid_file: Path) -> psutil.Process | None:
         same_start = abs(process.create_time() - psutil.boot_time() - recorded.started) < _SAME_START
         arguments = [] if dying else process.cmdline()
         if child is not None and same_start and not arguments:
-            return process  # our own, and not waited for: as long as it dies, nobody can tell how it ended
+            return process  # our own: it has just begun, or it dies and nobody can tell yet how it ended
         if same_start and any(recorded.marker in argument for argument in arguments):
             return process
     except psutil.Error:

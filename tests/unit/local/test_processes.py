@@ -32,6 +32,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., psutil.Process]]:
         log = tmp_path / f"{name}.log"
         process = processes.start(tmp_path / f"{name}.pid", command, cwd=tmp_path, log=log, marker=marker)
         started.append(process)
+        until(lambda: bool(process.cmdline()))  # the kernel shows it a moment after the program has begun
         return process
 
     yield make
