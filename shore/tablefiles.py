@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -62,18 +63,17 @@ class FileWriter:
 
     Args:
         folder: Where the table stands: a path, or a URL that delta-rs knows.
-        table: Its statistics are those of the columns that ``Table.pruned_by`` names, else of its key.
+        table: Must name the columns that its files have statistics of (``Table.pruned_by``).
     """
 
     def __init__(self, folder: str, table: Table) -> None:
         self._table = table
         self._schema = table.plain_schema
-        self._counted = table.pruned_by or table.key
+        self._bounds = Bounds(table.pruned_by)
         self._path = f"part-{uuid.uuid4()}.{_CODEC}.parquet"
         self._files, self._place = _opened(folder, self._path)
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._waiting_rows = 0
-        self._written: list[pq.FileMetaData] = []
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -90,8 +90,7 @@ class FileWriter:
             return None
         self._writer.close()
         size = self._files.get_file_info(self._place).size
-        (written,) = self._written
-        stats = json.dumps(statistics(written, self._counted))
+        stats = json.dumps(self._bounds.to_delta())
         return NewFile(self._table.name, self._path, self._rows, size, stats)
 
     def abandon(self) -> None:
@@ -111,36 +110,51 @@ class FileWriter:
                 filesystem=self._files,
                 compression=_CODEC,
                 use_dictionary=[field.name for field in self._schema if pa.types.is_string(field.type)],
-                write_statistics=list(self._counted),
-                metadata_collector=self._written,
+                write_statistics=list(self._table.pruned_by),
             )
         rows = pa.Table.from_batches(self._waiting, self._schema)
+        self._bounds.add(rows)
         self._writer.write_table(rows, row_group_size=max(self._waiting_rows, 1))
         self._rows += self._waiting_rows
         self._waiting, self._waiting_rows = [], 0
 
 
-def statistics(written: pq.FileMetaData, columns: Sequence[str]) -> dict[str, Any]:
-    """A file's statistics of these columns for Delta's log. Times are in whole milliseconds there, rounded outwards."""
-    low: dict[str, Any] = {}
-    high: dict[str, Any] = {}
-    nulls: dict[str, int] = {}
-    place = {written.schema.column(n).path: n for n in range(written.num_columns)}
-    for name in columns:
-        groups = [written.row_group(n).column(place[name]).statistics for n in range(written.num_row_groups)]
-        nulls[name] = sum(each.null_count for each in groups)
-        known = [each for each in groups if each.has_min_max]
-        if len(known) < sum(1 for each in groups if each.num_values):
-            continue  # a bound that holds for a part of the rows would hide the others
-        if known:
-            low[name] = _value(min(each.min for each in known), up=False)
-            high[name] = _value(max(each.max for each in known), up=True)
-    return {"numRecords": written.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls}
+class Bounds:
+    """A file's statistics of some columns for Delta's log. Times are in whole milliseconds there, rounded outwards.
+
+    Of each of these columns that has a value there must be bounds: delta-rs takes a missing one for null, and leaves
+    the file out of every question about the column.
+    """
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._bounds: dict[str, tuple[Any, Any]] = {}
+        self._nulls = dict.fromkeys(columns, 0)
+        self._rows = 0
+
+    def add(self, rows: pa.Table) -> None:
+        """Count these rows too."""
+        self._rows += rows.num_rows
+        for name in self._nulls:
+            self._nulls[name] += rows[name].null_count
+            low, high = pc.min_max(rows[name]).as_py().values()
+            if low is not None:
+                before = self._bounds.get(name, (low, high))
+                self._bounds[name] = min(low, before[0]), max(high, before[1])
+
+    def to_delta(self) -> dict[str, Any]:
+        """As the Delta protocol has it."""
+        return {
+            "numRecords": self._rows,
+            "minValues": {name: _value(low, up=False) for name, (low, _) in self._bounds.items()},
+            "maxValues": {name: _value(high, up=True) for name, (_, high) in self._bounds.items()},
+            "nullCount": self._nulls,
+        }
 
 
 def _value(value: Any, *, up: bool) -> Any:
     if not isinstance(value, dt.datetime):
         return value
+    value = value.astimezone(dt.UTC)
     if up and value.microsecond % 1000:
         value += dt.timedelta(milliseconds=1)
     return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"

@@ -69,7 +69,7 @@ class Table:
 
     def create(self, location: str) -> None:
         """Create the empty table where there is none. An existing one gets the columns that it lacks, at its end and
-        null in the rows that it has; otherwise it is left as it is."""
+        null in the rows that it has, and these properties; otherwise it is left as it is."""
         if "://" not in location:
             Path(location).mkdir(parents=True, exist_ok=True)
         configuration = {"delta.checkpointInterval": "20"}
@@ -84,6 +84,9 @@ class Table:
             partition_by=list(self.partition_by) or None,
             configuration=configuration,
         )
+        set_already = there.metadata().configuration
+        if changed := {name: value for name, value in configuration.items() if set_already.get(name) != value}:
+            there.alter.set_table_properties(changed)
         known = {field.name for field in there.schema().fields}
         if missing := [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]:
             there.alter.add_columns(missing)

@@ -100,4 +100,5 @@ READINGS_REJECTED = Table(
     grain="One row per data record of a container log that cannot be read; those that can are in `readings`.",
     late="Appended when read; never dropped, never updated. What a newer version can read stays here.",
     layout="Not partitioned: there should be none.",
+    pruned_by=("log", "log_offset", "equipment_reference", "received_date_time", "record_date_time"),
 )

@@ -41,6 +41,9 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
         assert len(found) == len(set(found)) == 3 * 12
         assert {*found, (log, 13)} == records(world, 3)
         undo_commit(shore_of.folder, "readings")
+    shore_of.run("quality")
+    (told,) = shore_of.sql("select equipment_reference, rejected from quality where rejected > 0")
+    assert (told["equipment_reference"], told["rejected"]) == (world.box(0), 1)
     assert done.batches <= 1  # the second time there was nothing to write
     unused = [path for table in ("readings", "readings_rejected") for path in _unused(shore_of, table)]
     assert unused, "the first try had written files"

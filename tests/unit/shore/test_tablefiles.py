@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from hypothesis import strategies as st
 from shore import tablefiles
 from shore.source.files import write_files
 from shore.source.readings import READINGS_SCHEMA
-from shore.tablefiles import FILES_SCHEMA, FileWriter, NewFile, as_batch, commit_files, statistics
+from shore.tablefiles import FILES_SCHEMA, Bounds, FileWriter, NewFile, as_batch, commit_files
 from shore.tables.model import TIME, Column, Table
+from shore.tables.readings import READINGS, READINGS_REJECTED
 
 THINGS = Table(
     name="things",
@@ -102,20 +104,18 @@ VALUES = st.tuples(
 
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=5), min_size=1, max_size=3))
 def test_every_value_lies_within_the_statistics(groups: list[list[Any]]) -> None:
-    sink = pa.BufferOutputStream()
-    collected: list[pq.FileMetaData] = []
     names = list(THINGS.pruned_by)
-    with pq.ParquetWriter(sink, THINGS.plain_schema, write_statistics=names, metadata_collector=collected) as writer:
-        for rows in groups:
-            writer.write_batch(batch(*rows))
-    told = json.loads(json.dumps(statistics(collected[0], names)))
+    bounds = Bounds(names)
+    for rows in groups:
+        bounds.add(pa.Table.from_batches([batch(*rows)]))
+    told = json.loads(json.dumps(bounds.to_delta()))
     everything = [row for rows in groups for row in rows]
     assert told["numRecords"] == len(everything)
     for place, name in enumerate(names):
         values = [row[place] for row in everything if row[place] is not None]
         assert told["nullCount"][name] == len(everything) - len(values)
-        if name not in told["minValues"]:
-            assert not values or name == "name"  # Parquet has no bounds of text that cannot be compared
+        assert (name in told["minValues"]) is (name in told["maxValues"]) is bool(values)
+        if not values:
             continue
         low, high = told["minValues"][name], told["maxValues"][name]
         if name == "at":
@@ -124,6 +124,28 @@ def test_every_value_lies_within_the_statistics(groups: list[list[Any]]) -> None
         if name == "name":
             values, low, high = [v.encode() for v in values], low.encode(), high.encode()
         assert low <= min(values) and max(values) <= high
+
+
+@pytest.mark.parametrize("table", [READINGS, READINGS_REJECTED], ids=lambda table: table.name)
+def test_rows_are_found_by_every_column_whatever_has_no_statistics_or_no_value(tmp_path: Path, table: Table) -> None:
+    """delta-rs takes a column that the table wants statistics of, and a file has none of, for one without values."""
+    location = str(tmp_path / table.name)
+    replace(table, pruned_by=()).create(location)  # as it was made by a version before
+    table.create(location)
+    box, log = "BIGU0000013", "containers.BIGU0000013"
+    row = {"log": log, "log_offset": 7, "equipment_reference": box, "reason": "broken", "device_id": "d"}
+    schema = table.plain_schema
+    writer = FileWriter(location, table)
+    known = {name: value for name, value in row.items() if name in schema.names}
+    writer.write(pa.RecordBatch.from_pylist([known], schema=schema))
+    file = writer.close()
+    assert file is not None
+    commit_files(location, table.schema, [file], app="query", version=0)
+    dataset = DeltaTable(location).to_pyarrow_dataset()
+    for name, value in known.items():
+        assert dataset.to_table(filter=pc.field(name) == value).num_rows == 1, name
+    among = pc.field("equipment_reference").isin([box])
+    assert dataset.to_table(filter=among & pc.field("received_date_time").is_null()).num_rows == 1
 
 
 def test_files_as_rows() -> None:
