@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+_STATISTICS = "delta.dataSkippingStatsColumns"
 KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 
@@ -69,12 +70,12 @@ class Table:
 
     def create(self, location: str) -> None:
         """Create the empty table where there is none. An existing one gets the columns that it lacks, at its end and
-        null in the rows that it has, and these properties; otherwise it is left as it is."""
+        null in the rows that it has, and the list of columns with statistics; otherwise it is left as it is."""
         if "://" not in location:
             Path(location).mkdir(parents=True, exist_ok=True)
         configuration = {"delta.checkpointInterval": "20"}
         if self.pruned_by:
-            configuration["delta.dataSkippingStatsColumns"] = ",".join(self.pruned_by)
+            configuration[_STATISTICS] = ",".join(self.pruned_by)
         there = DeltaTable.create(
             location,
             schema=self.schema,
@@ -84,9 +85,9 @@ class Table:
             partition_by=list(self.partition_by) or None,
             configuration=configuration,
         )
-        set_already = there.metadata().configuration
-        if changed := {name: value for name, value in configuration.items() if set_already.get(name) != value}:
-            there.alter.set_table_properties(changed)
+        wanted = configuration.get(_STATISTICS)
+        if wanted is not None and there.metadata().configuration.get(_STATISTICS) != wanted:
+            there.alter.set_table_properties({_STATISTICS: wanted})
         known = {field.name for field in there.schema().fields}
         if missing := [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]:
             there.alter.add_columns(missing)
