@@ -170,7 +170,7 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
                     yield from _topics(user.name, extent, (Operation.READ,), why)
         yield from _follow(user.name, link, Operation.READ, "brings offsets of groups {} here")
     # A berthed link opens and closes by this site's own events; who holds a container's log follows from every ledger.
-    moves = any(stream.insert_point is InsertPoint.MOVES for stream in topology.streams.values())
+    moves = bool(topology.moving_streams)
     berths = any(link.when == "berthed" for link in user.links)
     for stream, needed in (("custody", moves), ("events", berths)):
         if needed and stream in topology.streams:

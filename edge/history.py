@@ -73,22 +73,18 @@ class HistoryLane(Lane[Identity]):
             self._recall(record)
         self._floor = offset
 
-    async def look_back(self, entries: Sequence[Entry[Identity]]) -> None:
+    async def look_back(self, entry: Entry[Identity]) -> None:
         """Read more of the log: a longer tail, as much as may be sent again, then, if that does not decide, all of it,
         once."""
-        again = any(entry.redelivered for entry in entries)
-        for depth in (DEEP,) if again else (DEPTH, DEEP):
+        for depth in (DEEP,) if entry.redelivered else (DEPTH, DEEP):
             if self._depth < depth:
                 await self.load(depth)
-                if all(self._decides(entry) for entry in entries):
+                if self._repeats.check(entry.key, redelivered=entry.redelivered) is not Verdict.UNDECIDED:
                     return
         if self._floor is not None and self._floor > self._start_offset:
             # Set first: what the memory's bounds make it forget while reading must show as "not complete".
             self._repeats.complete = True
             await self.cover(self._start_offset)
-
-    def _decides(self, entry: Entry[Identity]) -> bool:
-        return self._repeats.check(entry.key, redelivered=entry.redelivered) is not Verdict.UNDECIDED
 
     def arrange(self, batch: Sequence[Entry[Identity]]) -> None:
         """Mark what comes after a newer reading of its device: the order in the log is no longer the device's."""

@@ -209,8 +209,8 @@ class Lane(Generic[K]):
     async def prepare(self) -> None:
         """Called before a batch is taken; a subclass loads here what it needs to know of the log."""
 
-    async def look_back(self, entries: Sequence[Entry[K]]) -> None:
-        """Make ``memory`` decide about entries it left undecided; a subclass reads the log further back."""
+    async def look_back(self, entry: Entry[K]) -> None:
+        """Make ``memory`` decide about an entry it left undecided; a subclass reads the log further back."""
 
     def arrange(self, batch: Sequence[Entry[K]]) -> None:
         """Called with each batch before it is appended; a subclass marks here what its place in the log tells."""
@@ -347,7 +347,7 @@ class Lane(Generic[K]):
             batch, followers, unknown = self._gather(waiting, looked)
             if unknown is None:
                 return batch, followers
-            await self.look_back([unknown])
+            await self.look_back(unknown)
             looked = unknown
 
     def _gather(

@@ -132,20 +132,24 @@ class GroupClient:
         for first in range(0, len(wanted), COMMITS_AT_ONCE):
             left, end = wanted[first : first + COMMITS_AT_ONCE], time.monotonic() + TIMEOUT
             while left:
-                some = ConsumerGroupTopicPartitions(group, left)
-                asked = self._admin.alter_consumer_group_offsets([some], request_timeout=TIMEOUT)
-                answer = await self._wait(asked[group], f"commit offsets of group {group}")
-                errors = {
-                    TopicPartition(each.topic, each.partition): each.error.name()
-                    for each in answer.topic_partitions or ()
-                    if each.error is not None
-                }
+                errors = await self._commit(group, left)
                 loading = {tp for tp, name in errors.items() if name in _LOADING} if time.monotonic() < end else set()
                 refused |= {tp: Refusal(name, name in _HAS_MEMBERS) for tp, name in errors.items() if tp not in loading}
                 left = [each for each in left if TopicPartition(each.topic, each.partition) in loading]
                 if left:
                     await asyncio.sleep(LOOK)
         return refused
+
+    async def _commit(self, group: str, some: list[ClientPartition]) -> dict[TopicPartition, str]:
+        """One request; the names of the errors."""
+        request = ConsumerGroupTopicPartitions(group, some)
+        asked = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT)
+        answer = await self._wait(asked[group], f"commit offsets of group {group}")
+        return {
+            TopicPartition(each.topic, each.partition): each.error.name()
+            for each in answer.topic_partitions or ()
+            if each.error is not None
+        }
 
     async def count(self) -> None:
         """Tell of all bytes up to now; takes as long as statistics take to come."""

@@ -26,7 +26,7 @@ from fairlead.wire.record import Record, decode_batch
 from fairlead.wire.types import TopicPartition
 from replication.berth import Berths, needs_berths
 from replication.orders import ORDERS_TOPIC, Orders, decode
-from topologies.model import InsertPoint, Topology
+from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Ledger:
         self.keep_given = False
         self.returned: dict[str, ReturnEntry] = {}  # this site's newest report about its copy of a seized log
         self.ready = asyncio.Event()
-        self._needs_custody = any(each.insert_point is InsertPoint.MOVES for each in topology.streams.values())
+        self._needs_custody = bool(topology.moving_streams)
         self._site = site
         self._own = f"{CUSTODY}.{site}"
         self._events_log = f"events.{site}" if needs_berths(topology, site) else None

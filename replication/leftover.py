@@ -6,13 +6,14 @@ in. A replicator that dies in between leaves them: marked, but there for every c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from fairlead.wire.batch import HEADER_BYTES, Buffer, Header, parse_header, split
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.codecs import Codec
 from fairlead.wire.convention import filler_body
+from fairlead.wire.routing import chunks
 from fairlead.wire.types import TopicPartition
 from replication.item import POSITION_KEY
 from replication.rebuild import first_body
@@ -105,16 +106,11 @@ async def interrupted(
             elif start != "earliest" and not is_always_whole(tp.topic):
                 above[tp] = begins
     found: dict[TopicPartition, int] = {}
-    for some in _chunks(above, at_once):
-        below |= await _suspects(target, some)
-    for some in _chunks(below, at_once):
-        found |= await leftovers(target, some)
+    for some in chunks(list(above), at_once):
+        below |= await _suspects(target, {tp: above[tp] for tp in some})
+    for some in chunks(list(below), at_once):
+        found |= await leftovers(target, {tp: below[tp] for tp in some})
     return found
-
-
-def _chunks(logs: Mapping[TopicPartition, int], size: int) -> Iterator[dict[TopicPartition, int]]:
-    each = list(logs.items())
-    return (dict(each[number : number + size]) for number in range(0, len(each), size))
 
 
 async def _suspects(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:

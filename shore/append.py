@@ -1,9 +1,20 @@
-"""Appending to a Delta table exactly once, without Spark: for small batches that are on the driver anyway."""
+"""Appending to a Delta table exactly once, without Spark: rows that are on the driver, or files that tasks wrote.
+
+Each commit also records (``app``, ``version``): ``app`` names a sequence of commits (a query's id, a customer's feed),
+``version`` counts up within it. delta-rs records such transactions and does not look at them, so this does. Two writers
+at once cannot both commit: the loser of the race gets delta-rs's ``CommitFailedError``.
+"""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
+
+from shore.tablefiles import NewFile
 
 
 def last_version(location: str, app: str) -> int | None:
@@ -12,16 +23,32 @@ def last_version(location: str, app: str) -> int | None:
 
 
 def append_once(location: str, rows: pa.Table, *, app: str, version: int) -> bool:
-    """Append ``rows`` in one commit that also records (``app``, ``version``); False when that was committed before.
+    """Append ``rows`` in one commit; False when (``app``, ``version``) was committed before."""
 
-    ``app`` names a sequence of commits (a query's id, a customer's feed), ``version`` counts up within it. delta-rs
-    records such transactions and does not look at them, so this does. Two writers at once cannot both commit: the
-    loser of the race gets delta-rs's ``CommitFailedError``.
-    """
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+    return _once(location, app, version, write)
+
+
+def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, app: str, version: int) -> bool:
+    """Add written files in one commit; False when (``app``, ``version``) was committed before: the files are then in no
+    version of the table."""
+    now = time.time_ns() // 1_000_000
+    added: list[AddAction | RemoveAction] = [
+        AddAction(each.path, each.bytes, {}, now, True, each.stats) for each in files
+    ]
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        table.create_write_transaction(added, "append", schema, commit_properties=properties)
+
+    return _once(location, app, version, write)
+
+
+def _once(location: str, app: str, version: int, write: Callable[[DeltaTable, CommitProperties], None]) -> bool:
     table = DeltaTable(location)
     done = table.transaction_version(app)
     if done is not None and done >= version:
         return False
-    properties = CommitProperties(app_transactions=[Transaction(app, version)])
-    write_deltalake(table, rows, mode="append", commit_properties=properties)
+    write(table, CommitProperties(app_transactions=[Transaction(app, version)]))
     return True

@@ -14,6 +14,7 @@ import psutil
 
 State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
 ALIVE: Final = ("waiting", "running", "retrying")
+IN_TROUBLE: Final = ("failed", "gone", "retrying")
 
 
 class JobStatus(msgspec.Struct, frozen=True):

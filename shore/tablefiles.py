@@ -1,4 +1,4 @@
-"""New data files of a Delta table: tasks write them, the driver commits them all at once.
+"""New data files of a Delta table: tasks write them, the driver commits them all at once (``shore.append``).
 
 What is written and never committed (the task failed, or the driver died) is in no version of the table; ``shore
 vacuum`` deletes it.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import json
-import time
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -18,9 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pa_fs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction
 
 from shore.tables.model import Table
 
@@ -53,9 +50,7 @@ FILES_SCHEMA: Final = pa.schema(
 
 def as_batch(files: Sequence[NewFile]) -> pa.RecordBatch:
     """One row for each file."""
-    columns = zip(*files, strict=True) if files else ([] for _ in FILES_SCHEMA)
-    arrays = [pa.array(list(values), field.type) for field, values in zip(FILES_SCHEMA, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=FILES_SCHEMA)
+    return pa.RecordBatch.from_pylist([file._asdict() for file in files], schema=FILES_SCHEMA)
 
 
 class FileWriter:
@@ -73,11 +68,13 @@ class FileWriter:
         self._path = f"part-{uuid.uuid4()}.{_CODEC}.parquet"
         self._files, self._place = _opened(folder, self._path)
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = self._waiting_rows = 0
+        self._waiting_rows = 0
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Take rows of the table's columns, in their order."""
+        if not rows.num_rows:
+            return  # it would hold what it was cut from
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= ROWS_PER_GROUP:
@@ -90,8 +87,7 @@ class FileWriter:
             return None
         self._writer.close()
         size = self._files.get_file_info(self._place).size
-        stats = json.dumps(self._bounds.to_delta())
-        return NewFile(self._table.name, self._path, self._rows, size, stats)
+        return NewFile(self._table.name, self._path, self._bounds.rows, size, json.dumps(self._bounds.to_delta()))
 
     def abandon(self) -> None:
         """Leave nothing behind, where that can be done."""
@@ -114,8 +110,7 @@ class FileWriter:
             )
         rows = pa.Table.from_batches(self._waiting, self._schema)
         self._bounds.add(rows)
-        self._writer.write_table(rows, row_group_size=max(self._waiting_rows, 1))
-        self._rows += self._waiting_rows
+        self._writer.write_table(rows, row_group_size=self._waiting_rows)
         self._waiting, self._waiting_rows = [], 0
 
 
@@ -129,11 +124,11 @@ class Bounds:
     def __init__(self, columns: Sequence[str]) -> None:
         self._bounds: dict[str, tuple[Any, Any]] = {}
         self._nulls = dict.fromkeys(columns, 0)
-        self._rows = 0
+        self.rows = 0
 
     def add(self, rows: pa.Table) -> None:
         """Count these rows too."""
-        self._rows += rows.num_rows
+        self.rows += rows.num_rows
         for name in self._nulls:
             self._nulls[name] += rows[name].null_count
             low, high = pc.min_max(rows[name]).as_py().values()
@@ -144,7 +139,7 @@ class Bounds:
     def to_delta(self) -> dict[str, Any]:
         """As the Delta protocol has it."""
         return {
-            "numRecords": self._rows,
+            "numRecords": self.rows,
             "minValues": {name: _value(low, up=False) for name, (low, _) in self._bounds.items()},
             "maxValues": {name: _value(high, up=True) for name, (_, high) in self._bounds.items()},
             "nullCount": self._nulls,
@@ -158,23 +153,6 @@ def _value(value: Any, *, up: bool) -> Any:
     if up and value.microsecond % 1000:
         value += dt.timedelta(milliseconds=1)
     return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
-
-
-def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, app: str, version: int) -> bool:
-    """Add written files to a table in one commit that also records (``app``, ``version``), as ``append_once`` does;
-    False when that was committed before: the files are then in no version of the table."""
-    table = DeltaTable(location)
-    done = table.transaction_version(app)
-    if done is not None and done >= version:
-        return False
-    now = time.time_ns() // 1_000_000
-    table.create_write_transaction(
-        [AddAction(each.path, each.bytes, {}, now, True, each.stats) for each in files],
-        "append",
-        schema,
-        commit_properties=CommitProperties(app_transactions=[Transaction(app, version)]),
-    )
-    return True
 
 
 def _opened(folder: str, path: str) -> tuple[pa_fs.FileSystem, str]:

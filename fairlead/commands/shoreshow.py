@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.console import errors
-from shore.status import JobStatus
+from shore.status import IN_TROUBLE, JobStatus
 
 STYLES: Final = {
     "running": "green",
@@ -55,7 +55,7 @@ def _table(jobs: Mapping[str, JobStatus]) -> Table:
     table.add_column("remarks")
     for job in jobs.values():
         style = STYLES.get(job.state, "")
-        wrong = job.error is not None and job.state in ("failed", "retrying", "gone")
+        wrong = job.error is not None and job.state in IN_TROUBLE
         remarks = (job.error or "").splitlines()[0] if wrong else ", ".join(job.skipped)
         table.add_row(
             job.job,

@@ -16,9 +16,7 @@ from fairlead.commands.shoreshow import STYLES, count
 from fairlead.console import console, emit
 from fairlead.errors import ExitCode, FairleadError
 from shore.lag import Lag, lags
-from shore.status import JobStatus, ShoreStatus, read_status
-
-_BAD = ("failed", "gone", "retrying")
+from shore.status import IN_TROUBLE, JobStatus, ShoreStatus, read_status
 
 
 def status(
@@ -54,7 +52,7 @@ def status(
 
 def troubles(found: ShoreStatus, behind: dict[str, Lag]) -> list[str]:
     """What ``--check`` ends with 1 for, in words."""
-    wrong = [f"{name} is {job.state}" for name, job in found.jobs.items() if job.state in _BAD]
+    wrong = [f"{name} is {job.state}" for name, job in found.jobs.items() if job.state in IN_TROUBLE]
     wrong += [f"{name} cannot read {log}" for name, lag in behind.items() for log in lag.unreadable]
     return wrong + ([found.error.splitlines()[0]] if found.error else [])
 
@@ -103,7 +101,7 @@ def _remarks(name: str, job: JobStatus, lag: Lag) -> None:
         say(f"does not come through since {_time(job.failing_since)} UTC, started {job.starts} times", "yellow")
     if job.error is not None:
         when = f" at {_time(job.error_at)} UTC" if job.error_at is not None else ""
-        say(f"last error{when}: {job.error}", "" if job.state in _BAD else "dim")
+        say(f"last error{when}: {job.error}", "" if job.state in IN_TROUBLE else "dim")
     if lag.why:
         say(f"lag: {lag.why}", "yellow")
     for log in lag.unreadable:

@@ -24,9 +24,8 @@ from shore.jobs.operations import rows_of
 from shore.places import Places
 from shore.source.offsets import Positions, Range, parse_partition_id
 from shore.source.options import parse_options
-from shore.source.readings import REASON
+from shore.source.readings import by_table
 from shore.source.task import LogsPartition, Task
-from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from shore.verify.catalogue import FromLogs
 from shore.verify.digest import Digest, Limits, RowsDigest, connection
@@ -229,11 +228,8 @@ def _fresh(entry: FromLogs, endpoint: KafkaEndpoint, part: Mapping[str, Sequence
     if not parsed:
         (operation,) = [each for each in OPERATIONS if each.table.name in entry.tables]
         return {operation.table.name: rows_of(operation, read)}
-    rejected = pc.is_valid(read[REASON])
-    return {
-        name: read.filter(chosen).select(TABLES[name].plain_schema.names).cast(TABLES[name].plain_schema)
-        for name, chosen in (("readings", pc.invert(rejected)), ("readings_rejected", rejected))
-    }
+    good, bad = by_table(read)
+    return {"readings": good, "readings_rejected": bad}
 
 
 def _milliseconds(time: dt.datetime) -> int:

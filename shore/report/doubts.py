@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
 
 from shore.places import Places
-from shore.status import JobStatus, read_status
-
-_BAD: Final = ("failed", "gone", "retrying")
+from shore.status import IN_TROUBLE, JobStatus, read_status
 
 
 def doubts(folder: Path, places: Places, tables: Collection[str]) -> tuple[str, ...]:
@@ -35,7 +32,7 @@ def doubts(folder: Path, places: Places, tables: Collection[str]) -> tuple[str, 
 def _trouble(name: str, job: JobStatus, places: Places) -> str:
     if not places.has_checkpoint(name):
         return f"job {name} has not run yet"
-    if job.state in _BAD:
+    if job.state in IN_TROUBLE:
         why = f" ({job.error.splitlines()[0]})" if job.error else ""
         return f"job {name} is {job.state}{why}"
     return ""

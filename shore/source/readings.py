@@ -10,7 +10,7 @@ what a newer writer adds is ignored, and what it writes in another type than our
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -109,6 +109,18 @@ class ReadingsCollector(Collector):
         parts = [self._parse(records.where(place == part)) for part in range(_PARTS)]
         arrays = [pa.concat_arrays([part.arrays[n] for part in parts]) for n in range(len(_COLUMNS))]
         return Parsed(arrays, pa.concat_arrays([part.problems for part in parts]))
+
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+
+def by_table(rows: Rows) -> tuple[Rows, Rows]:
+    """Rows of ``READINGS_SCHEMA`` as rows of ``readings`` and of ``readings_rejected``."""
+    rejected = pc.is_valid(rows[REASON])
+    none = not pc.any(rejected).as_py()  # as nearly always; to choose all would copy them
+    good = rows if none else rows.filter(pc.invert(rejected))
+    bad = rows.slice(0, 0) if none else rows.filter(rejected)
+    return good.select(READINGS.plain_schema.names), bad.select(READINGS_REJECTED.plain_schema.names)
 
 
 def _rejected(records: Columns, rejected: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:

@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shore import tablefiles
+from shore.append import commit_files
 from shore.source.files import write_files
 from shore.source.readings import READINGS_SCHEMA
-from shore.tablefiles import FILES_SCHEMA, Bounds, FileWriter, NewFile, as_batch, commit_files
+from shore.tablefiles import FILES_SCHEMA, Bounds, FileWriter, NewFile, as_batch
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
