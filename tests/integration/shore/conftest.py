@@ -11,13 +11,13 @@ from pyspark.sql import SparkSession
 
 import shore
 from fairlead.endpoint import KafkaEndpoint
-from shore.errors import SlowWorkerError
 from shore.read import rows, sql, table
 from shore.session import close
 from shore.session import spark as open_session
 from shore.source.datasource import register
 from shore.status import JobStatus
 from tests.integration.shore.world import World
+from tests.support.patience import patient
 from topologies.model import Topology
 
 
@@ -49,21 +49,17 @@ class Shore:
         self._spark = spark
 
     def run(self, *jobs: str, topology: Topology | None = None, **more: object) -> dict[str, JobStatus]:
-        for left in reversed(range(4)):
-            try:
-                return shore.run(
-                    topology or self.world.topology(),
-                    self.world.endpoint,
-                    self.folder,
-                    jobs,
-                    once=True,
-                    session=self._spark,
-                    **more,
-                )
-            except SlowWorkerError:  # the machine is busy: again, as the error says
-                if not left:
-                    raise
-        raise AssertionError("the loop above returns or raises")
+        return patient(
+            lambda: shore.run(
+                topology or self.world.topology(),
+                self.world.endpoint,
+                self.folder,
+                jobs,
+                once=True,
+                session=self._spark,
+                **more,
+            )
+        )
 
     def sql(self, query: str) -> list[dict[str, object]]:
         return rows(sql(self.folder, query))

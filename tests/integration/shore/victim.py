@@ -16,8 +16,8 @@ from pydantic import SecretStr
 
 import shore
 from fairlead.endpoint import KafkaEndpoint
-from shore.errors import SlowWorkerError
 from tests.integration.shore.world import World
+from tests.support.patience import patient
 
 
 @contextlib.contextmanager
@@ -65,14 +65,7 @@ def main() -> None:
 
             write, before = divmod(given["kill_at"], 2)
             stack.enter_context(planted(Plan(write, "before" if before else "after", die)))
-        for left in reversed(range(5)):
-            try:
-                shore.run(topology, endpoint, folder, jobs, once=True, max_records=limit)
-            except SlowWorkerError:  # the machine is busy: again
-                if not left:
-                    raise
-            else:
-                return
+        patient(lambda: shore.run(topology, endpoint, folder, jobs, once=True, max_records=limit))
 
 
 if __name__ == "__main__":

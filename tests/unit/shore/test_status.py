@@ -209,7 +209,6 @@ class Running_(Query):  # a query that runs, and has come through a batch
         {
             "batchId": 3,
             "numInputRows": 5,
-            "processedRowsPerSecond": 2.0,
             "durationMs": {},
             "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100}, {"numRowsTotal": 1, "memoryUsedBytes": 10}],
             "sources": [{"latestOffset": '{"behind": 4, "logs": 9, "unreadable": 1, "examples": ["a.b: GONE"]}'}],
@@ -253,7 +252,6 @@ class Waiting(Running_):  # whose site went away after a batch
         {
             "batchId": 4,
             "numInputRows": 0,
-            "processedRowsPerSecond": 0.0,
             "durationMs": {},
             "stateOperators": [],
             "sources": [{"latestOffset": '{"behind": 4, "logs": 9, "unreachable": "away", "examples": ["away"]}'}],

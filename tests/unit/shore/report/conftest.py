@@ -15,3 +15,14 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Places:
     folder = tmp_path_factory.mktemp("story")
     port_story.write(folder)
     return Places.of(Path(folder))
+
+
+@pytest.fixture
+def folder(story: Places, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The state folder of topology ``minimal``, with the story's tables."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("FAIRLEAD_HOME", str(home))
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
+    (home / "minimal").mkdir()
+    (home / "minimal" / "delta").symlink_to(f"{story.base}/delta")
+    return home / "minimal"

@@ -12,17 +12,6 @@ from tests.support import port_story
 from tests.support.port_story import ON_DOCK, WARM
 
 
-@pytest.fixture
-def folder(story: object, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state folder of topology ``minimal``, with the story's tables."""
-    home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("FAIRLEAD_HOME", str(home))
-    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
-    (home / "minimal").mkdir()
-    (home / "minimal" / "delta").symlink_to(f"{story.base}/delta")  # type: ignore[attr-defined]
-    return home / "minimal"
-
-
 def test_container(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["report", "container", ON_DOCK.lower(), "--from", "2026-03-04T01:00", "--to", "2026-03-05"]) == 0
     told = capsys.readouterr().out

@@ -15,15 +15,11 @@ from tests.support.port_story import WARM
 
 
 @pytest.fixture
-def folder(story: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kept(folder: Path) -> Path:
     """The story's tables, kept by jobs of which one has not begun and one failed."""
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
-    found = tmp_path / "minimal"
-    (found / "run").mkdir(parents=True)
-    (found / "delta").symlink_to(f"{story.base}/delta")
+    (folder / "run").mkdir()
     for job in ("readings", "operations", "conditions"):
-        offsets = Path(Places.of(found).checkpoint(job), "offsets")
+        offsets = Path(Places.of(folder).checkpoint(job), "offsets")
         offsets.mkdir(parents=True)
         (offsets / "0").touch()
     jobs = {
@@ -33,23 +29,23 @@ def folder(story: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
         "alerts_now": JobStatus("alerts_now", "stopped"),
         "feeds": JobStatus("feeds", "failed", error="no matter here"),
     }
-    write_status(found, jobs)
-    return found
+    write_status(folder, jobs)
+    return folder
 
 
-def test_only_jobs_of_the_tables_that_were_read_count(folder: Path) -> None:
-    places = Places.of(folder)
-    assert doubts(folder, places, ["readings", "positions"]) == ()
-    assert doubts(folder, places, ["mkt", "alerts_now", "excursions"]) == (
+def test_only_jobs_of_the_tables_that_were_read_count(kept: Path) -> None:
+    places = Places.of(kept)
+    assert doubts(kept, places, ["readings", "positions"]) == ()
+    assert doubts(kept, places, ["mkt", "alerts_now", "excursions"]) == (
         "job conditions is failed (no <room>): tables excursions, mkt may lack rows",
         "job alerts_now has not run yet: table alerts_now may lack rows",
     )
-    assert doubts(folder / "elsewhere", places, ["mkt"]) == ()  # shore never ran there: nothing is known
+    assert doubts(kept / "elsewhere", places, ["mkt"]) == ()  # shore never ran there: nothing is known
 
 
 @pytest.mark.parametrize("arguments", [["container", WARM], ["port", "JPTYO"]])
-def test_reports_say_it(arguments: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = folder / ("page.html" if arguments[0] == "port" else "claim")
+def test_reports_say_it(arguments: list[str], kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = kept / ("page.html" if arguments[0] == "port" else "claim")
     assert run(["report", *arguments, "--out", str(out)]) == 0
     assert "not certain: job alerts_now has not run yet" in capsys.readouterr().out
     page = (out if out.is_file() else out / f"{WARM}.html").read_text(encoding="utf-8")

@@ -31,6 +31,12 @@ def plain(page: str) -> str:
     return " ".join(re.sub(r"<svg.*?</svg>|<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL).split())
 
 
+def row(box: str, offset: int, when: dt.datetime, **more: object) -> dict[str, object]:
+    """A reading as the table has it, with no more than it must have."""
+    device = {"device_id": "d", "boot_id": 1, "sequence": offset, "device_date_time": when, "received_date_time": when}
+    return {"log": f"containers.{box}", "log_offset": offset, "equipment_reference": box, **device, **more}
+
+
 def test_a_time_without_readings_is_not_called_a_good_one(story: Places) -> None:
     told = plain(page_of(story, WARM, at(20)))
     assert "none in this time" in told
@@ -42,9 +48,7 @@ def test_a_time_without_readings_is_not_called_a_good_one(story: Places) -> None
 
 def test_a_box_without_a_booking_or_any_other_row(tmp_path: Path) -> None:
     box = number(900001)
-    only = {"log": f"containers.{box}", "log_offset": 1, "equipment_reference": box, "device_id": "d", "boot_id": 1,
-            "sequence": 1, "device_date_time": at(1), "received_date_time": at(1)}  # fmt: skip
-    fill(tmp_path, {"readings": [only], "alerts": (), "sites": (), "owners": ()})
+    fill(tmp_path, {"readings": [row(box, 1, at(1))], "alerts": (), "sites": (), "owners": ()})
     derive(tmp_path)
     told = plain(page_of(Places.of(tmp_path), box))
     assert "Booking none is known in this time" in told
@@ -56,9 +60,7 @@ def test_a_record_that_could_not_be_read_is_named_with_its_reason(tmp_path: Path
     box = number(900002)
     bad = {"log": f"containers.{box}", "log_offset": 7, "equipment_reference": box, "reason": "no <device>",
            "record_date_time": at(2, 3), "payload": b"{"}  # fmt: skip
-    good = {"log": f"containers.{box}", "log_offset": 8, "equipment_reference": box, "device_id": "d", "boot_id": 1,
-            "sequence": 1, "device_date_time": at(2, 4), "received_date_time": at(2, 4)}  # fmt: skip
-    fill(tmp_path, {"readings": [good], "readings_rejected": [bad]})
+    fill(tmp_path, {"readings": [row(box, 8, at(2, 4))], "readings_rejected": [bad]})
     page = page_of(Places.of(tmp_path), box)
     assert f"2026-03-02 03:00 no &lt;device&gt; containers.{box}@7" in plain(page)
     assert "readings_rejected.csv" in page
@@ -66,12 +68,8 @@ def test_a_record_that_could_not_be_read_is_named_with_its_reason(tmp_path: Path
 
 def test_an_excursion_of_which_little_was_seen_is_told_with_all_of_its_time(tmp_path: Path) -> None:
     box = number(900004)
-    warm = [
-        {"log": f"containers.{box}", "log_offset": n, "equipment_reference": box, "device_id": "d", "boot_id": 1,
-         "sequence": n, "device_date_time": at(2, 3 * n), "received_date_time": at(2, 3 * n),
-         "supply_temperature": 9.0, "return_temperature": 9.0, "setpoint_temperature": 2.0, "is_powered": True}
-        for n in range(5)
-    ]  # fmt: skip
+    air = {"supply_temperature": 9.0, "return_temperature": 9.0, "setpoint_temperature": 2.0, "is_powered": True}
+    warm = [row(box, n, at(2, 3 * n), **air) for n in range(5)]
     fill(tmp_path, {"readings": warm})
     derive(tmp_path, "conditions", "excursion_parts", "excursions")
     told = plain(page_of(Places.of(tmp_path), box))
@@ -136,24 +134,15 @@ def test_a_box_that_measures_no_temperature(tmp_path: Path) -> None:
     assert width is not None
     assert int(width[1]) < 1200
     box = number(900003)
-    dry = {"log": f"containers.{box}", "log_offset": 8, "equipment_reference": box, "device_id": "d", "boot_id": 1,
-           "sequence": 1, "device_date_time": at(2, 4), "received_date_time": at(2, 4)}  # fmt: skip
-    fill(tmp_path, {"readings": [dry]})
+    fill(tmp_path, {"readings": [row(box, 8, at(2, 4))]})
     assert "No temperature was measured in this time." in plain(page_of(Places.of(tmp_path), box))
 
 
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("arguments", [["port", "JPTYO"], ["container", WARM]])
 def test_a_place_that_cannot_be_written(
-    arguments: list[str],
-    story: Places,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
-    (tmp_path / "minimal").mkdir()
-    (tmp_path / "minimal" / "delta").symlink_to(f"{story.base}/delta")
     (tmp_path / "file").write_text("in the way")
     out = tmp_path if arguments[0] == "port" else tmp_path / "file" / "below"
     assert run(["report", *arguments, "--out", str(out)]) == 4
