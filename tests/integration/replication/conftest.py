@@ -20,7 +20,6 @@ from fairlead.wire.codecs import Codec
 from fairlead.wire.convention import marker_record, term_batch
 from fairlead.wire.record import NewRecord, Record, decode_batch
 from fairlead.wire.types import TopicPartition
-from replication import planner, refresh, remake, replicator, survey, tails, upkeep
 from replication.replicator import Replicator
 from topologies.model import Topology
 
@@ -167,24 +166,6 @@ class Lab:
         finally:
             stop.set()
             await asyncio.gather(*tasks)
-
-
-@pytest.fixture(autouse=True)
-def looking_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replicators of this process look for work every few tenths of a second, whatever else is on the shared sites: how
-    often is weighed against the traffic of thousands of logs (unit tests hold how), and each run's tests make as many.
-    Over links with a rate nothing changes."""
-    monkeypatch.setattr(refresh, "REFRESH", (0.2, 300.0))
-    monkeypatch.setattr(refresh, "QUIET", (10.0, 0.5))
-    monkeypatch.setattr(refresh, "REFRESH_BYTES", (6_000_000.0, 600_000.0))
-    monkeypatch.setattr(survey, "PAUSE", (0.3, 30.0))
-    monkeypatch.setattr(survey, "FORGIVE", 1.0)
-    monkeypatch.setattr(remake, "EVERY", 0.2)
-    monkeypatch.setattr(tails, "EVERY", 0.2)
-    monkeypatch.setattr(tails, "STILL", 1.0)
-    monkeypatch.setattr(upkeep, "TIDY", 2.0)
-    monkeypatch.setattr(planner, "RETRY", 0.2)
-    monkeypatch.setattr(replicator, "LEDGER_RETRY", 0.2)
 
 
 @pytest.fixture
