@@ -121,10 +121,16 @@ def test_after_a_crash_at_every_write(shore_of: Shore, world: World, part: int) 
 
 @pytest.mark.chaos
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("at", range(0, 24, 3))
-def test_after_a_real_kill(shore_of: Shore, world: World, at: int) -> None:
+@pytest.mark.parametrize(
+    ("jobs", "at"),
+    [
+        *(([], at) for at in range(0, 24, 3)),  # of all jobs
+        *((["readings"], at) for at in range(4)),  # before and after its commits of rejected records and of readings
+    ],
+)
+def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: int) -> None:
     more(world, 0)
-    with start(world, shore_of.folder, jobs=[], kill_at=at) as victim:
+    with start(world, shore_of.folder, jobs=jobs, kill_at=at) as victim:
         assert victim.wait(600) == -signal.SIGKILL
     shore_of.run()
     proven(shore_of, world)
