@@ -1,0 +1,53 @@
+"""``fairlead acl plan`` and ``drift``: what each site would change, and what someone else changed."""
+
+from __future__ import annotations
+
+import typer
+from rich.markup import escape
+
+from acl import apply as applying
+from acl import show
+from acl.compile import all_left_out
+from fairlead.commands.aclshared import SitesOption, named, print_lines
+from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
+from fairlead.console import console, emit
+from fairlead.errors import ExitCode
+
+
+def plan(topology: TopologyOption = DEFAULT_TOPOLOGY, site: SitesOption = None, as_json: JsonOption = False) -> None:
+    """Show what each site would change, and change nothing.
+
+    Example: fairlead acl plan --site tokyo
+    """
+    context = open_topology(topology)
+    made = applying.plan_topology(context.topology, applying.admin_stores(context.directory), site or None)
+
+    def render() -> None:
+        print_lines(show.tell(made))
+        for note in dict.fromkeys(
+            note for name in named(context, site) for note in all_left_out(context.topology, name)
+        ):
+            console.print(f"[yellow]no rule for[/] {note.user} {note.permission} {note.stream}: {escape(note.why)}")
+        console.print(show.totals(made))
+
+    emit(made.to_builtins(), as_json=as_json, render=render)
+    if made.unread:
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def drift(topology: TopologyOption = DEFAULT_TOPOLOGY, site: SitesOption = None, as_json: JsonOption = False) -> None:
+    """Find rules that are missing or that someone else made. Ends with 1 when there are any, 4 when a site is away.
+
+    Example: fairlead acl drift --json
+    """
+    context = open_topology(topology)
+    found = applying.plan_topology(context.topology, applying.admin_stores(context.directory), site or None)
+    emit(
+        {"drift": not found.is_empty, **found.to_builtins()},
+        as_json=as_json,
+        render=lambda: print_lines(show.tell_drift(found)),
+    )
+    if not found.is_empty:
+        raise typer.Exit(ExitCode.FAILED)
+    if found.unread:
+        raise typer.Exit(ExitCode.UNAVAILABLE)
