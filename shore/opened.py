@@ -44,7 +44,8 @@ def open_table(places: Places, name: str) -> DeltaTable | None:
     except (DeltaError, OSError) as error:
         raise UnavailableError(
             f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            hint=f"look at {location}; the logs still hold everything, shore can build it again",
+            hint=f"look at {location}; the logs still hold everything: without this folder shore can build it again "
+            "(fairlead shore rebuild --help)",
             table=name,
         ) from error
 

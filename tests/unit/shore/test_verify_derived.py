@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
+from fairlead.endpoint import KafkaEndpoint
 from shore.checkpoint import write_checkpoint
 from shore.places import Places
 from shore.read import table
@@ -16,10 +17,12 @@ from shore.repair.derived import Span, differing, make_again
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED
 from shore.verify.derived import check_derived
+from shore.verify.run import verify
 from tests.unit.shared.test_custody_chain import T, entry
 from tests.unit.shore import fleet as story
 from tests.unit.shore import test_conditions_batches as hours
 from tests.unit.shore.test_custody import VOYAGE, store
+from topologies.load import load
 
 CUSTODY = next(each for each in DERIVED if each.table == "custody")
 
@@ -64,6 +67,23 @@ def test_what_a_job_has_not_done_cannot_be_compared(places: Places) -> None:
     assert check_derived(CUSTODY, places).same is True
     shutil.rmtree(places.table("custody_entries"))
     assert "not there yet" in check_derived(CUSTODY, places).notes[0]
+
+
+@pytest.mark.parametrize("damage", ["file", "commit"])
+def test_a_table_that_cannot_be_read_is_told_beside_the_others(places: Places, tmp_path: Path, damage: str) -> None:
+    place = Path(places.table("custody"))
+    if damage == "file":
+        for file in place.glob("*.parquet"):
+            file.unlink()
+    else:
+        sorted(place.glob("_delta_log/*.json"))[0].write_text("this is no commit")
+    nowhere = KafkaEndpoint("alpha", (("127.0.0.1", 1),))
+    found = verify(load("minimal"), nowhere, tmp_path, ["custody", "mkt"])
+    check, other = found.tables
+    assert (check.table, check.same, found.ok) == ("custody", False, False)
+    assert "cannot be read" in check.notes[0]
+    assert "fairlead shore rebuild operations --yes" in check.notes[0]
+    assert (other.table, other.same) == ("mkt", None)
 
 
 def test_tables_that_grow_meanwhile_are_not_compared(places: Places) -> None:
