@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from acl.compile import reasons
-from acl.expression import Nobody, evaluate, format_expression, names
 from acl.extent import exists_at, log_exists_at
 from acl.needs import PERMISSIONS, PERMITTED, all_left_out_of, permission, subject_of
 from acl.rules import Operation, Resource, allowing
 from fairlead.errors import UnknownNameError
 from fairlead.names import parse_log
+from topologies.expression import Nobody, evaluate, format_expression, names
 from topologies.model import Topology
 from topologies.users import ADMIN, Role, ServiceUser, service_users
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from acl import extent as ext
-from acl.expression import Expression, Public, Subject, evaluate
 from acl.extent import Extent
-from acl.parser import parse
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError
 from fairlead.names import SITE_NAME
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
+from topologies.expression import Expression, Public, Subject, evaluate
+from topologies.expression_parser import parse
 from topologies.model import InsertPoint, Link, SiteKind, Topology
 from topologies.users import Role, ServiceUser, is_reserved
 

@@ -16,13 +16,13 @@ from confluent_kafka.admin import ResourceType
 
 from acl import attempts
 from acl.attempts import Attempt
-from acl.expression import Subject, evaluate
 from acl.kafka import Client, NotAuthorised, WrongPassword
 from acl.needs import permission
 from acl.reader import Reader, Received, Start
 from fairlead.errors import UnknownNameError
 from fairlead.names import parse_log
 from topologies.directory import Directory
+from topologies.expression import Subject, evaluate
 from topologies.model import Customer, Topology
 from topologies.users import ADMIN
 

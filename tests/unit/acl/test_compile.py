@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from acl.compile import compile_site, reasons
-from acl.expression import Subject, evaluate
 from acl.extent import ONE_LOG_PER_SITE
-from acl.parser import parse
 from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
 from fairlead.errors import ConfigurationError
 from fairlead.names import parse_log
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
 from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
+from topologies.expression import Subject, evaluate
+from topologies.expression_parser import parse
 from topologies.load import load
 from topologies.model import InsertPoint, SiteKind, Topology, User
 from topologies.users import service_users

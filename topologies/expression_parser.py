@@ -1,4 +1,4 @@
-"""Reading access expressions: text in, ``acl.expression`` out, or an error that points at the character. Pure.
+"""Reading access expressions: text in, ``topologies.expression`` out, or an error that points at the character. Pure.
 
 ::
 
@@ -14,7 +14,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from acl.expression import (
+from topologies.expression import (
     MAX_LENGTH,
     Expression,
     ExpressionError,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acl.expression import (
+from topologies.expression import (
     And,
     Expression,
     ExpressionError,
@@ -24,7 +24,7 @@ from acl.expression import (
     format_expression,
     names,
 )
-from acl.parser import parse
+from topologies.expression_parser import parse
 
 NAMES = ("u:ann", "u:bob", "g:staff", "r:audit")
 # A tree as plain tuples, written and evaluated here without any code of acl: ("name", n), ("!", t), ("&"|"|", [t, …]).

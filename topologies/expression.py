@@ -2,7 +2,8 @@
 
 An expression says which users a permission is for: ``u:`` a user, ``g:`` a group, ``r:`` a role, ``p`` everybody,
 ``!`` not, ``&`` and, ``|`` or, parentheses. The empty text is nobody. As with MapR, ``p`` stands alone. MapR does not
-document whether ``&`` binds stronger than ``|``; so mixing them needs parentheses here, see ``acl.parser``.
+document whether ``&`` binds stronger than ``|``; so mixing them needs parentheses here, see
+``topologies.expression_parser``.
 """
 
 from __future__ import annotations
