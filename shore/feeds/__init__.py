@@ -1,11 +1,12 @@
 """The customers' feeds: what each customer may read, in a log of its own, each record once.
 
-In: tables ``readings``, ``alerts`` and ``booking_changes``. Out: logs ``feeds.<customer>`` at the shore's site, and
+In: tables ``readings``, ``alerts``, ``custody_entries`` and ``booking_changes``. Out: logs ``feeds.<customer>`` at the shore's site, and
 table ``feeds``, which tells for each record of a feed where it came from.
 
 **What is in a feed.** The readings of a container whose device time is in one of the customer's bookings
-(``valid_from`` inclusive, ``valid_to`` exclusive), and its alerts by the time of the event; the record's value and key
-as in the log, its header ``origin`` naming ``<log>@<offset>``. Alerts can be told by the stream in ``origin``.
+(``valid_from`` inclusive, ``valid_to`` exclusive), and its alerts and the ledger's grants of its custody by the time of
+the event; the record's value as in the log, its key the container, its header ``origin`` naming ``<log>@<offset>``. What
+a record is can be told by the stream in ``origin``.
 A booking's newest state counts; a cancelled one gives nothing from then on (what was delivered stays delivered).
 
 **In order and once.** Records of one container log enter in the log's order. What belongs in a feed is what the tables

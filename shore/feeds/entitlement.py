@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
@@ -43,6 +43,10 @@ with records as (
     union all
     select log, log_offset, equipment_reference, event_date_time, null, false, payload
     from alerts
+    union all
+    select log, log_offset, split_part(entry_log, '.', 2), event_date_time, null, false, payload
+    from custody_entries
+    where entry_type = 'grant'
 ),
 boxes as (
     select distinct customer, equipment_reference from newest
@@ -101,12 +105,21 @@ def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, l
         connection.register("booking_changes", opened(places, "booking_changes").filter(about))
         connection.execute(NEWEST)
         # Named containers let Arrow skip files and row groups by their statistics.
-        wanted = among(_BOX, {row[0] for row in connection.execute(BOXES).fetchall()})
+        boxes = {row[0] for row in connection.execute(BOXES).fetchall()}
+        wanted = among(_BOX, boxes)
         for name in ("readings", "alerts", "feeds"):
             connection.register(name, opened(places, name).filter(wanted))
+        connection.register("custody_entries", _custody(places, boxes))
         relation = connection.sql(ENTITLED.format(limit=int(limit)))
         found: pa.Table = relation.to_arrow_table()
     return found
+
+
+def _custody(places: Places, boxes: Collection[str]) -> Any:
+    """Entries of the ledgers about the logs of these containers, as a dataset."""
+    entries = opened(places, "custody_entries")
+    known = pc.unique(entries.to_table(columns=["entry_log"])["entry_log"]).to_pylist()
+    return entries.filter(among("entry_log", {log for log in known if log and log.partition(".")[2] in boxes}))
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.endpoint import KafkaEndpoint
 from shore.append import append_once, last_version
+from shore.checkpoint import put_aside, read_checkpoint
 from shore.feeds.entitlement import TOUCHED, all_touched, customers_here, entitled
 from shore.feeds.records import new_record
 from shore.feeds.writer import append, create_feeds, read_back
@@ -19,11 +21,13 @@ from shore.places import Places
 from shore.tables.feeds import FEEDS
 
 ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
+INPUTS = ("readings", "alerts", "booking_changes", "custody_entries")  # in the order in which the query reads them
 
 
 def query(context: JobContext) -> DataStreamWriter:
     """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
     places, endpoint = context.places, context.endpoint
+    renew_checkpoint(places)
     customers = customers_here(context.topology)
     create_feeds(endpoint, customers)
     _welcome(context, customers)
@@ -33,11 +37,14 @@ def query(context: JobContext) -> DataStreamWriter:
 
     # A null log stands for all records of the container: its booking changed.
     everything = [F.col("equipment_reference"), F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")]
+    box = F.split_part(F.col("entry_log"), F.lit("."), F.lit(2)).alias("equipment_reference")
+    grants = changes("custody_entries").where("entry_type = 'grant'")
     changed = (
         changes("readings")
         .select("equipment_reference", "log", "log_offset")
         .unionByName(changes("alerts").select("equipment_reference", "log", "log_offset"))
         .unionByName(changes("booking_changes").select(*everything))
+        .unionByName(grants.select(box, "log", "log_offset"))
     )
 
     def update(batch: DataFrame, _: int) -> None:
@@ -46,6 +53,16 @@ def query(context: JobContext) -> DataStreamWriter:
 
     writer: DataStreamWriter = changed.writeStream.foreachBatch(update)
     return writer
+
+
+def renew_checkpoint(places: Places) -> None:
+    """Put aside a checkpoint of a version of Fairlead that read fewer tables, which Spark would refuse.
+
+    The job then looks at everything once more; what customers have stands in their feeds, so nobody gets it twice.
+    """
+    checkpoint = read_checkpoint(places, "feeds")
+    if checkpoint is not None and checkpoint.ahead and len(checkpoint.ahead) != len(INPUTS):
+        put_aside(places, "feeds", f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
 
 
 def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from shore.feeds import writer
 from shore.feeds.records import parse_origin
 from shore.jobs import feeds
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, grant, reading
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -68,11 +68,14 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     ended = booking(second, world.customer, world.box(1), at(40), at(100), status="COMPLETED")
     widened = booking(first, world.customer, world.box(0), at(5), at(20))
     world.append({world.bookings: [ended, widened]})
+    held = [grant(world.log(world.box(0)), term, "alpha", at(minute)) for term, minute in ((1, 4), (2, 6), (3, 20))]
+    world.append({world.custody: held})
     write(world, 1, first=90, count=30)
     shore_of.run(*JOBS)
     assert offsets(world, 1) == list(range(41, 101))
     assert offsets(world, 0) == [*range(11, 21), *range(6, 11)]
     assert offsets(world, 2) == []
+    assert [origin for origin in origins(feed(world)) if origin[0] == world.custody] == [(world.custody, 2)]
     assert shore_of.count("feeds") == len(feed(world)) == len(set(origins(feed(world))))
 
     (copy,) = [r for r in feed(world) if origins([r]) == [(world.log(world.box(0)), 11)]]

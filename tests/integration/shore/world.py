@@ -14,6 +14,7 @@ from fairlead.names import container_check_digit
 from fairlead.records import encode, headers
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
+from fairlead.records.custody import CustodyEntry
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, Setpoints
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
@@ -75,6 +76,24 @@ def alert(box: str, site: str, at: dt.datetime) -> NewRecord:
     return NewRecord(encode(value), box.encode(), timestamp_ms=_ms(at))
 
 
+def grant(log: str, term: int, site: str, at: dt.datetime) -> NewRecord:
+    """An entry of a site's ledger: it gave the log to itself, as at a gate."""
+    value = CustodyEntry(
+        log=log,
+        term=term,
+        marker_offset=0,
+        from_site=None,
+        to_site=site,
+        event="GTIN",
+        event_id=str(uuid.uuid4()),
+        event_date_time=at,
+        granted_date_time=at,
+        granted_by=site,
+        marker_batch=b"",
+    )
+    return NewRecord(encode(value), log.encode(), timestamp_ms=_ms(at))
+
+
 def _ms(at: dt.datetime) -> int:
     return int(at.timestamp() * 1000)
 
@@ -101,6 +120,10 @@ class World:
     @property
     def alerts(self) -> str:
         return f"alerts.{self.tag}"
+
+    @property
+    def custody(self) -> str:
+        return f"custody.{self.tag}"
 
     def box(self, index: int) -> str:
         """A container number that no other test uses."""

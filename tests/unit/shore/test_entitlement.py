@@ -54,7 +54,7 @@ def allowed(tmp_path: Path) -> Allowed:
     places = Places.of(tmp_path)
 
     def run(*, limit: int = 1000, **rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
-        for name in ("readings", "alerts", "booking_changes", "feeds"):
+        for name in ("readings", "alerts", "booking_changes", "custody_entries", "feeds"):
             TABLES[name].create(places.table(name))
             content = pa.Table.from_pylist(rows.get(name, []), schema=TABLES[name].plain_schema)
             write_deltalake(places.table(name), content, mode="overwrite")
@@ -125,6 +125,16 @@ def test_alerts_go_by_the_time_of_the_event(allowed: Allowed) -> None:
     alert = {"log": "alerts.tokyo", "equipment_reference": MINE, "payload": b"{}"}
     alerts = [alert | {"log_offset": i, "event_date_time": hours(at)} for i, at in ((4, 0.5), (5, 1.5))]
     assert allowed(alerts=alerts, booking_changes=[booking(1, 1, 2)]) == [("ducks", "alerts.tokyo", 5)]
+
+
+def test_custody_goes_by_the_time_of_the_event_and_only_grants_count(allowed: Allowed) -> None:
+    entry = {"log": "custody.tokyo", "entry_type": "grant", "entry_log": LOG, "payload": b"{}"}
+    rows = [entry | {"log_offset": i, "event_date_time": hours(at)} for i, at in ((1, 0.5), (2, 1), (3, 1.9), (4, 2))]
+    rows.append(entry | {"log_offset": 5, "event_date_time": hours(1.5), "entry_log": f"containers.{OTHER}"})
+    rows.append(entry | {"log_offset": 6, "event_date_time": hours(1.5), "entry_type": "claim"})
+    rows.append(entry | {"log_offset": 7, "entry_log": None, "entry_type": None})
+    found = allowed(custody_entries=rows, booking_changes=[booking(1, 1, 2)])
+    assert found == [("ducks", "custody.tokyo", 2), ("ducks", "custody.tokyo", 3)]
 
 
 def test_only_what_is_touched_is_looked_at(allowed: Allowed) -> None:
