@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from acl.compile import reasons
-from acl.extent import exists_at, log_exists_at
-from acl.needs import PERMISSIONS, PERMITTED, all_left_out_of, permission, subject_of
+from acl.clauses import PERMITTED, clauses
+from acl.compile import smallest
+from acl.extent import exists_at, log, log_exists_at
+from acl.needs import all_left_out_of, grants, public_grants, subject_of
 from acl.rules import Operation, Resource, allowing
 from fairlead.errors import UnknownNameError
 from fairlead.names import parse_log
@@ -54,16 +55,18 @@ def _answers(
     topology: Topology, user: str, topic: str, operations: tuple[Operation, ...], site: str
 ) -> Iterator[Answer]:
     here = service_users(topology, site).get(user)
-    why = reasons(topology, site) if here is not None else {}
+    given = [*grants(topology, here), *public_grants(topology, site)] if here is not None else []
+    kept = smallest(given)
     for operation in operations:
-        rules = allowing(why, user, operation, Resource.TOPIC, topic)
+        rules = allowing(kept, user, operation, Resource.TOPIC, topic)
         because: Iterable[str]
         if user == ADMIN:
             because = ("admin is the super user of a cluster; no rule speaks of it",)
         elif here is None:
             because = (f"user {user} does not exist at site {site}",)
         elif rules:
-            because = dict.fromkeys(text for rule in rules for text in why[rule])
+            # Not the reasons of the rules that were kept: they may have swallowed rules about other logs.
+            because = dict.fromkeys(g.because for g in given if g.rule.allows(user, operation, Resource.TOPIC, topic))
         else:
             because = _refusal(topology, here, topic, operation)
         yield Answer(site, operation.value, bool(rules) or user == ADMIN, tuple(map(str, rules)), tuple(because))
@@ -86,20 +89,23 @@ def _person_refused(
     topology: Topology, user: ServiceUser, stream: str, key: str, operation: Operation
 ) -> Iterator[str]:
     subject = subject_of(user)
-    missing = {item.permission: item.why for item in all_left_out_of(topology, user) if item.stream == stream}
-    for name in PERMISSIONS:
-        if not any(given is operation or _implied(given, operation) for given in PERMITTED[name]):
+    missing = {item.where: item.why for item in all_left_out_of(topology, user) if item.stream == stream}
+    for clause in clauses(topology, stream):
+        if not any(given is operation or _implied(given, operation) for given in PERMITTED[clause.permission]):
             continue
-        expression = permission(topology, stream, name)
-        where = f"streams.{stream}.permissions.{name}"
+        if not clause.extent.covers(log(stream, key)):
+            continue
+        expression = clause.expression
         if isinstance(expression, Nobody):
-            yield f"{where} is empty: nobody"
+            yield f"{clause.where} is empty: nobody"
         elif evaluate(expression, subject):
-            yield f"{where} includes {user.name}, but {missing.get(name, f'site {user.site} does not hold this log')}"
+            why = missing.get(clause.where, f"site {user.site} does not hold this log")
+            yield f"{clause.where} includes {user.name}, but {why}"
         else:
             asked = dict.fromkeys(names(expression))
             answers = ", ".join(f"{format_expression(n)} {'yes' if evaluate(n, subject) else 'no'}" for n in asked)
-            yield f"{where} is {format_expression(expression)!r} and does not include {user.name} ({answers})"
+            shown = format_expression(expression)
+            yield f"{clause.where} is {shown!r} and does not include {user.name} ({answers})"
     if stream == "feeds" and operation in (Operation.READ, Operation.DESCRIBE):
         yield _feed_refused(topology, user, key)
 

@@ -53,6 +53,11 @@ def log(stream: str, key: str) -> Extent:
     return Extent(f"{stream}.{key}", Pattern.LITERAL)
 
 
+def keyed(stream: str, pattern: str) -> Extent:
+    """The logs of a stream with this key, or whose keys begin with what stands before the pattern's final ``*``."""
+    return Extent(f"{stream}.{pattern[:-1]}") if pattern.endswith("*") else log(stream, pattern)
+
+
 def smallest(extents: Iterable[Extent]) -> tuple[Extent, ...]:
     """The same topics with no extent that another one covers, sorted."""
     unique = sorted(set(extents))

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from acl import extent as ext
+from acl.clauses import CHANGES_LOGS, PERMITTED, Clause, all_clauses
 from acl.extent import Extent
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError
 from fairlead.names import SITE_NAME
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
-from topologies.expression import Expression, Public, Subject, evaluate
-from topologies.expression_parser import parse
+from topologies.expression import Public, Subject
 from topologies.model import InsertPoint, Link, SiteKind, Topology
 from topologies.users import Role, ServiceUser, is_reserved
 
@@ -29,20 +29,6 @@ _ORDERS = Extent("fairlead.orders", Pattern.LITERAL)  # no log of any stream: wr
 _CUSTODY_ORDERS = Extent(CUSTODY_ORDERS, Pattern.LITERAL)
 _ALERT_ORDERS = Extent(ALERT_ORDERS, Pattern.LITERAL)
 _SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
-
-PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
-"""The five permissions of a stream, MapR's words."""
-
-PERMITTED: dict[str, tuple[Operation, ...]] = {
-    "admin": (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
-    "produce": (Operation.WRITE,),
-    "consume": (Operation.READ,),
-    "topic": (Operation.CREATE, Operation.DELETE),
-    "copy": (Operation.READ, Operation.DESCRIBE_CONFIGS, Operation.WRITE, Operation.CREATE, Operation.DELETE),
-}
-"""What each permission means in Kafka's operations; those in ``_CHANGES_LOGS`` on logs that the site holds only."""
-
-_CHANGES_LOGS = frozenset({Operation.WRITE, Operation.CREATE, Operation.DELETE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +47,12 @@ class LeftOut:
     stream: str
     permission: str
     why: str
+    where: str  # in the topology
 
 
 def subject_of(user: ServiceUser) -> Subject:
     """A site's user as access expressions see it."""
     return Subject(user.name, frozenset(user.groups), frozenset(user.roles))
-
-
-def permission(topology: Topology, stream: str, name: str) -> Expression:
-    """The parsed access expression of one permission of a stream."""
-    return parse(permission_text(topology, stream, name))
-
-
-def permission_text(topology: Topology, stream: str, name: str) -> str:
-    """One permission of a stream as the topology has it."""
-    return str(getattr(topology.streams[stream].permissions, "copy_" if name == "copy" else name))
 
 
 def grants(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
@@ -103,28 +80,27 @@ def grants(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
 
 def public_grants(topology: Topology, site: str) -> Iterator[Grant]:
     """What everybody who can log in at a site may do: the permissions that are ``p``."""
-    for stream in topology.streams:
-        for name in PERMISSIONS:
-            if isinstance(permission(topology, stream, name), Public):
-                yield from _permitted(topology, EVERYBODY, site, stream, name)
+    for clause in all_clauses(topology):
+        if isinstance(clause.expression, Public):
+            yield from _permitted(topology, EVERYBODY, site, clause)
 
 
 def all_left_out_of(topology: Topology, user: ServiceUser) -> Iterator[LeftOut]:
     """The permissions that expressions give a customer or user and no rule can or may express."""
     if user.role not in (Role.CUSTOMER, Role.USER):
         return
-    for name, stream in topology.streams.items():
-        if not ext.written_by_services(name, stream):
-            continue
-        for kind in ("produce", "topic", "copy"):
-            if evaluate(permission(topology, name, kind), subject_of(user)):
-                yield LeftOut(
-                    user.name,
-                    name,
-                    kind,
-                    f"records and logs of stream {name} come from Fairlead's services only, because another writer "
-                    "would break the offsets that all sites share; no WRITE, CREATE or DELETE is given",
-                )
+    subject = subject_of(user)
+    for clause in all_clauses(topology):
+        changes = clause.permission in ("produce", "topic", "copy")
+        if changes and _by_services_only(topology, clause.stream) and clause.includes(subject):
+            yield LeftOut(
+                user.name,
+                clause.stream,
+                clause.permission,
+                f"records and logs of stream {clause.stream} come from Fairlead's services only, because another "
+                "writer would break the offsets that all sites share; no WRITE, CREATE or DELETE is given",
+                clause.where,
+            )
 
 
 def _bridge(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
@@ -211,35 +187,35 @@ def _feed(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
 
 def _person(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
     subject = subject_of(user)
-    for stream in topology.streams:
-        for name in PERMISSIONS:
-            expression = permission(topology, stream, name)
-            if not evaluate(expression, subject):
-                continue
-            given = list(_permitted(topology, user.name, user.site, stream, name))
-            if not isinstance(expression, Public):
-                yield from given
-            why = f"streams.{stream}.permissions.{name}"
-            operations = {grant.rule.operation for grant in given}
-            if Operation.READ in operations:
-                yield _group(user.name, f"{why}: consumer groups of its own")
-            if Operation.WRITE in operations:
-                rule = Rule(user.name, Resource.TRANSACTIONAL_ID, Pattern.PREFIXED, f"{user.name}.", Operation.WRITE)
-                yield Grant(rule, f"{why}: transactions of its own")
+    for clause in all_clauses(topology):
+        if not clause.includes(subject):
+            continue
+        given = list(_permitted(topology, user.name, user.site, clause))
+        if not isinstance(clause.expression, Public):
+            yield from given
+        operations = {grant.rule.operation for grant in given}
+        if Operation.READ in operations:
+            yield _group(user.name, f"{clause.where}: consumer groups of its own")
+        if Operation.WRITE in operations:
+            rule = Rule(user.name, Resource.TRANSACTIONAL_ID, Pattern.PREFIXED, f"{user.name}.", Operation.WRITE)
+            yield Grant(rule, f"{clause.where}: transactions of its own")
 
 
-def _permitted(topology: Topology, user: str, site: str, stream: str, name: str) -> Iterator[Grant]:
-    """A permission as grants: reading and settings on all logs of the stream, changes only to logs held here."""
-    if not ext.exists_at(topology, stream, site):
+def _permitted(topology: Topology, user: str, site: str, clause: Clause) -> Iterator[Grant]:
+    """A permission as grants: reading and settings on all its logs, changes only to those that are held here."""
+    if not ext.exists_at(topology, clause.stream, site):
         return
-    why = f"streams.{stream}.permissions.{name}: {permission_text(topology, stream, name)!r}"
-    services_only = ext.written_by_services(stream, topology.streams[stream])
-    for operation in PERMITTED[name]:
-        if operation not in _CHANGES_LOGS:
-            yield from _topics(user, ext.whole(stream), (operation,), why)
-        elif not services_only:
-            for extent in ext.held_at(topology, stream, site):
+    why = f"{clause.where}: {clause.text!r}"
+    for operation in PERMITTED[clause.permission]:
+        if operation not in CHANGES_LOGS:
+            yield from _topics(user, clause.extent, (operation,), why)
+        elif not _by_services_only(topology, clause.stream):
+            for extent in ext.meet((clause.extent,), ext.held_at(topology, clause.stream, site)):
                 yield from _topics(user, extent, (operation,), f"{why}, on logs that site {site} holds")
+
+
+def _by_services_only(topology: Topology, stream: str) -> bool:
+    return ext.written_by_services(stream, topology.streams[stream])
 
 
 def _topics(user: str, extent: Extent, operations: tuple[Operation, ...], because: str) -> Iterator[Grant]:

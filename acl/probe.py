@@ -17,13 +17,13 @@ from confluent_kafka.admin import ResourceType
 from acl import attempts
 from acl.attempts import Attempt
 from acl.kafka import Client, NotAuthorised, WrongPassword
-from acl.needs import permission
 from acl.reader import Reader, Received, Start
 from fairlead.errors import UnknownNameError
 from fairlead.names import parse_log
 from topologies.directory import Directory
 from topologies.expression import Subject, evaluate
-from topologies.model import Customer, Topology
+from topologies.expression_parser import parse
+from topologies.model import Customer, Permissions, Topology
 from topologies.users import ADMIN
 
 OnRecord = Callable[[str, Received], None]
@@ -49,14 +49,29 @@ class CustomerAccess:
 
 
 def entitlement(topology: Topology, customer: str) -> tuple[str, ...]:
-    """What a customer may read: topic names, and prefixes that end with a dot (whole streams)."""
+    """What a customer may read: topic names, and beginnings of names, which end with a dot (whole streams) or ``*``."""
     spec = _customer(topology, customer)
     subject = Subject(customer, frozenset(spec.groups), frozenset(spec.roles))
+
+    def given(permissions: Permissions) -> bool:
+        return any(evaluate(parse(text), subject) for text in (permissions.consume, permissions.copy_))
+
     feed = (f"feeds.{customer}",) if spec.feed_at else ()
-    streams = (
-        s for s in topology.streams if any(evaluate(permission(topology, s, p), subject) for p in ("consume", "copy"))
+    streams = (f"{name}." for name, stream in topology.streams.items() if given(stream.permissions))
+    keys = (
+        f"{name}.{pattern}"
+        for name, stream in topology.streams.items()
+        for pattern, permissions in stream.keys.items()
+        if given(permissions)
     )
-    return (*feed, *(f"{stream}." for stream in streams))
+    return (*feed, *streams, *keys)
+
+
+def entitles(entitled: Collection[str], topic: str) -> bool:
+    """Whether a topic is among names and beginnings of names as ``entitlement`` gives them."""
+    return any(
+        topic.startswith(one.removesuffix("*")) if one.endswith((".", "*")) else topic == one for one in entitled
+    )
 
 
 def sites_of(topology: Topology, customer: str) -> tuple[str, ...]:
@@ -76,7 +91,7 @@ def probe_customer(
     """Read everything a customer can read, and try what it must not be able to do, at every site of the topology.
 
     Args:
-        entitled: Topics it may read, and prefixes ending with a dot; by default ``entitlement`` of the topology.
+        entitled: Topics it may read, as ``entitlement`` of the topology has them, which is the default.
         on_record: Called for each data record read, with its site, from several threads.
 
     Raises:
@@ -144,7 +159,7 @@ def _probe_at(
     endpoint = directory.kafka(site, customer)
     with Reader(endpoint, group=f"{customer}.probe") as reader:
         visible = reader.visible()
-    foreign = [topic for topic in existing if not _matches(topic, may_read)]
+    foreign = [topic for topic in existing if not entitles(may_read, topic)]
     hidden = [topic for topic in foreign if topic not in visible]
     readable = [topic for topic in visible if topic not in foreign]
     findings.read = dict.fromkeys(readable, 0)
@@ -168,7 +183,7 @@ def _probe_at(
     with Reader(endpoint, group=f"{customer}.probe") as reader:
         for topic in _some_of_each_stream(hidden):
             findings.attempt(site, (f"reading {topic}", partial(_read_first, reader, topic)))
-    own = [topic for topic in existing if _matches(topic, may_read)]
+    own = [topic for topic in existing if entitles(may_read, topic)]
     with Client(endpoint) as client:
         for attempt in _forbidden(topology, client, customer, own, _some_of_each_stream(foreign)):
             findings.attempt(site, attempt)
@@ -209,10 +224,6 @@ def _some_of_each_stream(topics: list[str]) -> list[str]:
         if stream == "feeds" or len(of_stream) < FOREIGN_PER_STREAM:
             of_stream.append(topic)
     return [topic for of_stream in taken.values() for topic in of_stream]
-
-
-def _matches(topic: str, may_read: tuple[str, ...]) -> bool:
-    return any(topic.startswith(one) if one.endswith(".") else topic == one for one in may_read)
 
 
 def _customer(topology: Topology, name: str) -> Customer:

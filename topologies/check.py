@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fairlead.errors import nearest
 from topologies.flow import unfed
 from topologies.loose import items, part, text
-from topologies.mistakes import Path, quote
+from topologies.mistakes import Finding, Path, quote
 from topologies.model import InsertPoint, SiteKind
+from topologies.permissions import check_permissions
 from topologies.users import RESERVED_NAMES, is_reserved
 
 _USER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,79}")
@@ -23,22 +24,13 @@ _STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
 _AT_PLACES = (SiteKind.PORT, SiteKind.HQ)
 
 
-class Finding(NamedTuple):
-    """A mistake without its line: ``at_key`` says that the key is wrong (or misses something), not the value."""
-
-    path: Path
-    problem: str
-    expected: str = ""
-    nearest: str | None = None
-    at_key: bool = False
-
-
 def check(data: Mapping[str, Any]) -> Iterator[Finding]:
     """Everything wrong between the parts. ``data`` has the default streams already."""
     sites = part(data, "sites")
     streams = part(data, "streams")
     yield from _sites(data, sites, streams)
     yield from _streams(streams)
+    yield from check_permissions(data, streams)
     yield from _links(data, sites, streams)
     yield from _people(data, sites)
     yield from unfed_links(data)

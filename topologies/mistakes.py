@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from rich.cells import cell_len
 
@@ -42,6 +43,16 @@ class Mistake:
     expected: str = ""
     nearest: str | None = None
     excerpt: str = ""
+
+
+class Finding(NamedTuple):
+    """A mistake without its line: ``at_key`` says that the key is wrong (or misses something), not the value."""
+
+    path: Path
+    problem: str
+    expected: str = ""
+    nearest: str | None = None
+    at_key: bool = False
 
 
 class TopologyErrors(ConfigurationError):

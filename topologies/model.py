@@ -56,6 +56,7 @@ def _name(pattern: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+KEY_PATTERN = re.compile(r"[A-Za-z0-9._-]+\*?")  # what Kafka's rules can say within a stream: a name, or a prefix
 Imo = Annotated[str, AfterValidator(_check_imo)]
 Unlocode = Annotated[str, AfterValidator(_check_unlocode)]
 OwnerCode = Annotated[str, AfterValidator(_check_owner)]
@@ -95,8 +96,12 @@ class Priority(StrEnum):
     BULK = "bulk"
 
 
+PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
+"""The five permissions of a stream, MapR's words."""
+
+
 class Permissions(Model):
-    """The five permissions of a stream as access expressions (MapR's grammar: u: g: r: p & | ! parentheses).
+    """The five permissions of a stream as access expressions (``topologies.expression``: u: g: r: p & | ! parentheses).
 
     An empty expression means nobody. Fairlead's own services are not listed: what they need follows from the links.
     """
@@ -107,15 +112,36 @@ class Permissions(Model):
     topic: str = ""
     copy_: str = Field(default="", alias="copy")
 
+    def text(self, permission: str) -> str:
+        """The expression of one of ``PERMISSIONS``."""
+        return str(getattr(self, "copy_" if permission == "copy" else permission))
+
+
+def _check_key_pattern(value: str) -> str:
+    if KEY_PATTERN.fullmatch(value) is None:
+        raise ValueError(
+            "expected a log's key, or the beginning of keys and one * at the end (REDU123*): Kafka's rules can say "
+            "nothing else, and what all keys have stands in permissions"
+        )
+    return value
+
+
+KeyPattern = Annotated[str, AfterValidator(_check_key_pattern)]
+
 
 class Stream(Model):
-    """A named group of logs ``<stream>.<key>``, managed as one."""
+    """A named group of logs ``<stream>.<key>``, managed as one.
+
+    ``keys`` gives permissions on some of its logs in addition to those of the stream: by key, or by the
+    beginning of keys and ``*``.
+    """
 
     title: str = ""
     insert_point: InsertPoint = InsertPoint.SITE
     owners: tuple[OwnerCode, ...] = ()  # only for insert_point "moves": whose boxes are in this stream
     priority: Priority = Priority.NORMAL
     permissions: Permissions = Permissions()
+    keys: dict[KeyPattern, Permissions] = Field(default_factory=dict)
 
 
 class KafkaAddress(Model):

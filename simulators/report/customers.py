@@ -8,9 +8,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from acl.probe import entitlement, probe_customer, sites_of
+from acl.probe import entitlement, entitles, probe_customer, sites_of
 from acl.reader import Received
-from fairlead.names import owner_code
 from simulators.report.collect import reading_id
 from simulators.report.model import CustomerFigures
 from simulators.steps import ReadingId
@@ -36,12 +35,13 @@ class Reads:
 
 
 def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[ReadingId]:
-    """The readings a customer must get: those of its bookings, and of all boxes in streams it may consume."""
+    """The readings a customer must get: those of its bookings, and of all boxes whose logs it may consume."""
     out: set[ReadingId] = set(truth.entitled.get(customer, ()))
-    prefixes = [one.removesuffix(".") for one in entitlement(topology, customer) if one.endswith(".")]
-    owners = {owner for stream in prefixes for owner in topology.streams[stream].owners}
-    if owners:
-        out |= {one for one in truth.published if owner_code(one.container) in owners}
+    may_read = entitlement(topology, customer)
+    for one in truth.published:
+        stream = topology.container_stream(one.container)
+        if stream and entitles(may_read, f"{stream}.{one.container}"):
+            out.add(one)
     return out
 
 

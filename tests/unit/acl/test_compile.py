@@ -11,7 +11,7 @@ from acl.compile import compile_site, reasons
 from acl.extent import ONE_LOG_PER_SITE
 from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
 from fairlead.errors import ConfigurationError
-from fairlead.names import parse_log
+from fairlead.names import LogName, parse_log
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
 from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
@@ -31,10 +31,13 @@ def may(rules: frozenset[Rule], user: str, operation: Operation, topic: str) -> 
     return bool(allowing(rules, user, operation, Resource.TOPIC, topic))
 
 
-def includes(topology: Topology, stream: str, permission: str, user: str) -> bool:
+def includes(topology: Topology, log: LogName, permission: str, user: str) -> bool:
+    """Whether the stream's expression includes the user, or that of a key pattern which the log's key matches."""
     groups, roles = PEOPLE[user]
-    text = getattr(topology.streams[stream].permissions, permission)
-    return evaluate(parse(text), Subject(user, frozenset(groups), frozenset(roles)))
+    subject = Subject(user, frozenset(groups), frozenset(roles))
+    stream = topology.streams[log.stream]
+    about = [stream.permissions, *(p for key, p in stream.keys.items() if fnmatch.fnmatchcase(log.key, key))]
+    return any(evaluate(parse(getattr(permissions, permission)), subject) for permissions in about)
 
 
 def arrives(topology: Topology, stream: str, site: str) -> bool:
@@ -80,7 +83,7 @@ def expected(topology: Topology, user: str, operation: Operation, topic: str, si
         Operation.DELETE: ("topic", "copy"),
         Operation.ALTER_CONFIGS: ("admin",),
     }[operation]
-    granted = any(includes(topology, stream, "copy_" if p == "copy" else p, user) for p in given)
+    granted = any(includes(topology, log, "copy_" if p == "copy" else p, user) for p in given)
     if operation is Operation.READ:
         own_feed = topic == f"feeds.{user}" and feed_readable(topology, user, site)
         return own_feed or (granted and can_be_here(topology, stream, site))

@@ -86,3 +86,50 @@ def test_where_a_site_does_not_hold_the_log_is_said() -> None:
     answer = only(explain(topology, "producer", "metrics.east.cpu", Operation.WRITE, "west"))
     assert not answer.allowed
     assert any("includes producer, but site west does not hold this log" in text for text in answer.because)
+
+
+def keyed(keys: dict[str, Permissions], consume: str = "") -> Topology:
+    """Big Blue with key patterns in stream red."""
+    big_blue = load("big-blue")
+    stream = Stream(
+        insert_point=InsertPoint.MOVES, owners=("REDU",), permissions=Permissions(consume=consume), keys=keys
+    )
+    return big_blue.model_copy(update={"streams": {**big_blue.streams, "red": stream}})
+
+
+def test_a_key_pattern_is_named_for_the_logs_that_it_is_about_and_no_others() -> None:
+    topology = keyed(
+        {
+            "REDU123*": Permissions(consume="u:yellow"),
+            "REDU9000005": Permissions(consume="u:yellow", produce="u:yellow"),
+        },
+        consume="u:red",
+    )
+
+    def asked(topic: str, operation: Operation = Operation.READ, user: str = "yellow") -> Answer:
+        return only(explain(topology, user, topic, operation, "singapore"))
+
+    lessor = asked("red.REDU1234567")
+    assert lessor.allowed
+    assert lessor.because == ("streams.red.keys.REDU123*.consume: 'u:yellow'",)
+    assert lessor.rules == ("yellow may READ topic red.REDU123*",)
+    assert asked("red.REDU9000005").rules == ("yellow may READ topic red.REDU9000005",)
+    for near_miss in ("red.REDU9000006", "red.REDU90000055", "red.REDU122", "reds.REDU1234567"):
+        assert not asked(near_miss).allowed
+    refused = asked("red.REDU8000000").because
+    assert any("permissions.consume is 'u:red' and does not include yellow" in text for text in refused)
+    assert not any("keys." in text for text in refused)
+    others = asked("red.REDU1234567", user="red")
+    assert others.because == ("streams.red.permissions.consume: 'u:red'",)
+    assert any("produce includes yellow, but records" in t for t in asked("red.REDU9000005", Operation.WRITE).because)
+    assert {item.where for item in all_left_out(topology, "singapore")} == {"streams.red.keys.REDU9000005.produce"}
+
+
+def test_a_clause_about_other_logs_is_no_reason_even_if_its_rule_was_swallowed() -> None:
+    topology = keyed({"REDU123*": Permissions(consume="u:red")}, consume="u:red")
+    assert only(explain(topology, "red", "red.REDU8000000", Operation.READ, "singapore")).because == (
+        "streams.red.permissions.consume: 'u:red'",
+    )
+    both = only(explain(topology, "red", "red.REDU1234567", Operation.READ, "singapore"))
+    assert len(both.because) == 2
+    assert both.rules == ("red may READ topic red.*",)

@@ -52,11 +52,14 @@ TOPICS = (
     *("red", "reds", ".red", "__consumer_offsets"),
 )
 
+KEY_PATTERNS = ("A", "du*", "duck", "ducks*", "port*", "port.*", "port.cpu", "sta*", "9074729.*", "s*")
+
 permissions = st.builds(
     Permissions,
     **{name: st.sampled_from(EXPRESSIONS) for name in ("admin", "produce", "consume", "topic")},
     copy=st.sampled_from(("", "", "", "u:duck", "g:staff")),
 )
+keys = st.dictionaries(st.sampled_from(KEY_PATTERNS), permissions, max_size=2)
 selections = st.one_of(
     st.sampled_from(("all", "aboard")),
     st.lists(
@@ -95,7 +98,9 @@ def topologies(draw: st.DrawFn) -> Topology:
             users[name] = User(at=at, groups=groups, roles=roles)
     chosen = draw(st.sets(st.sampled_from(tuple(STREAMS)), min_size=3))
     streams = {
-        name: Stream(insert_point=STREAMS[name], permissions=draw(permissions)) for name in STREAMS if name in chosen
+        name: Stream(insert_point=STREAMS[name], permissions=draw(permissions), keys=draw(keys))
+        for name in STREAMS
+        if name in chosen
     }
     made = draw(st.lists(links(), max_size=5))
     kept = []
