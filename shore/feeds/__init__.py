@@ -1,18 +1,23 @@
 """The customers' feeds: what each customer may read, in a log of its own, each record once.
 
-In: tables ``readings``, ``alerts``, ``custody_entries`` and ``booking_changes``. Out: logs ``feeds.<customer>`` at the shore's site, and
-table ``feeds``, which tells for each record of a feed where it came from.
+In: tables ``readings``, ``alerts``, ``custody_entries`` and ``booking_changes``. Out: logs ``feeds.<customer>`` at the
+shore's site, and table ``feeds``, which tells for each record of a feed where it came from.
 
 **What is in a feed.** The readings of a container whose device time is in one of the customer's bookings
 (``valid_from`` inclusive, ``valid_to`` exclusive), and its alerts and the ledger's grants of its custody by the time of
-the event; the record's value as in the log, its key the container, its header ``origin`` naming ``<log>@<offset>``. What
-a record is can be told by the stream in ``origin``.
-A booking's newest state counts; a cancelled one gives nothing from then on (what was delivered stays delivered).
+the event; the record's value as in the log, its key the container, its header ``origin`` naming ``<log>@<offset>``.
+What a record is can be told by the stream in ``origin``. ``shore.feeds.periods`` says what bookings and their
+corrections come to.
+
+**What is taken back.** A booking corrected so that it does not cover what was delivered has each such record followed
+by one with the header ``retracts: <log>@<offset>`` and the same key, whose value says where in the feed the record
+stands (``fairlead.records.retraction``). What belongs to the customer again later is delivered again.
 
 **In order and once.** Records of one container log enter in the log's order. What belongs in a feed is what the tables
-entitle the customer to and table ``feeds`` does not have yet. Before every append the feed's log is read from where
-table ``feeds`` ends, so that whatever an earlier, interrupted run did append is known; the append itself is a
-compare-and-swap on the log's end. A batch can therefore be repeated any number of times.
+entitle the customer to; what is due is the difference to what table ``feeds`` says the customer has. Before every
+append the feed's log is read from where table ``feeds`` ends, so that whatever an earlier, interrupted run did append
+is known; the append itself is a compare-and-swap on the log's end. A batch can therefore be repeated any number of
+times.
 
 **Bookings that come late.** A batch looks at two things: new readings and alerts, under the bookings known now; and all
 readings and alerts of containers with a booking change. So it does not matter which came first. A booking that is

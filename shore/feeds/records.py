@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fairlead.records import encode, headers
 from fairlead.records.custody import Marker
+from fairlead.records.retraction import Retraction
 from fairlead.wire.convention import marker_record
 from fairlead.wire.record import NewRecord, Record
 from shore.tables.feeds import FEEDS
@@ -26,7 +27,9 @@ def feed_topic(customer: str) -> str:
 
 
 def new_record(row: Mapping[str, Any]) -> NewRecord:
-    """The feed's record of a row of ``shore.feeds.entitlement.ENTITLED``; its time is the device's."""
+    """The feed's record of a row of ``shore.feeds.due.DUE``; its time is the device's."""
+    if row["retracts"] is not None:
+        return _retraction(row)
     extra: list[tuple[str, bytes | None]] = [(headers.ORIGIN, f"{row['log']}@{row['log_offset']}".encode())]
     if row["received_date_time"] is not None:
         extra.append((headers.RECEIVED, b"%d" % _milliseconds(row["received_date_time"])))
@@ -40,17 +43,29 @@ def new_record(row: Mapping[str, Any]) -> NewRecord:
     )
 
 
+def _retraction(row: Mapping[str, Any]) -> NewRecord:
+    """The record that takes another one back: by a header, and by its value for consumers that see no headers."""
+    what = f"{row['log']}@{row['log_offset']}"
+    taken = Retraction(retracts=what, feed_offset=row["retracts"], equipment_reference=row["equipment_reference"])
+    return NewRecord(
+        encode(taken),
+        row["equipment_reference"].encode(),
+        ((headers.RETRACTS, what.encode()),),
+        timestamp_ms=max(0, _milliseconds(row["device_date_time"])),
+    )
+
+
 def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
     """Rows of table ``feeds`` for data records read back from a customer's feed.
 
-    A record without a readable origin was not written by shore; it is left out, since it stands for no row.
+    A record that names no other was not written by shore; it is left out, since it stands for no row.
     """
     rows = []
     for record in records:
-        origin = parse_origin(dict(record.headers).get(headers.ORIGIN))
-        if origin is None:
+        named = named_by(record)
+        if named is None:
             continue
-        log, log_offset = origin
+        log, log_offset, retracts = named
         rows.append(
             {
                 "customer": customer,
@@ -59,9 +74,18 @@ def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
                 "log_offset": log_offset,
                 "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
                 "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
+                "retracts": retracts,
             }
         )
     return pa.Table.from_pylist(rows, schema=FEEDS.plain_schema)
+
+
+def named_by(record: Record) -> tuple[str, int, bool] | None:
+    """The log and offset that a record of a feed is about, and whether it takes it back; None when it names none."""
+    found = dict(record.headers)
+    retracts = headers.RETRACTS in found
+    origin = parse_origin(found.get(headers.RETRACTS if retracts else headers.ORIGIN))
+    return None if origin is None else (*origin, retracts)
 
 
 def parse_origin(value: bytes | None) -> tuple[str, int] | None:

@@ -1,8 +1,10 @@
 """Table ``feeds``: what each customer was given, as a copy of the feed logs' origins.
 
-Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``); (``customer``, ``log``,
-``log_offset``) is unique too: that is what "exactly once" means here. The table is only ever filled by reading the feed
-log back, in order, from where the table ends: it can be deleted and will be rebuilt. Late data: see ``shore.feeds``.
+Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Of the rows of one
+(``customer``, ``log``, ``log_offset``), in the order of the feed, the first gives the record, the next (if any) takes
+it back, the one after that gives it again: that is what "exactly once" means here. The table is only ever filled by
+reading the feed log back, in order, from where the table ends: it can be deleted and will be rebuilt. Late data: see
+``shore.feeds``.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ FEEDS = Table(
         Column("log_offset", pa.int64(), "Its offset there"),
         Column("equipment_reference", pa.string(), "ISO 6346 container number"),
         Column("device_date_time", TIME, "Device time of the record"),
+        Column("retracts", pa.bool_(), "Whether it takes that record back; null: no, in rows of older versions"),
     ),
     key=("customer", "feed_offset"),
     grain="One row per data record of a customer's feed.",
-    late="A record enters when a booking entitles the customer to it, whichever of the two came first.",
+    late="A record enters when a booking entitles the customer to it, whichever of the two came first; it is taken "
+    "back when the booking is corrected so that it does not.",
     layout="Not partitioned: short rows.",
 )

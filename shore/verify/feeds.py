@@ -1,8 +1,8 @@
 """Table ``feeds`` against the customers' feeds, and the feeds against what customers are entitled to.
 
-Three things are proven: the table has exactly the records that stand in the feeds, no record was given to a customer
-twice, and none that a customer is entitled to is missing. What a customer was given under a booking that was changed
-later stays given, so it is not counted as too much.
+Three things are proven: the table has exactly the records that stand in the feeds; no record was given to a customer
+twice, or taken back that was not given; with what was taken back left out, a feed has exactly the records that its
+customer is entitled to now.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.records import headers
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import Record
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
 from shore.feeds.entitlement import all_touched, customers_here, entitled
-from shore.feeds.records import feed_topic, parse_origin
+from shore.feeds.records import feed_topic, named_by
 from shore.feeds.writer import app_of
 from shore.places import Places
 from shore.tablelog import table_ids
@@ -35,10 +34,20 @@ from topologies.model import Topology
 
 _SHOWN: Final = 10
 _ROWS: Final = """
-select 'feeds.' || customer as log, feed_offset as log_offset, (log || '@' || log_offset)::blob as payload from feeds
+select
+    'feeds.' || customer as log, feed_offset as log_offset,
+    (case when retracts then 'retracts ' else '' end || log || '@' || log_offset)::blob as payload
+from feeds
 """
 _TWICE: Final = f"""
-select customer, log, log_offset from feeds group by all having count(*) > 1 order by all limit {_SHOWN}
+select distinct customer, log, log_offset
+from (
+    select customer, log, log_offset, coalesce(retracts, false) as retracted,
+        lag(coalesce(retracts, false)) over (partition by customer, log, log_offset order by feed_offset) as before
+    from feeds
+)
+where retracted = coalesce(before, true)
+order by all limit {_SHOWN}
 """  # noqa: S608  # a constant
 
 
@@ -92,20 +101,19 @@ async def _read(endpoint: KafkaEndpoint, known: dict[str, int]) -> tuple[dict[st
             }  # fmt: skip
             ranges = [LogRange(log, each.start, each.stop) for log, each in limits.items()]
             async for log, records in data_records(cluster, ranges):
-                digests.add(log, [_origin(record) for record in records if _has_origin(record)])
+                digests.add(log, [named for record in records if (named := _named(record)) is not None])
         behind = sum(max(0, each.end - known[log]) for log, each in extents.items())
         return digests.found(), limits, behind
 
 
-def _has_origin(record: Record) -> bool:
-    """Others were not written by shore: they stand for no row (``shore.feeds.records.delivered``)."""
-    return parse_origin(dict(record.headers).get(headers.ORIGIN)) is not None
-
-
-def _origin(record: Record) -> Record:
-    """The record with its origin as its value: that is what the table knows of it."""
-    log, offset = parse_origin(dict(record.headers).get(headers.ORIGIN)) or ("", 0)
-    return record._replace(value=f"{log}@{offset}".encode())
+def _named(record: Record) -> Record | None:
+    """The record with what it is about as its value: that is what the table knows of it. None where it stands for no
+    row, since others than shore wrote it (``shore.feeds.records.delivered``)."""
+    named = named_by(record)
+    if named is None:
+        return None
+    log, offset, retracts = named
+    return record._replace(value=f"{'retracts ' if retracts else ''}{log}@{offset}".encode())
 
 
 def _rows(
@@ -122,7 +130,8 @@ def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Differ
 
 
 def _missing(places: Places, customers: Sequence[str]) -> tuple[list[Difference], list[str]]:
-    """What customers are entitled to and do not have, unless the job has not read everything yet."""
+    """What customers are entitled to and do not have (``missing``), or have and are not entitled to (``extra``), unless
+    the job has not read everything yet."""
     checkpoint = read_checkpoint(places, "feeds")
     if checkpoint is None:
         return [], ["what customers are entitled to was not compared: job feeds has not run yet"]
@@ -130,7 +139,10 @@ def _missing(places: Places, customers: Sequence[str]) -> tuple[list[Difference]
     if checkpoint.under_way or backlog.rows:
         return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
     left = entitled(places, customers, all_touched(places), limit=_SHOWN)
-    return [_told("missing", [row["customer"], row["log"], row["log_offset"]]) for row in left.to_pylist()], []
+    return [
+        _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
+        for row in left.to_pylist()
+    ], []
 
 
 def _told(what: Any, row: Sequence[Any]) -> Difference:

@@ -20,36 +20,79 @@ from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, booking, reading
+from tests.support.feeds import followed
 from tests.unit.shore.test_crash_points import crash_everywhere
+from topologies.model import Topology
 
 pytestmark = pytest.mark.integration
 
 
-def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path) -> None:
-    places, box, topology = Places.of(tmp_path), world.box(0), world.topology()
+def prepared(world: World, folder: Path) -> tuple[Places, str, Topology]:
+    """Empty tables, a checkpoint and a feed; and a box."""
+    places = Places.of(folder)
     for name in TABLES:
         TABLES[name].create(places.table(name))
     write_checkpoint(places, "feeds", {}, "{}")
     create_feeds(world.endpoint, [world.customer])
-    world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)]})
-    touched = pa.table([[box], pa.nulls(1), pa.nulls(1)], names=TOUCHED.names).cast(TOUCHED)
+    return places, world.box(0), world.topology()
 
+
+def store(world: World, places: Places, positions: dict[str, int]) -> None:
+    """What jobs ``readings`` and ``operations`` do with what is in the logs before these offsets."""
+    for entry in FROM_LOGS:
+        if {"readings", "booking_changes"} & set(entry.tables):
+            repair(find_odd(entry, world.topology(), world.endpoint, places, positions), world.endpoint, places)
+
+
+def touching(box: str) -> pa.Table:
+    """All of a box is to be looked at."""
+    return pa.table([[box], pa.nulls(1), pa.nulls(1)], names=TOUCHED.names).cast(TOUCHED)
+
+
+FIRST_HOURS = (0, 6, 3, 8, 0, 4)
+"""Where the booking begins after each correction: narrowed, widened, and so on."""
+
+
+def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> None:
+    places, box, topology = prepared(world, tmp_path)
+    world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(10)]})
     rounds = 0
-
-    def store(round_: int) -> None:
-        """What jobs ``readings`` and ``operations`` do with four more readings."""
-        more = [reading(box, round_ * 4 + i, T0 + (round_ * 4 + i) * MINUTE) for i in range(4)]
-        world.append({world.log(box): more})
-        positions = {world.log(box): 1 + (round_ + 1) * 4, world.bookings: 2}
-        for entry in FROM_LOGS:
-            if {"readings", "booking_changes"} & set(entry.tables):
-                repair(find_odd(entry, topology, world.endpoint, places, positions), world.endpoint, places)
 
     def batch(number: int) -> Callable[[], None]:
         nonlocal rounds
-        store(number)
+        begin = T0 + FIRST_HOURS[number % len(FIRST_HOURS)] * MINUTE
+        world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, begin, None)]})
         rounds += 1
-        return lambda: deliver(touched, places, world.endpoint, [world.customer])
+        store(world, places, {world.log(box): 11, world.bookings: 1 + rounds})
+        return lambda: deliver(touching(box), places, world.endpoint, [world.customer])
+
+    def check() -> None:
+        (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+        assert (found.same, found.differences) == (True, ())
+        begin = FIRST_HOURS[(rounds - 1) % len(FIRST_HOURS)]
+        feed = [record for record in world.read(f"feeds.{world.customer}") if is_data(record)]
+        times = sorted(record.timestamp_ms for record in followed(feed))
+        assert times == [int((T0 + i * MINUTE).timestamp() * 1000) for i in range(begin, 10)]
+
+    assert crash_everywhere(batch, check, ("before", "after")) == 2
+    world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0 + 9 * MINUTE, None)]})
+    store(world, places, {world.log(box): 11, world.bookings: 2 + rounds})
+    (unfair,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+    assert (unfair.same, {each.what for each in unfair.differences}) == (False, {"extra"})
+
+
+def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path) -> None:
+    places, box, topology = prepared(world, tmp_path)
+    world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)]})
+    rounds = 0
+
+    def batch(number: int) -> Callable[[], None]:
+        nonlocal rounds
+        more = [reading(box, number * 4 + i, T0 + (number * 4 + i) * MINUTE) for i in range(4)]
+        world.append({world.log(box): more})
+        store(world, places, {world.log(box): 1 + (number + 1) * 4, world.bookings: 2})
+        rounds += 1
+        return lambda: deliver(touching(box), places, world.endpoint, [world.customer])
 
     def check() -> None:
         (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables

@@ -16,6 +16,7 @@ from shore.feeds.records import parse_origin
 from shore.jobs import feeds
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, grant, reading
+from tests.support.feeds import followed
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -82,6 +83,15 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     (original,) = [r for r in world.read(world.log(world.box(0))) if r.offset == 11]
     assert (copy.value, copy.key, copy.timestamp_ms) == (original.value, original.key, original.timestamp_ms)
     assert dict(copy.headers)[headers.RECEIVED] == dict(original.headers)[headers.RECEIVED]
+
+    # A cancellation that names the times from minute 80 on takes back what was given of them, and nothing else.
+    cancelled = booking(second, world.customer, world.box(1), at(80), None, status="CANCELLED")
+    world.append({world.bookings: [cancelled]})
+    given = len(feed(world))
+    shore_of.run(*JOBS)
+    assert len(feed(world)) == given + 20
+    assert [o for log, o in origins(followed(feed(world))) if log == world.log(world.box(1))] == list(range(41, 81))
+    assert shore_of.count("feeds") == len(feed(world))
 
 
 def test_an_interrupted_delivery_is_completed_and_not_repeated(

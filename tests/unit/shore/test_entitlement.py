@@ -53,7 +53,7 @@ def booking(offset: int, begin: float, end: float | None, **more: Any) -> dict[s
 def allowed(tmp_path: Path) -> Allowed:
     places = Places.of(tmp_path)
 
-    def run(*, limit: int = 1000, **rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
+    def run(*, limit: int = 1000, retracted: bool = False, **rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
         for name in ("readings", "alerts", "booking_changes", "custody_entries", "feeds"):
             TABLES[name].create(places.table(name))
             content = pa.Table.from_pylist(rows.get(name, []), schema=TABLES[name].plain_schema)
@@ -61,7 +61,8 @@ def allowed(tmp_path: Path) -> Allowed:
         everything = [{"equipment_reference": box, "log": None, "first_offset": None} for box in (MINE, OTHER)]
         touched = pa.Table.from_pylist(rows.get("touched", everything), schema=TOUCHED)
         found = entitled(places, ["ducks", "toyshop"], touched, limit=limit).to_pylist()
-        return [(row["customer"], row["log"], row["log_offset"]) for row in found]
+        chosen = [row for row in found if (row["retracts"] is not None) == retracted]
+        return [(row["customer"], row["log"], row["log_offset"]) for row in chosen]
 
     return run
 
@@ -119,6 +120,39 @@ def test_what_was_delivered_is_not_delivered_again(allowed: Allowed) -> None:
     ]
     others = [given | {"customer": "toyshop"}]
     assert len(allowed(readings=readings, booking_changes=[booking(1, 0, None)], feeds=others)) == 3
+
+
+def test_what_a_booking_that_was_corrected_gave_no_right_to_is_taken_back(allowed: Allowed) -> None:
+    readings = [reading(i, i) for i in range(1, 6)]
+    given = [
+        {"customer": "ducks", "feed_offset": i, "log": LOG, "log_offset": i, "equipment_reference": MINE}
+        for i in range(1, 6)
+    ]
+    running = booking(1, 0, None)
+
+    def back(*changes: dict[str, Any], **more: Any) -> list[int]:
+        rows: dict[str, Any] = {"readings": readings, "booking_changes": [running, *changes], "feeds": given, **more}
+        return [offset for *_, offset in allowed(retracted=True, **rows)]
+
+    assert back() == []
+    assert back(booking(2, 2, 4)) == [1, 4, 5]
+    assert back(booking(2, 0, None, customer="toyshop")) == [1, 2, 3, 4, 5]
+    assert back(booking(2, 0, None, status="CANCELLED")) == [1, 2, 3, 4, 5]
+    assert back(booking(2, 2, 4, status="CANCELLED")) == [2, 3]  # the times that it names
+    assert back(booking(2, 6, None, status="CANCELLED")) == []  # from now on
+    assert back(booking(2, 0, None, status="CANCELLED"), booking(3, 3, None)) == [1, 2]
+    reached = [{"equipment_reference": MINE, "log": LOG, "first_offset": 1}]
+    assert back(booking(2, 2, 4), touched=reached) == []  # the change itself touches all of the container
+    taken = [{**given[0], "feed_offset": 6, "retracts": True}]
+    assert back(booking(2, 2, 4), feeds=[*given, *taken]) == [4, 5]
+    again = {"readings": readings, "booking_changes": [running], "feeds": [*given, *taken]}
+    assert allowed(**again) == [("ducks", LOG, 1)]
+
+
+def test_a_record_that_the_tables_have_no_more_is_judged_by_the_feeds_time(allowed: Allowed) -> None:
+    given = {"customer": "ducks", "log": LOG, "equipment_reference": MINE}
+    feeds = [given | {"feed_offset": i, "log_offset": i, "device_date_time": hours(i)} for i in range(1, 4)]
+    assert allowed(retracted=True, booking_changes=[booking(1, 2, None)], feeds=feeds) == [("ducks", LOG, 1)]
 
 
 def test_alerts_go_by_the_time_of_the_event(allowed: Allowed) -> None:

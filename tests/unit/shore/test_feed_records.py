@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ ROW: dict[str, Any] = {
     "received_date_time": T + dt.timedelta(seconds=1),
     "late": True,
     "payload": b"{}",
+    "retracts": None,
 }
 
 
@@ -46,8 +48,22 @@ def test_a_feed_read_back_gives_the_ledger() -> None:
             "log_offset": 41,
             "equipment_reference": "BIGU0000013",
             "device_date_time": T,
+            "retracts": False,
         }
     ]
+
+
+def test_a_retraction_says_in_header_and_value_what_it_takes_back() -> None:
+    record = new_record(ROW | {"retracts": 7, "payload": None, "received_date_time": None, "late": False})
+    assert record.headers == (("retracts", b"containers.BIGU0000013@41"),)
+    assert (record.key, record.timestamp_ms) == (b"BIGU0000013", 1772366400007)
+    assert msgspec.json.decode(record.value or b"") == {
+        "retracts": "containers.BIGU0000013@41",
+        "feedOffset": 7,
+        "equipmentReference": "BIGU0000013",
+    }
+    (row,) = delivered("ducks", [Record(9, record.timestamp_ms, record.key, record.value, record.headers)]).to_pylist()
+    assert (row["feed_offset"], row["log"], row["log_offset"], row["retracts"]) == (9, ROW["log"], 41, True)
 
 
 def test_origins() -> None:
