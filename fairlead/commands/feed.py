@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shlex
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.markup import escape
 
-from acl.probe import sites_of
+from acl.probe import entitlement, sites_of
 from acl.reader import Reader, Received, Start
-from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
-from fairlead.console import console, errors
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.feedclients import CA_FILE, ClientKind, recipe, script
+from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.local.files import write_file
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.headers import ORIGIN
@@ -45,11 +49,23 @@ def feed(
         str | None,
         typer.Option("--group", help="Remember in this consumer group what was read; begins with CUSTOMER and a dot."),
     ] = None,
+    client: Annotated[
+        ClientKind | None,
+        typer.Option("--client", help="Read nothing: print what another Kafka client needs to read the same."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="With --client: write its files to this folder, the password in them, for their owner's eyes only.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read as a customer: its feed, or the streams of its own boxes when it has no feed. Ctrl-C stops.
 
-    With --json each record is one line. Nothing is remembered without --group.
+    With --json each record is one line. Nothing is remembered without --group. With --client a shell script is
+    printed that configures kcat, Kafka's console consumer, a Java or a Python program, and reads.
 
     Example: fairlead feed ducks --once --max 20
     """
@@ -59,6 +75,11 @@ def feed(
         raise ConfigurationError(
             f"{customer} may not use the consumer group {group!r}", hint=f"its groups begin with '{customer}.'"
         )
+    if client is not None:
+        _configure(context, customer, site, client, group or f"{customer}.{client}", out, as_json=as_json)
+        return
+    if out is not None:
+        raise ConfigurationError("--out is for the files of another client", hint="add --client kcat, java, …")
     start = {True: Start.BEGINNING, False: Start.END, None: Start.GROUP if group else Start.BEGINNING}[from_start]
     seen = 0
     with Reader(context.directory.kafka(site, customer), group=group or f"{customer}.cli") as reader:
@@ -84,6 +105,43 @@ def feed(
             reader.commit(done)
     if not as_json:
         errors.print(f"{seen} records", style="dim")
+
+
+def _configure(
+    context: Context, customer: str, site: str, kind: ClientKind, group: str, out: Path | None, *, as_json: bool
+) -> None:
+    """Print what another client needs, or write it to a folder."""
+    endpoint = context.directory.kafka(site, customer)
+    topics = entitlement(context.topology, customer)
+    if not topics:
+        raise ConfigurationError(
+            f"customer {customer} may read no topic", hint=f"fairlead acl explain {customer} feeds.{customer}"
+        )
+    ca = None if endpoint.tls_ca is None else str(endpoint.tls_ca.resolve())
+    if out is None:
+        one = recipe(kind, endpoint, topics, group=group, ca=ca)
+        text = script(customer, site, kind, one)
+    else:
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if ca is not None:
+            write_file(out / CA_FILE, Path(ca).read_text(encoding="utf-8"))
+        one = recipe(kind, endpoint, topics, group=group, ca=CA_FILE if ca else None, password=endpoint.password)
+        for name, content in one.files.items():
+            write_file(out / name, content)
+        text = f"cd {shlex.quote(str(out))} && {one.command}\n"
+    body = {
+        "customer": customer,
+        "site": site,
+        "client": kind.value,
+        "bootstrap": endpoint.bootstrap_servers,
+        "topics": topics,
+        "group": group,
+        "command": one.command,
+        "password_variable": one.variable or None,
+        "files": one.files if out is None else [str(out / name) for name in one.files],
+        "notes": one.notes,
+    }
+    emit(body, as_json=as_json, render=lambda: typer.echo(text, nl=False))
 
 
 def _site(topology: Topology, customer: str, at: str | None) -> str:

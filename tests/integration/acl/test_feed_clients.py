@@ -1,0 +1,123 @@
+"""What ``fairlead feed --client`` prints, run as it is printed, with real clients at a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import typer
+from confluent_kafka import Consumer
+from typer.testing import CliRunner, Result
+
+from acl.probe import entitlement
+from fairlead.commands import feed as feed_command
+from fairlead.errors import ConfigurationError, ExitCode
+from fairlead.jars import ensure_jars
+from fairlead.local.passwords import secret_variable
+from tests.integration.acl.conftest import PORT, RED_BOX, Append, World
+
+pytestmark = pytest.mark.integration
+app = typer.Typer()
+app.command()(feed_command.feed)
+
+
+def run(world: World, *arguments: str) -> Result:
+    before = os.environ.get("FAIRLEAD_HOME")
+    os.environ["FAIRLEAD_HOME"] = str(world.local.folder.parent)
+    try:
+        result = CliRunner().invoke(app, [*arguments, "--topology", str(world.file)])
+    finally:
+        os.environ.pop("FAIRLEAD_HOME")
+        if before is not None:
+            os.environ["FAIRLEAD_HOME"] = before
+    assert not [secret for secret in world.passwords() if secret in result.output + str(result.exception)]
+    return result
+
+
+@contextmanager
+def shell(script: str, folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A script under way in a shell and process group of its own, ended afterwards."""
+    process = subprocess.Popen(  # noqa: S603
+        ["bash", "-c", script],  # noqa: S607
+        cwd=folder,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(90, os.killpg, (process.pid, signal.SIGKILL))
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        watchdog.cancel()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str], wanted: str) -> str:
+    """The first line of output that has some text."""
+    assert process.stdout is not None and process.stderr is not None
+    for line in process.stdout:
+        if wanted in line:
+            return line
+    raise AssertionError(f"it ended without {wanted!r}: {process.stderr.read()}")
+
+
+@pytest.mark.parametrize("client", ["python", "java"])
+@pytest.mark.parametrize("out", [False, True])
+def test_what_is_printed_reads_the_feed(client: str, out: bool, world: World, append: Append, tmp_path: Path) -> None:
+    append(PORT, "feeds.ducks", b"a mark", fairlead=b"marker")
+    append(PORT, "feeds.ducks", f"reading-{client}-{out}".encode(), origin=b"containers.BIGU1234567@3")
+    files = tmp_path / "files"
+    more = ["--out", str(files)] if out else []
+    result = run(world, "ducks", "--client", client, "--group", f"ducks.{client}-{out}", *more)
+    assert result.exit_code == ExitCode.OK, result.output
+    environment = {"KAFKA_JARS": ":".join(map(str, ensure_jars("kafka")))}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if out:
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files.iterdir()} == {0o600}
+    else:
+        password = world.kafka(PORT, "ducks").password
+        assert password is not None
+        environment[secret_variable(PORT, "ducks")] = password.get_secret_value()
+    with shell(result.stdout, tmp_path, environment) as process:
+        seen = first_line(process, f"reading-{client}-{out}")
+    assert "a mark" not in seen
+
+
+def test_kcats_settings_read_the_feed_with_kcats_library(world: World, append: Append, tmp_path: Path) -> None:
+    append(PORT, "feeds.ducks", b"for kcat")
+    assert run(world, "ducks", "--client", "kcat", "--out", str(tmp_path)).exit_code == ExitCode.OK
+    lines = (tmp_path / "kcat.conf").read_text(encoding="utf-8").splitlines()
+    consumer = Consumer(dict(line.split("=", 1) for line in lines))
+    try:
+        consumer.subscribe(["feeds.ducks"])
+        while True:
+            record = consumer.poll(30)
+            assert record is not None and record.error() is None
+            if record.value() == b"for kcat":
+                break
+    finally:
+        consumer.close()
+
+
+def test_as_json_and_for_streams(world: World) -> None:
+    body = json.loads(run(world, "red", "--client", "kcat", "--json").stdout)
+    assert body["topics"] == list(entitlement(world.topology, "red")) == [RED_BOX.partition(".")[0] + "."]
+    assert body["password_variable"] == "FAIRLEAD_SECRET_PORT_RED"
+    assert set(body["files"]) == {"kcat.conf"}
+
+
+def test_files_without_a_client_are_refused(world: World, tmp_path: Path) -> None:
+    assert isinstance(run(world, "ducks", "--out", str(tmp_path)).exception, ConfigurationError)

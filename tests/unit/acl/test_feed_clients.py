@@ -1,0 +1,81 @@
+"""What ``fairlead feed --client`` prints: complete, without the password, and with names that the clients know."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from pydantic import SecretStr
+
+from fairlead.commands.feedclients import ClientKind, Recipe, recipe, script
+from fairlead.endpoint import KafkaEndpoint
+
+PASSWORD = "p4ssw0rd-of-ducks"
+PLAIN = KafkaEndpoint("los-angeles", (("10.1.2.3", 9092), ("10.1.2.4", 9092)), "ducks", SecretStr(PASSWORD))
+SECURE = KafkaEndpoint("los-angeles", (("kafka.example", 9093),), "ducks", SecretStr(PASSWORD), True, Path("/ca.pem"))
+VARIABLE = "FAIRLEAD_SECRET_LOS_ANGELES_DUCKS"
+
+
+def made(kind: ClientKind, endpoint: KafkaEndpoint = PLAIN, *topics: str, **more: Any) -> Recipe:
+    ca = str(endpoint.tls_ca) if endpoint.tls_ca else None
+    return recipe(kind, endpoint, topics or ("feeds.ducks",), group=f"ducks.{kind}", ca=ca, **more)
+
+
+@pytest.mark.parametrize("kind", ClientKind)
+@pytest.mark.parametrize("endpoint", [PLAIN, SECURE])
+def test_the_password_is_in_a_variable_and_only_in_files_that_ask_for_it(
+    kind: ClientKind, endpoint: KafkaEndpoint
+) -> None:
+    one = made(kind, endpoint)
+    text = script("ducks", "los-angeles", kind, one)
+    assert PASSWORD not in text and VARIABLE in text
+    assert endpoint.bootstrap_servers in text and f"ducks.{kind}" in text
+    written = made(kind, endpoint, password=endpoint.password)
+    assert written.variable == ""
+    assert PASSWORD in "".join(written.files.values()) and PASSWORD not in written.command
+
+
+@pytest.mark.parametrize("kind", ClientKind)
+def test_the_script_is_one_that_a_shell_understands_and_stops_without_a_password(
+    kind: ClientKind, tmp_path: Path
+) -> None:
+    text = script("ducks", "los-angeles", kind, made(kind))
+    subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=True)
+    done = subprocess.run(["/bin/bash"], input=text, text=True, cwd=tmp_path, env={}, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert f"{VARIABLE}: put the password of ducks into it" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_librdkafka_knows_every_setting_of_kcats_file() -> None:
+    """kcat gives its file's lines to librdkafka as they are, and so does this."""
+    for endpoint, security in ((PLAIN, "SASL_PLAINTEXT"), (SECURE, "SASL_SSL")):
+        text = made(ClientKind.KCAT, endpoint, password=endpoint.password).files["kcat.conf"]
+        settings = dict(line.split("=", 1) for line in text.splitlines())
+        assert settings["security.protocol"] == security
+        assert settings.get("ssl.ca.location") == (str(endpoint.tls_ca) if endpoint.tls_ca else None)
+        settings.pop("ssl.ca.location", None)  # librdkafka opens the file at once
+        Consumer({**settings, "log_level": 0}).close()
+
+
+def test_tls_without_an_authority_of_its_own_takes_the_machines() -> None:
+    endpoint = KafkaEndpoint("la", (("kafka.example", 9093),), "ducks", SecretStr(PASSWORD), True)
+    assert "truststore" not in made(ClientKind.CONSOLE, endpoint).files["client.properties"]
+    assert "ssl.ca" not in made(ClientKind.PYTHON, endpoint).files["feed.py"]
+    assert "SASL_SSL" in made(ClientKind.PYTHON, endpoint).files["feed.py"]
+
+
+def test_streams_as_well_as_single_logs() -> None:
+    def command(kind: ClientKind) -> str:
+        return made(kind, PLAIN, "feeds.red", "red.").command
+
+    def file(kind: ClientKind, name: str) -> str:
+        return made(kind, PLAIN, "feeds.red", "red.").files[name]
+
+    assert command(ClientKind.KCAT).endswith("-G ducks.kcat '^feeds\\.red$' '^red\\..*$'")
+    assert "--include 'feeds\\.red|red\\..*' " in command(ClientKind.CONSOLE)
+    assert "subscribe(['feeds.red', '^red\\\\.'])" in file(ClientKind.PYTHON, "feed.py")
+    assert 'compile("feeds\\\\.red|red\\\\..*")' in file(ClientKind.JAVA, "Feed.java")
