@@ -6,13 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from acl.binding import Binding
 from acl.compile import compile_site
-from acl.kafka import Client, KafkaRules, RuleStore
+from acl.entries import outcome, rules_intent
+from acl.guard import SHARE, check_removals
+from acl.kafka import Client, RuleStore
+from acl.lockout import check_lockout
 from acl.plan import (
     AddRules,
     Confirm,
@@ -27,7 +30,9 @@ from acl.plan import (
     managed_by,
     site_steps,
 )
-from fairlead.errors import FairleadError, UnavailableError, UnknownNameError
+from acl.stale import Remaining, State, remaining
+from acl.store import AdminStore
+from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
 from topologies.model import Topology
 from topologies.users import ADMIN
 
@@ -38,6 +43,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 CONFIRM_TIMEOUT = 20.0  # seconds
+_PATIENCE = 3.0  # seconds for noting a failure: most often the site is gone
 Progress = Callable[[str, str], None]
 OpenStore = Callable[[str], AbstractContextManager[RuleStore]]
 
@@ -46,9 +52,20 @@ class AccessIncomplete(UnavailableError):
     """Rules could not be read or changed at some sites; the others are done. Applying again finishes."""
 
 
+class AccessRefused(RefusedError):
+    """Rules were not changed at some sites, because it would be unsafe or is not permitted; the others are done."""
+
+
+class NotPlanned(UnavailableError):
+    """A site that could not be read when a saved plan was made: the plan has nothing for it."""
+
+    retriable = False
+
+
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """What was done at one site; ``error`` is None when all of its plan was."""
+    """What was done at one site; ``error`` is None when all of its plan was. ``state`` is how far a saved plan was
+    there already."""
 
     site: str
     added: int
@@ -56,6 +73,7 @@ class SiteResult:
     kept: int
     left_alone: int
     error: FairleadError | None = None
+    state: State = State.NEW
 
 
 class Executor:
@@ -100,7 +118,7 @@ def admin_stores(directory: Directory) -> OpenStore:
     @contextmanager
     def open_store(site: str) -> Iterator[RuleStore]:
         with Client(directory.kafka(site, ADMIN)) as client:
-            yield KafkaRules(client)
+            yield AdminStore(client, local=directory.is_local(site))
 
     return open_store
 
@@ -129,33 +147,60 @@ def apply_sites(
     open_store: OpenStore,
     sites: Collection[str] | None = None,
     on_progress: Progress | None = None,
+    *,
+    saved: Plan | None = None,
+    max_removals: float = SHARE,
 ) -> tuple[SiteResult, ...]:
     """Make the rules of each site what the topology says: read, compare, add, then remove. Errors are in the results.
 
-    Idempotent: doing it again changes nothing; after an error, doing it again does the rest.
+    Idempotent: doing it again changes nothing; after an error, doing it again does the rest. Each change is noted in
+    the site's audit log, before and after.
+
+    Args:
+        saved: Do this plan, at its sites, as long as it is still true there (``acl.stale``); without one, plan now.
+        max_removals: The share of a site's rules beyond which removing is refused (``acl.guard``).
     """
     named = _check_sites(topology, sites)
+    planned = {site.site: site for site in saved.sites} if saved else {}
+    unread = {site.site: site for site in saved.unread} if saved else {}
     lock = threading.Lock()
 
     def tell(site: str, text: str) -> None:
         if on_progress:
             with lock:
-                on_progress(site, text)
+                on_progress(site, f"access rules: {text}")
+
+    def prepare(site: str, held: frozenset[Binding]) -> Remaining:
+        desired, managed = compile_site(topology, site), managed_by(topology, site)
+        if saved:
+            return remaining(planned[site], held, desired, managed)
+        plan = diff(site, held, desired, managed)
+        return Remaining(plan, State.NEW, before=plan.keep + len(plan.remove))
 
     def apply_one(site: str) -> SiteResult:
         executor: Executor | None = None
         try:
+            if site in unread:
+                raise _not_planned(unread[site])
             with open_store(site) as store:
-                plan = _plan_site(topology, site, store)
+                held = store.read()
+                todo = prepare(site, held)
+                removals = len(planned[site].remove) if saved else None
+                check_removals(todo.plan, todo.before, max_removals, removals)
                 executor = Executor(store)
-                executor.run(site_steps(plan))
+                if not todo.plan.is_empty:
+                    check_lockout(site, held, todo.plan, store.standing(held))
+                    identity = saved.identity if saved else Plan(topology.name, (todo.plan,)).identity
+                    _carry_out(store, executor, topology.name, identity, todo.plan)
         except FairleadError as error:
-            tell(site, f"access rules: {error.what}")
+            tell(site, error.what)
             return SiteResult(site, *((executor.added, executor.removed) if executor else (0, 0)), 0, 0, error)
-        tell(site, f"access rules: {executor.added} added, {executor.removed} removed, {plan.keep} kept")
-        return SiteResult(site, executor.added, executor.removed, plan.keep, len(plan.alone))
+        before = {State.NEW: "", State.BEGUN: "the rest of the plan: ", State.DONE: "the plan is done already: "}
+        tell(site, f"{before[todo.state]}{executor.added} added, {executor.removed} removed, {todo.plan.keep} kept")
+        numbers = (executor.added, executor.removed, todo.plan.keep, len(todo.plan.alone))
+        return SiteResult(site, *numbers, state=todo.state)
 
-    return tuple(_at_once(apply_one, named))
+    return tuple(_at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
 
 
 def apply_topology(
@@ -175,18 +220,42 @@ def apply_topology(
 
 
 def check_complete(results: Iterable[SiteResult]) -> None:
-    """Raise ``AccessIncomplete`` unless every site is done (the site's own error when there is only one)."""
+    """Raise unless every site is done: a site's own error where it is the only one, ``AccessRefused`` where trying
+    again would help at none of them, else ``AccessIncomplete``."""
     failed = [result for result in results if result.error is not None]
     errors = [result.error for result in failed if result.error is not None]
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise AccessIncomplete(
-            "access rules are not complete at "
-            + ", ".join(f"{r.site} ({e.what})" for r, e in zip(failed, errors, strict=True)),
-            hint="see fairlead status; when the sites are back, fairlead acl apply does the rest",
-            sites=[result.site for result in failed],
+        names = [result.site for result in failed]
+        what = "access rules are not complete at " + ", ".join(
+            f"{site} ({error.what})" for site, error in zip(names, errors, strict=True)
         )
+        if all(isinstance(error, RefusedError) for error in errors):
+            raise AccessRefused(what, hint=errors[0].hint, sites=names)
+        hint = "see fairlead status; when the sites are back, fairlead acl apply does the rest"
+        raise AccessIncomplete(what, hint=hint, sites=names)
+
+
+def _carry_out(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
+    intent = rules_intent(topology, plan.site, identity, plan.add, plan.remove)
+    store.note(intent)
+    try:
+        executor.run(site_steps(plan))
+    except BaseException as problem:
+        what = problem.what if isinstance(problem, FairleadError) else type(problem).__name__
+        with suppress(FairleadError):  # then an intent without outcome says that it was interrupted
+            store.note([outcome(intent[0], what, added=executor.added, removed=executor.removed)], _PATIENCE)
+        raise
+    store.note([outcome(intent[0], added=executor.added, removed=executor.removed)])
+
+
+def _not_planned(site: Unread) -> NotPlanned:
+    return NotPlanned(
+        f"site {site.site} could not be read when the plan was made, so the plan has nothing for it",
+        hint=f"make another plan when it is back: fairlead acl plan --site {site.site} --out",
+        site=site.site,
+    )
 
 
 def _plan_site(topology: Topology, site: str, store: RuleStore) -> SitePlan:

@@ -24,9 +24,12 @@ from confluent_kafka.admin import (
 )
 
 from acl.binding import Binding
+from acl.entries import Entry
+from acl.lockout import Standing
 from fairlead.admin import admin_client, kafka_error
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from fairlead.order_topic import TIMEOUT
 
 T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
@@ -144,6 +147,12 @@ class RuleStore(Protocol):
 
     def remove(self, bindings: Iterable[Binding]) -> None:
         """Remove exactly these rules; one that is gone already is fine."""
+
+    def standing(self, held: frozenset[Binding]) -> Standing:
+        """What binds the administrator there, as far as the cluster tells. ``held`` are its rules."""
+
+    def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
+        """Append to the site's audit log, within ``patience`` seconds."""
 
 
 class KafkaRules:

@@ -27,7 +27,8 @@ class SitePlan:
     """What would change at one site.
 
     ``add`` and ``remove`` are Fairlead's to change, ``keep`` counts what is right already, ``alone`` are rules of
-    users that Fairlead does not know, which it never touches.
+    users that Fairlead does not know, which it never touches. ``held`` and ``wanted`` are digests of the rules that the
+    cluster held and of those that the topology asked for: what the plan was made from.
     """
 
     site: str
@@ -35,6 +36,8 @@ class SitePlan:
     remove: tuple[Binding, ...]
     keep: int
     alone: tuple[Binding, ...] = ()
+    held: str = ""
+    wanted: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -133,7 +136,14 @@ def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], mana
         remove=tuple(sorted(b for b in unwanted if managed(b))),
         keep=len(have & want),
         alone=tuple(sorted(b for b in unwanted if not managed(b))),
+        held=digest(have),
+        wanted=digest(want),
     )
+
+
+def digest(bindings: Iterable[Binding]) -> str:
+    """What a set of rules is known by, whatever their order."""
+    return hashlib.sha256(msgspec.json.encode(sorted(set(bindings)))).hexdigest()[:32]
 
 
 def steps(plan: Plan) -> tuple[Step, ...]:

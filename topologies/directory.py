@@ -49,6 +49,14 @@ class Directory:
             tls_ca=Path(address.ca) if address.ca else None,
         )
 
+    def is_local(self, site: str) -> bool:
+        """Whether the site's cluster is one that Fairlead starts on this machine.
+
+        Raises:
+            UnknownNameError: the topology has no such site.
+        """
+        return self._site(site).kafka is None
+
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
         """The site's MQTT broker for a user; errors as ``kafka``."""
         address, profile = self._site(site).mqtt, self._site(site).mqtt_profile or Profile.DURABLE

@@ -5,7 +5,9 @@ from __future__ import annotations
 import typer
 
 from fairlead.commands.aclapply import apply
+from fairlead.commands.aclaudit import audit
 from fairlead.commands.aclexplain import explain
+from fairlead.commands.aclhistory import history
 from fairlead.commands.aclplan import drift, plan
 
 app = typer.Typer(
@@ -16,3 +18,5 @@ app.command()(plan)
 app.command()(apply)
 app.command()(drift)
 app.command()(explain)
+app.command()(audit)
+app.command()(history)

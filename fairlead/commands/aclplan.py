@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 from rich.markup import escape
 
 from acl import apply as applying
 from acl import show
 from acl.compile import all_left_out
+from acl.saved import save
 from fairlead.commands.aclshared import SitesOption, named, print_lines
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit
 from fairlead.errors import ExitCode
 
 
-def plan(topology: TopologyOption = DEFAULT_TOPOLOGY, site: SitesOption = None, as_json: JsonOption = False) -> None:
+def plan(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    site: SitesOption = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Also write the plan to a file, for fairlead acl apply FILE.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show what each site would change, and change nothing.
 
-    Example: fairlead acl plan --site tokyo
+    Example: fairlead acl plan --out rules.plan
     """
     context = open_topology(topology)
     made = applying.plan_topology(context.topology, applying.admin_stores(context.directory), site or None)
@@ -29,7 +40,11 @@ def plan(topology: TopologyOption = DEFAULT_TOPOLOGY, site: SitesOption = None, 
         ):
             console.print(f"[yellow]no rule for[/] {note.user} {note.permission} {note.stream}: {escape(note.why)}")
         console.print(show.totals(made))
+        if out:
+            console.print(f"to do exactly this: fairlead acl apply {escape(str(out))}", soft_wrap=True)
 
+    if out:
+        save(made, out)
     emit(made.to_builtins(), as_json=as_json, render=render)
     if made.unread:
         raise typer.Exit(ExitCode.UNAVAILABLE)

@@ -13,7 +13,9 @@ import acl.apply as applying
 from acl.apply import AccessIncomplete, OpenStore, apply_sites, check_complete, plan_topology
 from acl.binding import Binding
 from acl.compile import compile_site
+from acl.entries import Entry
 from acl.kafka import RuleStore
+from acl.lockout import Standing
 from acl.plan import (
     BATCH,
     AddRules,
@@ -43,6 +45,14 @@ class MemoryStore:
         self.fail_after = fail_after
         self.stale_reads = 0  # so many reads after a change still show what was before it
         self._before: frozenset[Binding] | None = None
+        self.entries: list[Entry] = []
+        self.binds_admin = Standing.SUPER
+
+    def standing(self, held: frozenset[Binding]) -> Standing:
+        return self.binds_admin
+
+    def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
+        self.entries += entries
 
     def read(self) -> frozenset[Binding]:
         if self._before is not None and self.stale_reads > 0:

@@ -1,0 +1,169 @@
+"""The audit log of access: what was changed at a site, when, by whom, and what came of it.
+
+Each site keeps its own in the topic ``fairlead.access``, which no rule names: its administrator alone writes and reads
+it. Entries are only ever appended. Every change stands there twice, as intent before it is made and as outcome after;
+an intent without outcome is a change that was interrupted. Passwords are never part of an entry.
+
+Pure: ``acl.history`` writes and reads it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+import platform
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from acl.binding import Binding
+
+TOPIC: Final = "fairlead.access"
+PART: Final = 2000  # rules in one entry, so that a record stays well below what a topic takes
+
+
+class Phase(StrEnum):
+    """``INTENT`` is written before a change, the others after it."""
+
+    INTENT = "intent"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all entries have. ``change`` is the same in a change's intent and outcome; ``by`` is the user of the
+    operating system, ``host`` its machine."""
+
+    at: Annotated[dt.datetime, msgspec.Meta(tz=True)]
+    by: str
+    host: str
+    topology: str
+    site: str
+    change: str
+    phase: Phase
+    error: str = ""
+
+
+class RulesChange(Noted, frozen=True, kw_only=True, tag="rules"):
+    """Access rules were added and removed. The intent says which, in ``parts`` entries where they are many; the outcome
+    says how many of them, counted from the first, were certainly done."""
+
+    plan: str
+    add: tuple[Binding, ...] = ()
+    remove: tuple[Binding, ...] = ()
+    part: int = 1
+    parts: int = 1
+    added: int = 0
+    removed: int = 0
+
+
+class UserChange(Noted, frozen=True, kw_only=True, tag="user"):
+    """A user was made, changed or removed: ``action`` in one word (``create``, ``rotate``, ``delete``)."""
+
+    user: str
+    action: str
+    detail: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class QuotaChange(Noted, frozen=True, kw_only=True, tag="quota"):
+    """A user's quotas were set; null is one that was taken away."""
+
+    user: str
+    quotas: dict[str, float | None]
+
+
+Entry = RulesChange | UserChange | QuotaChange
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change with its intent, and its outcome if there is one."""
+
+    intent: tuple[Entry, ...]
+    outcome: Entry | None = None
+
+    @property
+    def first(self) -> Entry:
+        """The entry that the change begins with."""
+        return self.intent[0]
+
+    @property
+    def state(self) -> str:
+        """``done``, ``failed``, or ``interrupted`` when no outcome was ever written."""
+        return self.outcome.phase.value if self.outcome else "interrupted"
+
+
+def stamp(topology: str, site: str) -> dict[str, Any]:
+    """What every intent begins with: ``RulesChange(**stamp(…), plan=…)``. Time, user and host are of this call."""
+    return {
+        "at": dt.datetime.now(dt.UTC),
+        "by": getpass.getuser(),
+        "host": platform.node(),
+        "topology": topology,
+        "site": site,
+        "change": uuid.uuid4().hex,
+        "phase": Phase.INTENT,
+    }
+
+
+def outcome(intent: Entry, error: str = "", **facts: Any) -> Entry:
+    """The entry that ends a change, without the rules that its intent has."""
+    if isinstance(intent, RulesChange):
+        facts = {"add": (), "remove": (), "part": 1, "parts": 1, **facts}
+    phase = Phase.FAILED if error else Phase.DONE
+    return msgspec.structs.replace(intent, at=dt.datetime.now(dt.UTC), phase=phase, error=error, **facts)
+
+
+def rules_intent(
+    topology: str, site: str, plan: str, add: tuple[Binding, ...], remove: tuple[Binding, ...]
+) -> list[Entry]:
+    """The intent to change rules, in as many entries as it takes."""
+    common = stamp(topology, site)
+    both = [*((True, b) for b in add), *((False, b) for b in remove)]
+    cut = [both[start : start + PART] for start in range(0, len(both), PART)] or [[]]
+    return [
+        RulesChange(
+            **common,
+            plan=plan,
+            add=tuple(b for adding, b in piece if adding),
+            remove=tuple(b for adding, b in piece if not adding),
+            part=number,
+            parts=len(cut),
+        )
+        for number, piece in enumerate(cut, 1)
+    ]
+
+
+@contextmanager
+def noting(write: Callable[[Iterable[Entry]], None], intent: Entry) -> Iterator[None]:
+    """Do a change inside: its intent is written before, its outcome after, also when it fails.
+
+    Args:
+        write: Appends entries: ``functools.partial(acl.history.note, endpoint)``.
+    """
+    write([intent])
+    try:
+        yield
+    except BaseException as problem:
+        write([outcome(intent, str(problem).partition("\n")[0] or type(problem).__name__)])
+        raise
+    write([outcome(intent)])
+
+
+def changes(entries: Iterable[Entry]) -> tuple[Change, ...]:
+    """Entries of one or several sites as changes, in the order of their first entries."""
+    intents: dict[str, list[Entry]] = {}
+    outcomes: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.phase is Phase.INTENT:
+            intents.setdefault(entry.change, []).append(entry)
+        else:
+            outcomes[entry.change] = entry
+    alone = [Change((entry,), entry) for change, entry in outcomes.items() if change not in intents]
+    found = [Change(tuple(parts), outcomes.get(change)) for change, parts in intents.items()]
+    return tuple(sorted([*found, *alone], key=lambda change: change.first.at))

@@ -1,0 +1,199 @@
+"""Saved plans, the guard, lock-outs and the audit log against real brokers, as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from acl.apply import admin_stores, apply_sites, plan_topology
+from acl.binding import Binding
+from acl.compile import compile_site
+from acl.entries import TOPIC, Phase, RulesChange
+from acl.guard import TooManyRemovals
+from acl.history import note, read
+from acl.kafka import Client, KafkaRules, NotAuthorised
+from acl.lockout import LockedOut, Standing, check_lockout
+from acl.plan import Plan, SitePlan, diff, digest, managed_by
+from acl.reader import Reader, Start
+from acl.rules import Operation, Pattern, Resource, Rule
+from acl.saved import PlanFileError, load, save
+from acl.stale import StalePlan
+from acl.store import AdminStore
+from fairlead.errors import ConfigurationError, ExitCode, RefusedError
+from fairlead.local.sites import SiteSpec
+from tests.integration.acl.conftest import PORT, SHIP, Append, World
+from tests.integration.acl.test_apply import outside
+from tests.integration.acl.test_commands import Run, run
+from topologies.model import KafkaAddress
+from topologies.users import service_users
+
+pytestmark = pytest.mark.integration
+__all__ = ["run"]  # a fixture
+
+WIDE = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
+OTHER = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
+
+
+def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.plan"
+    with Client(world.kafka(PORT)) as client:
+        rules = KafkaRules(client)
+        rules.add([WIDE])
+        made = run("acl", "plan", "--out", str(file))
+        assert made.exit_code == ExitCode.OK and f"fairlead acl apply {file}" in made.output
+        assert not [secret for secret in world.passwords() if secret in file.read_text(encoding="utf-8")]
+
+        rules.add([OTHER])
+        stale = run("acl", "apply", str(file))
+        assert isinstance(stale.exception, StalePlan) and stale.exception.exit_code == ExitCode.REFUSED
+        assert "+ other may READ topic containers.*" in str(stale.exception)
+        assert {WIDE, OTHER} <= rules.read()
+
+        rules.remove([OTHER])
+        applied = run("acl", "apply", str(file))
+        assert applied.exit_code == ExitCode.OK and "done" in applied.output
+        assert WIDE not in rules.read()
+        again = json.loads(run("acl", "apply", str(file), "--json").stdout)
+        assert [(r["site"], r["state"], r["removed"]) for r in again] == [(PORT, "done", 0), (SHIP, "new", 0)]
+
+    entries, damaged = read(world.kafka(PORT))
+    assert not damaged
+    intent, outcome = [entry for entry in entries if isinstance(entry, RulesChange)][-2:]
+    assert (intent.plan, intent.remove, intent.phase) == (load(file, "access").plan, (WIDE,), Phase.INTENT)
+    assert (outcome.change, outcome.phase, outcome.removed) == (intent.change, Phase.DONE, 1)
+
+    edited = json.loads(file.read_text(encoding="utf-8"))
+    edited["sites"][0]["remove"] = []
+    file.write_text(json.dumps(edited), encoding="utf-8")
+    assert isinstance(run("acl", "apply", str(file)).exception, PlanFileError)
+
+
+def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, run: Run) -> None:
+    count = len(compile_site(world.topology, PORT))
+    wrong = [Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, f"x.{n}", Operation.READ)) for n in range(count)]
+    with Client(world.kafka(PORT)) as client:
+        rules = KafkaRules(client)
+        rules.add(wrong)
+        refused = run("acl", "apply", "--site", PORT)
+        assert isinstance(refused.exception, TooManyRemovals)
+        assert f"removes {count} of the {2 * count} rules of site port (50%)" in str(refused.exception)
+        assert set(wrong) <= rules.read()
+        assert isinstance(run("acl", "apply", "--max-removals", "half").exception, ConfigurationError)
+        assert run("acl", "apply", "--max-removals", "50%").exit_code == ExitCode.OK
+        assert rules.read().isdisjoint(wrong)
+
+
+def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> None:
+    for site in world.topology.sites:
+        entries, _ = read(world.kafka(site))
+        assert entries
+        for user in service_users(world.topology, site):
+            endpoint = world.kafka(site, user)
+            with pytest.raises(NotAuthorised), Reader(endpoint, group=f"{user}.x") as reader:
+                list(reader.read([TOPIC], start=Start.BEGINNING, follow=False))
+            with pytest.raises(RefusedError):
+                note(endpoint, entries[:1])
+        assert read(world.kafka(site))[0] == entries
+
+
+def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> None:
+    with Client(world.kafka(PORT)) as client:
+        KafkaRules(client).add([WIDE])
+    assert run("acl", "apply").exit_code == ExitCode.OK
+    append(PORT, TOPIC, b"no entry")
+    append(PORT, TOPIC, b'{"kind": "spaceship"}')
+    shown = run("acl", "history", "--site", PORT, "--last", "1", "--rules")
+    assert shown.exit_code == ExitCode.OK
+    assert "0 to add, 1 to remove" in shown.output and "- ducks may READ topic containers.*" in shown.output
+    assert "older ones" in shown.output and "cannot be read" in shown.output
+    body = json.loads(run("acl", "history", "--json", "--last", "0").stdout)
+    assert len(body["damaged"]) == 2 and body["unread"] == []
+    assert body["changes"][-1]["intent"][0]["remove"][0]["name"] == "containers."
+    assert {change["state"] for change in body["changes"]} == {"done"}
+    assert {change["intent"][0]["site"] for change in body["changes"]} == {PORT, SHIP}
+
+
+def test_what_binds_the_administrator_is_told_by_a_broker(world: World) -> None:
+    """The super user, and somebody who is none, at a cluster that denies what no rule is about."""
+    with Client(world.kafka(SHIP)) as client:
+        store = AdminStore(client, local=False)
+        assert store.standing(store.read()) is Standing.SUPER
+        assert AdminStore(client, local=True).standing(frozenset()) is Standing.SUPER
+        held = store.read()
+    with Client(world.kafka(SHIP, "bridge")) as client:
+        assert AdminStore(client, local=False).standing(held) is Standing.CLOSED
+
+
+def test_a_hand_made_plan_cannot_lock_the_administrator_out(world: World, tmp_path: Path) -> None:
+    """Two walls: a file says no more than a new plan would, and what would lock out is refused whatever asks for it."""
+    host, port = world.kafka(SHIP).bootstrap[0]
+    topology, directory = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
+    denial = Binding("User:*", "CLUSTER", "LITERAL", "kafka-cluster", "ALTER", "DENY")
+    with Client(world.kafka(SHIP)) as client:
+        store = AdminStore(client, local=False)
+        held = store.read()
+        honest = diff(SHIP, held, compile_site(topology, SHIP), managed_by(topology, SHIP))
+        forged = SitePlan(SHIP, (denial,), (), honest.keep, (), digest(held), honest.wanted)
+        file = tmp_path / "forged.plan"
+        save(Plan(topology.name, (forged,)), file)
+        saved = load(file, topology.name).content
+        (result,) = apply_sites(topology, admin_stores(directory), [SHIP], saved=saved)
+        assert isinstance(result.error, StalePlan)
+        assert store.read() == held
+        with pytest.raises(LockedOut, match="ALTER the cluster at site ship"):
+            check_lockout(SHIP, held, forged, Standing.UNKNOWN)
+
+
+PROGRAM = """
+import sys
+from fairlead.cli import run
+sys.exit(run())
+"""
+
+
+def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: World, tmp_path: Path) -> None:
+    """The ship's brokers are stopped, not only unreachable: what is waited for is a real return."""
+    with Client(world.kafka(SHIP)) as client:
+        KafkaRules(client).add([WIDE])
+    world.local.down([SHIP])
+    environment = {**os.environ, "FAIRLEAD_HOME": str(world.local.folder.parent), "COLUMNS": "200"}
+
+    def start(*more: str) -> subprocess.Popen[str]:
+        arguments = ["acl", "apply", "--wait", *more, "--topology", str(world.file)]
+        return subprocess.Popen(  # noqa: S603 our own interpreter and text
+            [sys.executable, "-c", PROGRAM, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+
+    def until(program: subprocess.Popen[str], text: str) -> None:
+        assert program.stderr is not None
+        while text not in (line := program.stderr.readline()):
+            assert line, "it ended"
+
+    try:
+        stopped = start()
+        until(stopped, "waiting for ship")
+        stopped.send_signal(signal.SIGINT)
+        _, problems = stopped.communicate(timeout=30)
+        assert stopped.returncode == ExitCode.INTERRUPTED and "Traceback" not in problems
+        waiting = start()
+        until(waiting, "waiting for ship")
+    finally:
+        world.local.up([SiteSpec(SHIP, tuple(service_users(world.topology, SHIP)))])
+    output, problems = waiting.communicate(timeout=120)
+    assert waiting.returncode == ExitCode.OK, problems
+    assert "ship" in output and "done" in output
+    with Client(world.kafka(SHIP)) as client:
+        assert WIDE not in KafkaRules(client).read()
+    assert plan_topology(world.topology, admin_stores(world.directory)).is_empty
+    entries, _ = read(world.kafka(SHIP))
+    assert entries[-1].phase is Phase.DONE and isinstance(entries[-1], RulesChange) and entries[-1].removed == 1
