@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -11,6 +13,8 @@ from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameErr
 from shore.joins import VIEWS
 from shore.places import Places
 from shore.tables import TABLES
+
+_VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_view")
 
 
 def check_tables(names: Iterable[str]) -> None:
@@ -48,6 +52,28 @@ def open_table(places: Places, name: str) -> DeltaTable | None:
             "(fairlead shore rebuild --help)",
             table=name,
         ) from error
+
+
+def mending(message: str) -> str:
+    """What to do about a table that is there and cannot be read, where an error's message tells; else nothing."""
+    if _VIEWS.search(message):
+        return (
+            "somebody changed rows with delta-rs's delete, update or merge, and files that these write cannot be "
+            "filtered: fairlead shore compact --yes writes them again, then fairlead shore verify tells what is wrong"
+        )
+    return ""
+
+
+def unreadable(message: str) -> UnavailableError:
+    """What to raise when tables are there and their rows cannot be read: files are gone (vacuumed while they were read,
+    or removed by hand), damaged, or of a kind that cannot be filtered."""
+    first, *_ = message.splitlines() or ["a file is damaged"]
+    return UnavailableError(
+        f"a table cannot be read: {first}",
+        hint=mending(first)
+        or "try again; if it stays so, a file was removed or damaged: 'fairlead shore verify' tells "
+        "which table, and how to have it again",
+    )
 
 
 def not_there(name: str, *, view: str = "") -> UnavailableError:

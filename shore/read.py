@@ -23,11 +23,12 @@ from deltalake import DeltaTable
 from fairlead.errors import FairleadError, UnknownNameError
 from shore.errors import QueryError
 from shore.joins import VIEWS
-from shore.opened import check_tables, not_there, nothing_yet, open_table
+from shore.opened import check_tables, not_there, nothing_yet, open_table, unreadable
 from shore.places import Places
 from shore.tables import TABLES
 
 _NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+_READING = re.compile(r"^IO Error|reading the stream registered as")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +189,8 @@ def _explained(message: str, places: Places, opened: Collection[str]) -> Fairlea
             return not_there(next(each for each in VIEWS[name].inputs if each not in opened), view=name)
         return UnknownNameError("table", missing[1].strip('"'), [*TABLES, *VIEWS])
     first, _, rest = message.partition("\n")
+    if _READING.search(first):
+        return unreadable(first)
     hint = "DuckDB's SQL; 'fairlead tables' lists tables and columns"
     candidates = re.search(r"Candidate bindings: (.+)", rest)
     return QueryError(

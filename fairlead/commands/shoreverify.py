@@ -14,13 +14,15 @@ from fairlead.commands.shorecontext import open_shore
 from fairlead.console import console, emit, telling
 from fairlead.errors import ExitCode
 from shore.opened import check_tables
-from shore.verify.model import Difference, TableCheck, Verification
+from shore.verify.catalogue import mended_by
+from shore.verify.model import Difference, Verification
 from shore.verify.run import verify as run_verify
 
 TableOption = Annotated[
     list[str] | None, typer.Option("--table", help="Only this table; may be repeated.", metavar="TABLE")
 ]
 _VERDICTS = {True: "[green]equal[/]", False: "[bold red]DIFFERENT[/]", None: "[yellow]not compared[/]"}
+_UNREADABLE = "[bold red]UNREADABLE[/]"
 
 
 def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
@@ -47,11 +49,12 @@ def _show(found: Verification) -> None:
     for heading in ("rows", "expected", "logs", "still to read", "no more in logs"):
         table.add_column(heading, justify="right")
     for check in found.tables:
+        unknown = check.unreadable or check.same is None
         table.add_row(
             check.table,
-            _VERDICTS[check.same],
-            f"{check.rows:,}",
-            f"{check.expected:,}",
+            _UNREADABLE if check.unreadable else _VERDICTS[check.same],
+            "" if unknown else f"{check.rows:,}",
+            "" if unknown else f"{check.expected:,}",
             "" if check.logs is None else f"{check.logs:,}",
             "" if not check.behind else f"{check.behind:,}",
             f"{check.gone:,}" if check.gone else "",
@@ -60,20 +63,31 @@ def _show(found: Verification) -> None:
     for check in found.tables:
         for note in check.notes:
             console.print(f"{check.table}: {escape(note)}", style="dim", soft_wrap=True)
-    odd = [each for check in found.tables for each in check.differences]
+    for check in found.tables:
+        for each in check.differences:
+            console.print(_line(each), soft_wrap=True)
+    for line in what_to_do(found):
+        console.print(line, soft_wrap=True)
+
+
+def what_to_do(found: Verification) -> list[str]:
+    """How many logs or rows of which tables differ, and the commands that put them right; what to do about tables that
+    could not be compared. Empty when all is equal."""
+    odd = [check for check in found.tables if check.differing]
+    lines = []
     if odd:
-        console.print(_differences(odd))
-        console.print(_counts([check for check in found.tables if check.same is False]), soft_wrap=True)
+        counts = [f"{check.table}: {check.differing:,} {'logs' if check.kind == 'logs' else 'rows'}" for check in odd]
+        lines.append(f"differing: {'; '.join(counts)}")
+        commands = dict.fromkeys(mended_by(check.table) for check in odd)
+        lines.append(
+            f"What to do: stop shore, {', '.join(commands)}, then fairlead shore run --once. More in docs/shore.md"
+        )
+    if not found.whole:
+        lines.append("Not everything was compared: fairlead shore run --once, then verify again")
+    return lines
 
 
-def _differences(odd: list[Difference]) -> Table:
-    table = Table("table", "row", "is", "in", box=None, header_style="bold", pad_edge=False)
-    for each in odd:
-        key = ", ".join(f"{name} {value}" for name, value in each.key.items())
-        table.add_row(each.table, escape(key), each.what, ", ".join(each.columns))
-    return table
-
-
-def _counts(checks: list[TableCheck]) -> str:
-    parts = [f"{check.table}: {check.differing:,} {'logs' if check.kind == 'logs' else 'rows'}" for check in checks]
-    return f"differing: {'; '.join(parts)}. What to do: fairlead shore backfill --help, or docs/shore.md"
+def _line(each: Difference) -> str:
+    key = ", ".join(f"{name} {value}" for name, value in each.key.items())
+    columns = f" in {', '.join(each.columns)}" if each.columns else ""
+    return f"{each.table}: {escape(key)}: [bold]{each.what}[/]{escape(columns)}"

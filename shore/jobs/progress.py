@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairlead.errors import FairleadError
 from shore.errors import JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
+from shore.opened import mending
 from shore.status import JobStatus, State
 
 _SLOW_WORKER = "Python worker failed to connect back"
@@ -171,7 +172,8 @@ def failure(job: str, message: str) -> JobFailedError:
     cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
     return JobFailedError(
         f"job {job} failed: {cause}",
-        hint="what it had written is kept, and the next 'fairlead shore run' goes on from there; "
+        hint=mending(cause)
+        or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
         passing=bool(causes) and causes[-1][1] in _CONFLICTS | _retriable(FairleadError),
         job=job,

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, WriterProperties
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from fairlead.errors import UnavailableError
-from shore.opened import check_tables, open_table
+from shore.opened import check_tables, open_table, unreadable
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -36,6 +38,8 @@ class CompactStep:
 
     Args:
         small: Files that are smaller than half of the target.
+        views: Files whose strings or bytes are stored as Arrow's views, which Arrow cannot filter: delta-rs's delete,
+            update and merge write them. Counted for tables on this machine only.
         opened: Files that a query for one value of ``cluster_by`` opens at most; None for other tables.
         why: What is to be done and why; empty when nothing is.
     """
@@ -46,6 +50,7 @@ class CompactStep:
     bytes: int
     cluster_by: str | None
     opened: int | None
+    views: int
     why: str
 
 
@@ -62,7 +67,9 @@ def plan_compaction(places: Places, names: Iterable[str] | None = None) -> tuple
     for name in wanted or TABLES:
         delta = open_table(places, name)
         if delta is not None:
-            steps.append(_step(name, pa.table(delta.get_add_actions(flatten=True))))
+            actions = pa.table(delta.get_add_actions(flatten=True))
+            views = _views(places.table(name), actions["path"].to_pylist()) if places.is_local else 0
+            steps.append(_step(name, actions, views))
     return tuple(steps)
 
 
@@ -73,7 +80,7 @@ def compact(places: Places, step: CompactStep) -> tuple[int, int]:
         How many files the table had and has.
 
     Raises:
-        UnavailableError: writers were faster every time.
+        UnavailableError: writers were faster every time, or a file is gone or damaged.
     """
     properties = WriterProperties(compression="ZSTD", max_row_group_size=ROW_GROUP)
     more: dict[str, Any] = {
@@ -86,12 +93,14 @@ def compact(places: Places, step: CompactStep) -> tuple[int, int]:
         table = DeltaTable(places.table(step.table))
         before = len(table.file_uris())
         try:
-            if step.cluster_by is not None:
-                table.optimize.z_order([step.cluster_by], **more)
+            if step.cluster_by is not None or step.views:  # the other leaves alone a file that has no fellows
+                table.optimize.z_order([step.cluster_by or TABLES[step.table].key[0]], **more)
             else:
                 table.optimize.compact(**more)
         except CommitFailedError:
             continue
+        except (DeltaError, OSError) as error:
+            raise unreadable(str(error)) from error
         return before, len(DeltaTable(places.table(step.table)).file_uris())
     raise UnavailableError(
         f"table {step.table} could not be compacted: writers were faster {_ATTEMPTS} times",
@@ -110,7 +119,20 @@ def files_opened(ranges: Sequence[tuple[Any, Any]]) -> int:
     return most
 
 
-def _step(name: str, actions: pa.Table) -> CompactStep:
+def _views(location: str, files: Iterable[str]) -> int:
+    """How many of these files of a table have columns that are views; one that cannot be read is none."""
+    return sum(_has_views(Path(location, file)) for file in files)
+
+
+def _has_views(file: Path) -> bool:
+    try:
+        types = pq.read_schema(file).types
+    except (OSError, pa.ArrowException):
+        return False
+    return any(pa.types.is_string_view(each) or pa.types.is_binary_view(each) for each in types)
+
+
+def _step(name: str, actions: pa.Table, views: int) -> CompactStep:
     sizes = actions["size_bytes"].to_pylist()
     small = sum(size < SMALL_BYTES for size in sizes)
     by = CLUSTERED.get(name)
@@ -122,8 +144,10 @@ def _step(name: str, actions: pa.Table) -> CompactStep:
         ranges = [(a, b) for a, b in zip(low, high, strict=True) if a is not None and b is not None]
         opened = files_opened(ranges) + len(sizes) - len(ranges)
     why = ""
-    if opened is not None and opened > FEW:
+    if views:
+        why = f"write {views:,} files again that cannot be filtered: delta-rs's delete, update or merge wrote them"
+    elif opened is not None and opened > FEW:
         why = f"put rows together by {by}: a query for one opens up to {opened:,} files"
     elif by is None and small > FEW:
         why = f"make few files of {small:,} small ones"
-    return CompactStep(name, len(sizes), small, sum(sizes), by, opened, why)
+    return CompactStep(name, len(sizes), small, sum(sizes), by, opened, views, why)

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from fairlead.errors import UnavailableError
-from shore.opened import nothing_yet, open_table
+from shore.opened import nothing_yet, open_table, unreadable
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -110,10 +109,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        raise UnavailableError(
-            f"a table cannot be read: {str(error).splitlines()[0]}",
-            hint="try again; if it stays so, a file was removed or damaged: 'fairlead shore verify' tells what is lost",
-        ) from error
+        raise unreadable(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -110,3 +110,14 @@ DERIVED: tuple[Derived, ...] = (
 
 OWN_WAY: frozenset[str] = frozenset({"feeds"})
 """Checked in ways of their own (``shore.verify.feeds``)."""
+
+
+def mended_by(table: str) -> str:
+    """The command that puts rows right that somebody changed or deleted: of a table, or of tables that hold logs
+    together (``FromLogs.name``)."""
+    if table in OWN_WAY:
+        return f"fairlead shore rebuild {table} --yes"
+    for each in DERIVED:
+        if each.table == table and each.compared is not None:
+            return f"fairlead shore rebuild {each.job} --yes"
+    return "fairlead shore backfill --yes (or only the days: --from, --to)"

@@ -36,6 +36,8 @@ class TableCheck(msgspec.Struct, frozen=True, kw_only=True):
         gone: Rows whose records the logs have no more (retention, a deleted topic); no difference.
         differing: Logs (``logs``) or rows (``derived``) that differ.
         differences: The first few of them, row by row.
+        unreadable: Its files, or those of a table that it is made from, are damaged: ``same`` is False, and nothing
+            was counted.
     """
 
     table: str
@@ -48,6 +50,7 @@ class TableCheck(msgspec.Struct, frozen=True, kw_only=True):
     gone: int = 0
     differing: int = 0
     differences: tuple[Difference, ...] = ()
+    unreadable: bool = False
     notes: tuple[str, ...] = ()
 
 

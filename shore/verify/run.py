@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from shore.feeds.entitlement import customers_here
-from shore.opened import check_tables
+from shore.opened import check_tables, mending
 from shore.places import Places
 from shore.verify.catalogue import DERIVED, FROM_LOGS
 from shore.verify.derived import check_derived
@@ -84,8 +84,9 @@ def _read(
         raise
     except (DeltaError, OSError, pa.ArrowException, duckdb.Error) as error:
         why = (str(error).splitlines() or [type(error).__name__])[0]
-        note = (
-            f"it, or a table that it is made from, cannot be read: {why}. The logs still hold everything: "
-            f"move its folder in {places.tables} away, and fairlead shore rebuild {job} --yes makes it again"
+        todo = mending(why) or (
+            f"The logs still hold everything: move its folder in {places.tables} away, and "
+            f"fairlead shore rebuild {job} --yes makes it again"
         )
-        return TableCheck(table=table, kind=kind, same=False, notes=(note,))
+        note = f"it, or a table that it is made from, cannot be read: {why}. {todo}"
+        return TableCheck(table=table, kind=kind, same=False, unreadable=True, notes=(note,))

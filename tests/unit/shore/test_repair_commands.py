@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli import run
+from fairlead.commands.shoreverify import what_to_do
 from shore.places import Places
 from shore.tables import TABLES
+from shore.verify.model import TableCheck, Verification
 
 
 @pytest.fixture
@@ -32,3 +34,29 @@ def test_proof_and_repair_before_the_site_was_started(capsys: pytest.CaptureFixt
     assert "with --yes" in capsys.readouterr().out
     assert run(["shore", "backfill", "--from", "yesterday"]) == 3
     assert "a day like 2026-03-01" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("table", "command"),
+    [
+        ("readings + readings_rejected", "fairlead shore backfill --yes"),
+        ("conditions", "fairlead shore backfill --yes"),
+        ("alerts_ashore", "fairlead shore rebuild alerts --yes"),
+        ("feeds", "fairlead shore rebuild feeds --yes"),
+    ],
+)
+def test_each_difference_is_told_with_the_command_that_ends_it(table: str, command: str) -> None:
+    equal = TableCheck(table="mkt", kind="derived", same=True)
+    odd = TableCheck(table=table, kind="derived", same=False, differing=1_000)
+    counts, todo = what_to_do(Verification(tables=(equal, odd), seconds=1))
+    assert counts == f"differing: {table}: 1,000 rows"
+    assert command in todo
+    assert "fairlead shore run --once" in todo
+
+
+def test_nothing_to_do_is_not_told_and_what_waits_is() -> None:
+    equal = TableCheck(table="mkt", kind="derived", same=True)
+    waits = TableCheck(table="quality", kind="derived", same=None)
+    assert what_to_do(Verification(tables=(equal,), seconds=1)) == []
+    (todo,) = what_to_do(Verification(tables=(equal, waits), seconds=1))
+    assert "fairlead shore run --once, then verify again" in todo
