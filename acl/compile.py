@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from acl.needs import Grant, LeftOut, all_left_out_of, grants, public_grants
-from acl.rules import EVERYBODY, Rule, implies
+from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule, implies, implying
 from topologies.model import Topology
 from topologies.users import service_users
 
@@ -32,18 +32,45 @@ def smallest(given: Iterable[Grant]) -> dict[Rule, tuple[str, ...]]:
     because: dict[Rule, dict[str, None]] = {}
     for grant in given:
         because.setdefault(grant.rule, {})[grant.because] = None
-    by_user: dict[str, list[Rule]] = {EVERYBODY: []}
-    for rule in because:
-        by_user.setdefault(rule.user, []).append(rule)
+    index = _Index(because)
     kept: dict[Rule, dict[str, None]] = {}
     for rule, why in because.items():
-        others = by_user[rule.user] if rule.user == EVERYBODY else by_user[rule.user] + by_user[EVERYBODY]
-        wide = _widest(rule, others)
+        wide = _widest(rule, index.wider(rule))
         kept[wide] = {**kept.get(wide, because[wide]), **why}
     return {rule: tuple(kept[rule]) for rule in sorted(kept)}
 
 
-def _widest(rule: Rule, others: list[Rule]) -> Rule:
+class _Index:
+    """Rules by what implies them: asked by name and by each beginning of it, so that many rules take no longer each."""
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._named: dict[tuple[str, Resource, Operation], dict[Pattern, dict[str, Rule]]] = {}
+        for rule in rules:
+            about = self._named.setdefault(_about(rule), {Pattern.LITERAL: {}, Pattern.PREFIXED: {}})
+            about[rule.pattern][rule.name] = rule
+
+    def wider(self, rule: Rule) -> list[Rule]:
+        """Every other rule that implies this one (``acl.rules.implies``)."""
+        names = [rule.name[:length] for length in range(len(rule.name) + 1)]
+        found = []
+        for user in {rule.user, EVERYBODY}:
+            for operation in implying(rule.operation):
+                about = self._named.get((user, rule.resource, operation))
+                if about is None:
+                    continue
+                prefixes = about[Pattern.PREFIXED]
+                found += [prefixes[name] for name in names if name in prefixes]
+                if rule.pattern is Pattern.LITERAL and rule.name in about[Pattern.LITERAL]:
+                    found.append(about[Pattern.LITERAL][rule.name])
+        return [other for other in found if other != rule]
+
+
+def _about(rule: Rule) -> tuple[str, Resource, Operation]:
+    return rule.user, rule.resource, rule.operation
+
+
+def _widest(rule: Rule, wider: list[Rule]) -> Rule:
     """The rule that implies this one and is implied by no other (itself when there is none)."""
-    wider = [other for other in others if other != rule and implies(other, rule)]
-    return min(other for other in [rule, *wider] if not any(o != other and implies(o, other) for o in wider))
+    if not wider:
+        return rule
+    return min(other for other in wider if not any(o != other and implies(o, other) for o in wider))

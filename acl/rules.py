@@ -49,6 +49,11 @@ _IMPLIED_BY = {
 }
 
 
+def implying(operation: Operation) -> frozenset[Operation]:
+    """The operations of which being allowed one means being allowed this one: itself, and those that imply it."""
+    return _IMPLIED_BY.get(operation, frozenset()) | {operation}
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
     """``user`` may do ``operation`` on the resources that ``name`` stands for."""
