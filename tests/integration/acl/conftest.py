@@ -27,7 +27,9 @@ sites:
   {SHIP}: {{kind: ship, imo: "{IMO}"}}
 streams:
   containers: {{insert_point: moves, owners: [BIGU]}}
-  red: {{insert_point: moves, owners: [REDU], permissions: {{consume: "u:red & !g:suspended"}}}}
+  red:
+    {{insert_point: moves, owners: [REDU], permissions: {{consume: "u:red & !g:suspended"}},
+     keys: {{"REDU99*": {{consume: "u:lessor"}}, REDU9812345: {{consume: "u:lessor"}}}}}}
   reds: {{insert_point: moves, owners: [REEU]}}
   metrics:
     permissions: {{produce: "u:producer", topic: "u:producer", consume: "g:analysts", admin: "g:analysts"}}
@@ -40,6 +42,7 @@ customers:
   other: {{feed_at: {PORT}}}
   red: {{reads_at: [{PORT}]}}
   toyshop: {{}}
+  lessor: {{reads_at: [{PORT}]}}
 users:
   producer: {{at: [{PORT}, {SHIP}]}}
   analyst: {{groups: [analysts], at: [{PORT}]}}

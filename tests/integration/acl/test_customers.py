@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Collection
 
 import pytest
 from pydantic import SecretStr
@@ -13,6 +14,7 @@ from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
 from acl.probe import probe_customer
 from acl.reader import Reader, Received, Start
 from acl.rules import Operation, Pattern, Resource, Rule
+from fairlead.admin import create_logs
 from fairlead.errors import UnavailableError, UnknownNameError
 from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
 
@@ -64,6 +66,28 @@ def test_an_owner_of_boxes_reads_its_stream(world: World, append: Append) -> Non
     assert access.wrongly_allowed == ()
     assert access.read == {RED_BOX: ends(world, RED_BOX)}
     assert f"{PORT}: reading reds.REEU1234567" in access.refused
+
+
+def test_a_lessor_reads_its_boxes_of_anothers_stream_and_near_misses_are_refused(world: World, append: Append) -> None:
+    own = ("red.REDU9900001", "red.REDU9912345", "red.REDU9812345")
+    others = ("red.REDU98123456", "red.REDU9812346", "red.REDU9", "red.REDU9800001")
+    create_logs(world.kafka(PORT), {topic: {} for topic in (*own, *others)})
+    for topic in (*own, *others):
+        append(PORT, topic, b"reading")
+    access = probe_customer(world.topology, world.directory, "lessor")
+    assert access.wrongly_allowed == ()
+    assert access.read == {topic: ends(world, topic) for topic in own}
+    with Reader(world.kafka(PORT, "lessor"), group="lessor.cli") as reader:
+        for topic in (*others, RED_BOX):
+            with pytest.raises(NotAuthorised):
+                reader.partitions(topic)
+    delete_logs(world, others + own)
+
+
+def delete_logs(world: World, topics: Collection[str]) -> None:
+    with Client(world.kafka(PORT)) as client:
+        for future in client.admin.delete_topics(list(topics)).values():
+            client.wait(future, "deleting")
 
 
 def test_a_customer_without_a_user_gets_in_nowhere(world: World) -> None:
