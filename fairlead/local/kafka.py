@@ -76,6 +76,10 @@ _PROPERTIES = {
     # The kernel sizes the windows. With Kafka's 100 kB one connection carries 0.45 MB/s over a 250 ms round trip.
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
+    # Room for a request is made when its size is announced. With Kafka's 100 MB, three packets of anybody who can log in
+    # end a broker of 256 MB (seen on 4.3.1). Fairlead's own requests are up to 8 MB (fairlead.wire.append_carrier).
+    "socket.request.max.bytes": 10 << 20,
+    "queued.max.request.bytes": 96 << 20,
     "num.network.threads": 2,
     "num.io.threads": 2,
     "background.threads": 2,
