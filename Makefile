@@ -14,7 +14,7 @@ FUZZ_SECONDS ?= 120
 # Hundreds of short processes (workers of Spark, bridges, commands) would each compile every module that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format bench bench-replication bench-custody bench-edge bench-shore chaos fuzz up down status lock clean
+.PHONY: help demo test check format bench bench-replication bench-custody bench-edge bench-shore bench-access chaos fuzz up down status lock clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -49,6 +49,9 @@ bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, the s
 
 bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, point queries, in one run (about 20 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.shore
+
+bench-access: $(READY) ## plans for 200 customers, 2,000 changed rules at a broker, what rules grow with (about 2 minutes)
+	tools/scratch.sh $(BIN)/python -m benchmarks.access
 
 chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each
 	$(BIN)/pytest -m chaos -s
