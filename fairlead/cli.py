@@ -81,6 +81,11 @@ COMMANDS: Final = {
         "app",
         "Who may do what with which topic: plan, apply, explain, and find what someone else changed.",
     ),
+    "devices": Entry(
+        "fairlead.commands.devices",
+        "app",
+        "Devices: an MQTT password for each box, ship and terminal, with which it may publish on its own topics only.",
+    ),
     "topology": Entry(
         "fairlead.commands.topology",
         "app",

@@ -164,7 +164,8 @@ class Site(Model):
     """One Kafka cluster with what runs beside it.
 
     ``mqtt_profile``: whether its MQTT broker and devices see to it that nothing is lost when the broker is killed; null
-    for what ``fairlead up`` was told, and durable without that.
+    for what ``fairlead up`` was told, and durable without that. ``mqtt_gateway``: whether the MQTT user ``device``
+    exists, a gateway that may publish for every box, ship and terminal; each device may have a user of its own.
     """
 
     kind: SiteKind
@@ -175,6 +176,7 @@ class Site(Model):
     kafka: KafkaAddress | None = None
     mqtt: MqttAddress | None = None
     mqtt_profile: Profile | None = None
+    mqtt_gateway: bool = True
 
     def retention_of(self, stream: str) -> dt.timedelta:
         """How long this site keeps records of a stream; forever unless the topology says otherwise."""

@@ -18,14 +18,13 @@ from edge.replay.execute import replay as execute
 from edge.replay.letters import log_of, look
 from fairlead.clusters import Clusters
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, YesOption, open_topology
+from fairlead.commands.devicesites import publisher
 from fairlead.console import confirmed, console, emit, errors
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from topologies.model import SiteKind
 from topologies.users import ADMIN
 from topologies.values import parse_duration
-
-DEVICE = "device"  # the MQTT user that publishes
 
 
 def replay(
@@ -85,7 +84,7 @@ async def _replay(context: Context, site: str, choice: Choice, *, dry_run: bool,
         wanted = wanted and confirmed(lambda: show(site, plan, errors), yes=yes, as_json=as_json)
         done = 0
         if wanted:
-            mqtt = context.directory.mqtt(site, DEVICE)
+            mqtt = context.directory.mqtt(site, publisher(context.topology, site))
             done = await execute(cluster, kafka(site), mqtt, site, plan, getpass.getuser())
     emit(body(site, plan, done), as_json=as_json, render=lambda: _render(site, plan, done, dry_run=dry_run))
 

@@ -15,6 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acl.apply import apply_topology
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.devicesites import mqtt_users, place_devices
 from fairlead.commands.sitestatus import look, loses, show
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
@@ -79,11 +80,13 @@ def bring_up(context: Context, names: Sequence[str], *, quiet: bool, mqtt_profil
         SiteSpec(
             name,
             tuple(service_users(topology, name)),
+            mqtt_users(topology, name),
             mqtt_profile=mqtt_profile or topology.sites[name].mqtt_profile,
         )
         for name in local
     ]
     with _ending_is_interrupting(), _progress(local, quiet=quiet) as tell:
+        place_devices(topology, context.folder, local)
         LocalSites(context.folder).up(specs, on_progress=tell)
         apply_topology(context.topology, context.directory, names, tell)
     return local

@@ -22,14 +22,19 @@ from pydantic import SecretStr
 from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.local import ports
+from fairlead.local.devices import device_kind, device_rules
 from fairlead.local.files import explained, tail, write_file
 from fairlead.local.profile import Profile
 from fairlead.local.waiting import Wait
 
-BRIDGE = "bridge"  # reads everything; every other user is a device or a player of devices, and only publishes
+BRIDGE = "bridge"  # reads everything; every other user publishes only
+DEVICE = "device"  # a gateway, or a player of devices: publishes for all of them
+REPLAY = "replay"  # publishes dead letters anew where there is no gateway
 TOPICS = "fairlead/v1/#"
+REPLAYS = "fairlead/v1/replays/#"
 INTAKES = "fairlead/intakes/#"  # what a bridge and its intakes say to each other
 READY_TIMEOUT = 30.0  # seconds; 0.01 on a quiet machine
+_DEVICES = "devices"  # lines of the password file: hashes of devices
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 
 # Nothing queued is ever dropped (0 = no limit). The packet limit is above Kafka's record limit so that the bridge, not
@@ -126,8 +131,53 @@ def write_users(folder: Path, users: Mapping[str, SecretStr], programs: Programs
     Raises:
         UnavailableError: the disk is full, or Mosquitto's own tool failed.
     """
-    write_file(folder / "acl", access_rules(users))
-    _write_passwords(folder / "passwd", users, programs)
+    devices = _devices(folder)
+    write_file(folder / "acl", access_rules(users) + device_rules(_names(devices)))
+    _write_passwords(folder / "passwd", users, programs, devices)
+
+
+def write_devices(folder: Path, lines: str) -> None:
+    """Make these lines (``name:hash``) those of all devices; other users stay. Before the first start, too.
+
+    Raises:
+        UnavailableError: the disk is full.
+    """
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_file(folder / _DEVICES, lines)
+    if (folder / "passwd").exists():
+        _write_hashed(folder, _others(folder))
+
+
+def remove_user(folder: Path, user: str) -> None:
+    """Take a user that is no device out of both files.
+
+    Raises:
+        UnavailableError: the disk is full.
+    """
+    if (folder / "passwd").exists():
+        _write_hashed(folder, [line for line in _others(folder) if not line.startswith(f"{user}:")])
+
+
+def _write_hashed(folder: Path, others: list[str]) -> None:
+    devices = _devices(folder)
+    rules = access_rules(tuple(_names("".join(others)))) + device_rules(_names(devices))
+    write_file(folder / "acl", rules)
+    write_file(folder / "passwd", "".join(others) + devices)
+
+
+def _others(folder: Path) -> list[str]:
+    """The lines of the password file that are no device's."""
+    lines = (folder / "passwd").read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if device_kind(line.partition(":")[0]) is None]
+
+
+def _devices(folder: Path) -> str:
+    file = folder / _DEVICES
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def _names(lines: str) -> list[str]:
+    return [line.partition(":")[0] for line in lines.splitlines()]
 
 
 def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
@@ -136,12 +186,12 @@ def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
     rules: list[str] = []
     for user in users:
         reads = [f"topic read {TOPICS}", f"topic readwrite {INTAKES}", "topic read $SYS/#"]
-        own = reads if user == BRIDGE else [f"topic write {TOPICS}"]
+        own = reads if user == BRIDGE else [f"topic write {REPLAYS if user == REPLAY else TOPICS}"]
         rules += [f"user {user}", *own, ""]
     return "\n".join(rules)
 
 
-def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Programs) -> None:
+def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Programs, devices: str) -> None:
     """Hashed by Mosquitto's tool, in a file: on its command line passwords would show in ``ps``."""
     new = file.with_name("passwd.new")
     with explained(file):
@@ -151,7 +201,7 @@ def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Progr
         except subprocess.SubprocessError as error:
             new.unlink(missing_ok=True)
             raise UnavailableError("mosquitto_passwd could not hash the passwords", hint="is the disk full?") from error
-        new.chmod(0o600)
+        write_file(new, new.read_text(encoding="utf-8") + devices)
         new.replace(file)
 
 
@@ -185,6 +235,23 @@ def wait_ready(
         if answer is not None:
             raise wait.refused(endpoint.user, answer)
         wait.pause()
+
+
+def wait_taken(endpoint: MqttEndpoint, timeout: float = READY_TIMEOUT) -> None:
+    """Wait until a running broker that was told to read its files again takes a new password.
+
+    Raises:
+        UnavailableError: it took too long.
+    """
+    end = time.monotonic() + timeout
+    while (answer := log_in(endpoint)) != "Success":
+        if time.monotonic() > end:
+            raise UnavailableError(
+                f"{endpoint.site}'s Mosquitto does not take the new password of {endpoint.user}: "
+                f"{answer or 'no answer'}",
+                hint="see its mosquitto.log; the same command goes on where this one ended",
+            )
+        time.sleep(0.05)  # there is no event for it
 
 
 def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:

@@ -1,0 +1,173 @@
+"""Devices and their passwords: who may publish what by MQTT, below the gateway that may publish for all.
+
+A device's MQTT user is what it speaks for: a container's number, a ship's IMO number, or ``terminal-<site>…`` for what
+reports events and bookings there. Its password is random, 192 bits, the same wherever the box goes; brokers get only
+its hash, in the form of Mosquitto's password files. All of them are in one file of a topology's state folder,
+``devices.json``, mode 0600.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+import secrets
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import SecretStr
+
+from fairlead.errors import ConfigurationError
+from fairlead.local.files import write_file
+from fairlead.names import is_container_number, is_imo_number
+
+ITERATIONS = 101
+"""Of PBKDF2, as ``mosquitto_passwd`` has it. More would protect no random password better, and every log-in and every
+reload costs them for each device."""
+
+_TERMINAL = re.compile(r"terminal-[a-z0-9][a-z0-9-]{0,79}")
+
+
+class DeviceKind(StrEnum):
+    """What a device speaks for, and so which topics are its own."""
+
+    CONTAINER = "container"
+    SHIP = "ship"
+    TERMINAL = "terminal"
+
+
+def device_kind(name: str) -> DeviceKind | None:
+    """The kind of a device by its name; None when it is no device's."""
+    if is_container_number(name):
+        return DeviceKind.CONTAINER
+    if is_imo_number(name):
+        return DeviceKind.SHIP
+    return DeviceKind.TERMINAL if _TERMINAL.fullmatch(name) else None
+
+
+def device_rules(names: Iterable[str]) -> str:
+    """The part of an ``acl_file`` that is about devices: each writes to its own topics, and reads nothing.
+
+    Boxes and ships need no rule of their own: ``%u`` is the user that has logged in. What stands for a terminal's own
+    must be told from other users, so terminals have one each.
+    """
+    rules = [
+        "pattern write fairlead/v1/containers/%u/readings",
+        "pattern write fairlead/v1/ships/%u/position",
+        "pattern write fairlead/v1/ships/%u/environment",
+        "",
+    ]
+    for name in sorted(names):
+        if device_kind(name) is DeviceKind.TERMINAL:
+            rules += [f"user {name}", "topic write fairlead/v1/events", "topic write fairlead/v1/bookings", ""]
+    return "\n".join(rules)
+
+
+def hashed(password: SecretStr) -> str:
+    """A password as Mosquitto 2 keeps it: PBKDF2 with SHA-512 and a salt."""
+    salt = os.urandom(12)
+    key = hashlib.pbkdf2_hmac("sha512", password.get_secret_value().encode(), salt, ITERATIONS)
+    return f"$7${ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(key).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An enrolled device. ``line`` is its line of a password file."""
+
+    name: str
+    kind: DeviceKind
+    password: SecretStr
+    hash: str
+    enrolled: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.name}:{self.hash}\n"
+
+
+class DeviceBook:
+    """The devices of one topology. Each call reads the file; callers that write hold the state folder's lock."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def read(self) -> dict[str, Device]:
+        """All devices, by name.
+
+        Raises:
+            ConfigurationError: the file is damaged.
+        """
+        try:
+            data: dict[str, dict[str, str]] = json.loads(self._file.read_bytes())
+            return {name: _device(name, entry) for name, entry in data.items()}
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{self._file} is damaged", hint="restore it; or remove it and enrol all devices anew"
+            ) from error
+
+    def enrol(self, names: Collection[str], now: str, *, renew: bool = False) -> dict[str, Device]:
+        """Give a random password to each name that has none, or, with ``renew``, to each; returns those made now.
+
+        Raises:
+            ConfigurationError: a name that is no device's; nobody is enrolled then.
+        """
+        check_names(names)
+        book = self.read()
+        made: dict[str, Device] = {}
+        for name in dict.fromkeys(names):
+            kind = device_kind(name)
+            if kind is not None and (renew or name not in book):
+                password = SecretStr(secrets.token_urlsafe(24))
+                made[name] = Device(name, kind, password, hashed(password), now)
+        self._write(book | made)
+        return made
+
+    def remove(self, names: Collection[str]) -> tuple[str, ...]:
+        """Forget these devices; returns those that were there."""
+        book = self.read()
+        gone = tuple(name for name in dict.fromkeys(names) if book.pop(name, None) is not None)
+        if gone:
+            self._write(book)
+        return gone
+
+    def _write(self, book: dict[str, Device]) -> None:
+        data: dict[str, Any] = {
+            device.name: {
+                "password": device.password.get_secret_value(),
+                "hash": device.hash,
+                "enrolled": device.enrolled,
+            }
+            for device in book.values()
+        }
+        write_file(self._file, json.dumps(data, indent=0, sort_keys=True))
+
+
+def check_names(names: Collection[str]) -> None:
+    """Do nothing when each can be a device's name.
+
+    Raises:
+        ConfigurationError: one cannot; says how many and the first of them.
+    """
+    wrong = [name for name in names if device_kind(name) is None]
+    if wrong:
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise ConfigurationError(
+            f"{wrong[0]!r} cannot be a device's name{more}",
+            hint="a container's number with its check digit (BIGU1000010), a ship's IMO number (9074729), "
+            "or terminal-<site>, terminal-<site>-<name> for what reports events and bookings there",
+            names=wrong[:20],
+        )
+
+
+def _device(name: str, entry: dict[str, str]) -> Device:
+    kind = device_kind(name)
+    if kind is None or not entry["hash"].startswith("$7$") or "\n" in entry["hash"]:
+        raise ValueError(name)
+    return Device(name, kind, SecretStr(entry["password"]), entry["hash"], entry["enrolled"])
