@@ -45,7 +45,7 @@ def create_missing(topology: Topology, directory: Directory, site: str) -> tuple
                 hint="it needs DESCRIBE and ALTER on the cluster",
                 site=site,
             )
-        missing = sorted(set(wanted) - _existing(client, list(wanted)))
+        missing = sorted(set(wanted) - existing(client, list(wanted)))
         passwords = {user: directory.kafka(site, user).password for user in missing}
         changes: list[UserScramCredentialAlteration] = [
             UserScramCredentialUpsertion(
@@ -62,7 +62,8 @@ def create_missing(topology: Topology, directory: Directory, site: str) -> tuple
     return tuple(missing)
 
 
-def _existing(client: Client, users: list[str]) -> set[str]:
+def existing(client: Client, users: list[str]) -> set[str]:
+    """Those of the users that the cluster has SCRAM credentials of."""
     futures = client.admin.describe_user_scram_credentials(users, request_timeout=client.timeout)
     found = set()
     for user, future in futures.items():

@@ -36,7 +36,7 @@ from edge.strayage import LIMIT, StrayAge
 from edge.tails import Tails
 from edge.watchside import WatchSide
 from fairlead.custody import CustodyView
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.endpoint import Endpoint, MqttWay
 from fairlead.wire.appender import Appender
 from fairlead.wire.errors import WireError
 from topologies.model import Topology
@@ -63,7 +63,7 @@ class Bridge:
     """One site's bridge.
 
     Args:
-        kafka, mqtt: The site's brokers, seen by the user ``bridge``.
+        kafka, mqtt: The site's brokers, seen by the user ``bridge``; asked at every login, if they can be.
         snapshot: File that gets the metrics every second; None for none.
         client_id: Fixed, because the MQTT broker keeps the session under it.
         stray_limit: Seconds that a stray may wait before an alert is raised.
@@ -79,8 +79,8 @@ class Bridge:
         self,
         topology: Topology,
         site: str,
-        kafka: KafkaEndpoint,
-        mqtt: MqttEndpoint,
+        kafka: Endpoint,
+        mqtt: MqttWay,
         *,
         snapshot: Path | None = None,
         client_id: str | None = None,

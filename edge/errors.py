@@ -57,5 +57,9 @@ class MqttRefusedError(RefusedError):
     """The site's MQTT broker refused the bridge: wrong user, password or client id."""
 
 
+class MqttLoginRefusedError(MqttRefusedError):
+    """It refused the login itself; another password may count by now."""
+
+
 class IntakeError(EdgeError):
     """The bridge and one of its intake processes do not understand each other."""

@@ -19,14 +19,15 @@ from typing import NamedTuple
 import paho.mqtt.client as paho
 
 from edge.acks import AckOrder, Ticket
-from edge.errors import MqttRefusedError, MqttUnavailableError
+from edge.errors import MqttLoginRefusedError, MqttRefusedError, MqttUnavailableError
 from edge.mqttconnection import MqttConnection
-from fairlead.endpoint import MqttEndpoint
+from fairlead.endpoint import MqttWay, current_mqtt
 
 log = logging.getLogger(__name__)
 
 WINDOW = 5_000  # unacknowledged messages at which reading stops; Mosquitto's own limit (1,000 here) comes first
 _READS_PER_WAKE = 128
+REFUSED_SECONDS = 30.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 
 
@@ -43,6 +44,7 @@ class MqttSession:
     """One client of one broker, reconnecting by itself.
 
     Args:
+        endpoint: Asked at every connect, if it can be: passwords change.
         on_message: Called on the event loop for every message, in the order of receipt; must not block.
         subscriptions: ``(topic filter, QoS)``, subscribed at every connect.
         window: How many messages may be unacknowledged. Those of a connection that was lost are taken again on the
@@ -54,7 +56,7 @@ class MqttSession:
 
     def __init__(
         self,
-        endpoint: MqttEndpoint,
+        endpoint: MqttWay,
         *,
         client_id: str,
         subscriptions: list[tuple[str, int]],
@@ -62,7 +64,10 @@ class MqttSession:
         window: int = WINDOW,
         on_change: Callable[[], None] | None = None,
     ) -> None:
-        self._endpoint = endpoint
+        self._ask = endpoint
+        self._endpoint = current_mqtt(endpoint)
+        self._refusals = 0  # of the login, in a row
+        self._refused_since = 0.0
         self._client_id = client_id
         self.subscriptions = subscriptions
         self.on_message = on_message
@@ -115,7 +120,8 @@ class MqttSession:
         """Stay connected until cancelled, or until ``disconnect``.
 
         Raises:
-            MqttRefusedError: the broker refuses this user, password or client id; trying again would not help.
+            MqttRefusedError: the broker refuses this user, password or client id; trying again would not help. A login
+                that was taken before is tried for ``REFUSED_SECONDS`` where the endpoint can be asked.
         """
         delay = _FIRST_DELAY
         loop = asyncio.get_running_loop()
@@ -127,6 +133,10 @@ class MqttSession:
                     return
                 log.warning("%s: connection to the MQTT broker was lost (%s)", self._endpoint.site, reason)
             except MqttUnavailableError as error:
+                log.warning("%s; trying again in %.1f s", error.what, delay)
+            except MqttLoginRefusedError as error:
+                if not self._may_pass():
+                    raise
                 log.warning("%s; trying again in %.1f s", error.what, delay)
             finally:
                 self._drop()
@@ -171,8 +181,10 @@ class MqttSession:
 
     async def _connect(self) -> MqttConnection:
         self._order.new_connection()
+        self._endpoint = current_mqtt(self._ask)
+        ways = self._endpoint.with_each_password()
         connection = self._connection = MqttConnection(
-            self._endpoint,
+            ways[self._refusals % len(ways)],
             self._client_id,
             self.subscriptions,
             on_message=self._message,
@@ -181,6 +193,7 @@ class MqttSession:
         )
         present = await connection.open()
         self.connections += 1
+        self._refusals = 0
         if not present and self._had_session:
             self.sessions_lost += 1
             log.error(
@@ -191,6 +204,16 @@ class MqttSession:
         self.connected.set()
         self._tell()
         return connection
+
+    def _may_pass(self) -> bool:
+        """Whether a login that was refused just now may be taken soon: each password that may count is tried, and one
+        that counted once may have been changed a moment ago."""
+        now = asyncio.get_running_loop().time()
+        self._refused_since = self._refused_since if self._refusals else now
+        self._refusals += 1
+        if self._refusals < len(current_mqtt(self._ask).with_each_password()):
+            return True
+        return callable(self._ask) and self._had_session and now - self._refused_since < REFUSED_SECONDS
 
     async def _has_room(self) -> None:
         """Wait until no more than a window's messages of earlier connections are still being stored."""

@@ -12,7 +12,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge.errors import MqttRefusedError, MqttUnavailableError
+from edge.errors import MqttLoginRefusedError, MqttRefusedError, MqttUnavailableError
 from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import FairleadError
 
@@ -61,7 +61,7 @@ def refusal(endpoint: MqttEndpoint, reason: ReasonCode) -> FairleadError:
     """What a CONNACK that is a failure means."""
     if str(reason) == _PASSING:
         return MqttUnavailableError(f"the MQTT broker of {endpoint.site} is not ready")
-    return MqttRefusedError(
+    return MqttLoginRefusedError(
         f"the MQTT broker of {endpoint.site} refused user {endpoint.user!r}: {reason}",
         hint="check the password (FAIRLEAD_SECRET_<SITE>_<USER>, or the one that 'fairlead up' made)",
         site=endpoint.site,
@@ -81,6 +81,19 @@ def visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str
     Raises:
         MqttUnavailableError, MqttRefusedError
     """
+    return _let_in(endpoint, lambda way: _visit(way, client_id, clean=clean, subscribe=subscribe))
+
+
+def _let_in(endpoint: MqttEndpoint, work: Callable[[MqttEndpoint], bool]) -> bool:
+    """Do it with the password that counts."""
+    *others, last = endpoint.with_each_password()
+    for other in others:
+        with contextlib.suppress(MqttLoginRefusedError):
+            return work(other)
+    return work(last)
+
+
+def _visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str | None) -> bool:
     client = new_client(paho.Client, endpoint, client_id, clean=clean)
     present: list[bool] = []
     failures: list[FairleadError] = []
@@ -124,7 +137,11 @@ def echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:
     Raises:
         MqttUnavailableError, MqttRefusedError
     """
-    visit(endpoint, client_id, clean=True)  # says what is wrong, if anything is
+    return _let_in(endpoint, lambda way: _echo(way, client_id, topic))
+
+
+def _echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:
+    _visit(endpoint, client_id, clean=True, subscribe=None)  # says what is wrong, if anything is
     client = new_client(paho.Client, endpoint, client_id, clean=True)
     heard: list[bool] = []
 

@@ -8,8 +8,10 @@ import datetime as dt
 import hashlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final, TypeVar
+
+from confluent_kafka.admin import AdminClient
 
 from edge import records
 from edge.deadletters import letter_key
@@ -21,9 +23,9 @@ from edge.patience import patiently
 from edge.strayage import StrayAge
 from edge.strays import WaitingEvent
 from edge.tails import DEEP, Tails
-from fairlead.admin import LOG_DEFAULTS, admin_client, create_logs
+from fairlead.admin import LOG_DEFAULTS, create_logs, require_answer
 from fairlead.custody import CustodyView
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint, current
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.custody import Marker
@@ -41,15 +43,15 @@ T = TypeVar("T")
 REFUSED_AT_START: Final = 5.0  # both may be starting; and a wrong password shall show soon
 
 
-async def connect(endpoint: KafkaEndpoint, client_id: str) -> Cluster:
-    """Connect to the site's Kafka, trying again until it is there.
+async def connect(endpoint: Endpoint, client_id: str) -> Cluster:
+    """Connect to the site's Kafka, trying again until it is there; ``endpoint`` is asked at every login.
 
     Raises:
         AuthenticationFailed: the login was refused for ``REFUSED_AT_START`` seconds.
     """
     return await patiently(
         lambda: Cluster.open(endpoint, client_id=client_id),
-        f"{endpoint.site}: connecting to Kafka",
+        f"{current(endpoint).site}: connecting to Kafka",
         refused_seconds=REFUSED_AT_START,
     )
 
@@ -57,10 +59,10 @@ async def connect(endpoint: KafkaEndpoint, client_id: str) -> Cluster:
 class TopicMaker:
     """Creates logs at a site, many at once."""
 
-    def __init__(self, endpoint: KafkaEndpoint, cluster: Cluster) -> None:
+    def __init__(self, endpoint: Endpoint, cluster: Cluster) -> None:
         self._endpoint = endpoint
         self._cluster = cluster
-        self._client = admin_client(endpoint)
+        self._client: tuple[KafkaEndpoint, AdminClient] | None = None  # and whom it logs in as
         self._like: str | None = None  # a log that is there
 
     async def create(self, topics: Sequence[str]) -> None:
@@ -71,11 +73,18 @@ class TopicMaker:
             if missing:
                 implied = await self._cluster.topic_defaults(self._like, LOG_DEFAULTS) if self._like is not None else {}
                 wanted = dict.fromkeys(missing, LOG_DEFAULTS)
-                await asyncio.to_thread(create_logs, self._endpoint, wanted, client=self._client, implied=implied)
+                await asyncio.to_thread(self._make, wanted, implied)
             await self._cluster.wait_writable(topics)
             self._like = self._like or next(iter(topics), None)
 
-        await patiently(create, f"{self._endpoint.site}: creating {len(topics)} logs")
+        await patiently(create, f"{self._cluster.endpoint.site}: creating {len(topics)} logs")
+
+    def _make(self, wanted: Mapping[str, Mapping[str, str]], implied: Mapping[str, str]) -> None:
+        endpoint = current(self._endpoint)
+        if self._client is None or self._client[0] != endpoint or endpoint.other_passwords:
+            # This client keeps its password and would try it without end, should it have been changed.
+            self._client = endpoint, require_answer(endpoint)
+        create_logs(endpoint, wanted, client=self._client[1], implied=implied)
 
 
 async def open_fixed_logs(maker: TopicMaker, appender: Appender, logs: FixedLogs, site: str) -> None:

@@ -6,6 +6,7 @@ committed, which is before the broker takes writes; ``fairlead.wire``'s ``Cluste
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -45,6 +46,7 @@ _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLIC
 
 def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = None) -> AdminClient:
     """An admin client for one cluster and user; connects when it is used. Keep it while its futures are open."""
+    endpoint = counting(endpoint)
     quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
     return AdminClient({**endpoint.librdkafka(), **quiet, **(settings or {})})
 
@@ -153,9 +155,34 @@ def delete_logs(endpoint: KafkaEndpoint, topics: Sequence[str]) -> set[str]:
 def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClient:
     """A client that has logged in. Ask first, because librdkafka retries a wrong password or address without end.
 
+    While a password is being changed, each one that may count is tried.
+
     Raises:
         RefusedError: wrong user or password. UnavailableError: no answer within ``timeout`` seconds.
     """
+    *others, last = endpoint.with_each_password()
+    for other in others:
+        with contextlib.suppress(LoginRefusedError):
+            return _answer(other, timeout)
+    return _answer(last, timeout)
+
+
+def counting(endpoint: KafkaEndpoint, timeout: float = 5.0) -> KafkaEndpoint:
+    """The endpoint with the password that counts, while one is being changed: librdkafka takes only one. Asks for it
+    only where there are several; where nobody answers, the first may be as good as any."""
+    *others, last = endpoint.with_each_password()
+    for other in others:
+        try:
+            _answer(other, timeout)
+        except LoginRefusedError:
+            continue
+        except FairleadError:
+            pass
+        return other
+    return last
+
+
+def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
     refusals: list[KafkaError] = []
 
     def on_error(error: KafkaError) -> None:

@@ -6,7 +6,7 @@ Passwords are ``SecretStr``: they do not show in ``repr``, logs or tracebacks.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -24,6 +24,7 @@ class KafkaEndpoint:
         user: SCRAM-SHA-512 user, or None for a listener without authentication.
         tls_ca: PEM file of the authority that signed the brokers; None means no TLS.
         tls_verify_hostname: Host names are verified unless this is False (never for real use).
+        other_passwords: Tried when ``password`` is refused: while it is being changed, nobody can tell which counts.
         detours: ``(address, other address)``: where a broker's advertised address is reached in truth, through a
             tunnel or a proxy. TLS still checks the advertised name. Only ``fairlead.wire`` takes them.
     """
@@ -36,6 +37,12 @@ class KafkaEndpoint:
     tls_ca: Path | None = None
     tls_verify_hostname: bool = True
     detours: tuple[tuple[Address, Address], ...] = ()
+    other_passwords: tuple[SecretStr, ...] = ()
+
+    def with_each_password(self) -> tuple[KafkaEndpoint, ...]:
+        """The endpoint with each password that may count, ``password`` first, and none beside it."""
+        known = dict.fromkeys((self.password, *self.other_passwords))
+        return tuple(replace(self, password=password, other_passwords=()) for password in known)
 
     def reached_at(self, host: str, port: int) -> Address:
         """Where to connect to for a broker that is advertised there."""
@@ -92,3 +99,18 @@ class MqttEndpoint:
     password: SecretStr | None = None
     tls_ca: Path | None = None
     keep_seconds: float = 0.0
+    other_passwords: tuple[SecretStr, ...] = ()  # as a Kafka endpoint's
+
+    def with_each_password(self) -> tuple[MqttEndpoint, ...]:
+        """The endpoint with each password that may count, ``password`` first, and none beside it."""
+        known = dict.fromkeys((self.password, *self.other_passwords))
+        return tuple(replace(self, password=password, other_passwords=()) for password in known)
+
+
+MqttWay = MqttEndpoint | Callable[[], MqttEndpoint]
+"""An endpoint, or where to ask for it as it is now."""
+
+
+def current_mqtt(endpoint: MqttWay) -> MqttEndpoint:
+    """The endpoint as it is now."""
+    return endpoint() if callable(endpoint) else endpoint

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from fairlead.admin import create_logs, explain, require_answer
+from fairlead.admin import counting, create_logs, explain, require_answer
 from fairlead.endpoint import KafkaEndpoint
 
 TIMEOUT: Final = 15.0  # seconds for a site to answer
@@ -32,6 +32,7 @@ def append_records(
         RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some
             of the records may be there.
     """
+    endpoint = counting(endpoint)
     create_logs(endpoint, {topic: {}}, client=require_answer(endpoint, timeout))
     producer = Producer(
         {

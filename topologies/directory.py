@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.directory import KnownSites
-from fairlead.local.passwords import secret_variable
+from fairlead.local.passwords import next_variable, secret_variable
 from fairlead.local.profile import Profile
 from topologies.model import Site, Topology
 from topologies.values import parse_bootstrap
@@ -47,6 +47,7 @@ class Directory:
             password=self._password(site, user),
             tls=address.security == "SASL_SSL",
             tls_ca=Path(address.ca) if address.ca else None,
+            other_passwords=self._others(site, user),
         )
 
     def is_local(self, site: str) -> bool:
@@ -70,7 +71,17 @@ class Directory:
             password=self._password(site, user),
             tls_ca=Path(address.ca) if address.ca else None,
             keep_seconds=profile.keep_seconds,
+            other_passwords=self._others(site, user),
         )
+
+    def next_password(self, site: str, user: str) -> SecretStr | None:
+        """The password that is to count next at a site outside this machine, if the environment has one."""
+        value = self._env.get(next_variable(site, user))
+        return SecretStr(value) if value else None
+
+    def _others(self, site: str, user: str) -> tuple[SecretStr, ...]:
+        following = self.next_password(site, user)
+        return () if following is None else (following,)
 
     def _site(self, name: str) -> Site:
         try:

@@ -68,6 +68,7 @@ class Setup(msgspec.Struct, frozen=True, array_like=True, tag="setup"):
     share: str
     marks: str
     window: int
+    other_passwords: tuple[str, ...] = ()
 
 
 class Confirm(msgspec.Struct, frozen=True, array_like=True, tag="confirm"):

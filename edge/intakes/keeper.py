@@ -8,6 +8,7 @@ import logging
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from edge.errors import IntakeError, MqttRefusedError
@@ -28,14 +29,16 @@ class Keeper:
     """One intake.
 
     Args:
+        setup: Asked for what it is to do at every start: passwords change.
         name: For messages.
     """
 
-    def __init__(self, hub: Hub, setup: Setup, name: str) -> None:
+    def __init__(self, hub: Hub, setup: Callable[[], Setup], name: str) -> None:
         self._hub = hub
-        self._setup = setup
+        self._ask = setup
+        self._setup = setup()
         self.name = name
-        self.source = hub.order.add(setup.client_id, self._is_stuck)
+        self.source = hub.order.add(self._setup.client_id, self._is_stuck)
         hub.changed(self.source, connected=False)
         self._link: Link | None = None
         self._links: list[Link] = []  # of processes that have ended, as long as something of theirs is not stored
@@ -122,6 +125,7 @@ class Keeper:
         try:
             reader, writer = await asyncio.open_connection(sock=ours, limit=_BUFFER)
             self._forget()
+            self._setup = self._ask()
             self._link = link = Link(writer, self._setup.window)
             self._links.append(link)
             link.send(self._setup)
@@ -147,7 +151,9 @@ class Keeper:
                 case State() as state:
                     self._set_state(state)
                 case Refused(what, hint):
-                    raise MqttRefusedError(what, hint=hint)
+                    if self._ask() == self._setup:
+                        raise MqttRefusedError(what, hint=hint)
+                    return  # it is told another password at its next start
                 case _:
                     raise IntakeError(f"{self.name} sent something else than items")
 

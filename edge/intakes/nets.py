@@ -26,7 +26,7 @@ from edge.intakes.order import Source
 from edge.messages import SUBSCRIPTION
 from edge.mqtt import MqttSession
 from edge.mqttclient import visit
-from fairlead.endpoint import MqttEndpoint
+from fairlead.endpoint import MqttEndpoint, MqttWay, current_mqtt
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Nets:
     def __init__(
         self,
         hub: Hub,
-        endpoint: MqttEndpoint,
+        endpoint: MqttWay,
         client_id: str,
         session: MqttSession,
         core: Source,
@@ -53,7 +53,7 @@ class Nets:
         every: float = EVERY,
     ) -> None:
         self._hub = hub
-        self._endpoint = endpoint
+        self._way = endpoint
         self._client_id = client_id
         self._session = session
         self._core = core
@@ -64,6 +64,10 @@ class Nets:
         self._sure = True  # those are all
         self._changed = asyncio.Event()
         self.emptied = 0
+
+    @property
+    def _endpoint(self) -> MqttEndpoint:
+        return current_mqtt(self._way)
 
     def changed(self) -> None:
         """The core's session is connected, or not any more."""

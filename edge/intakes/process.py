@@ -67,6 +67,7 @@ class IntakeProcess:
                 setup.user,
                 SecretStr(setup.password) if setup.password is not None else None,
                 Path(setup.tls_ca) if setup.tls_ca is not None else None,
+                other_passwords=tuple(map(SecretStr, setup.other_passwords)),
             ),
             client_id=setup.client_id,
             subscriptions=[(setup.share, 1), (setup.marks, 1)],

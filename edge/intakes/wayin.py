@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from edge import mqtt
@@ -22,7 +23,7 @@ from edge.intakes.sorting import Sorter
 from edge.messages import SUBSCRIPTION
 from edge.mqtt import Delivery, MqttSession
 from edge.mqttclient import echo
-from fairlead.endpoint import MqttEndpoint
+from fairlead.endpoint import MqttEndpoint, MqttWay, current_mqtt
 from fairlead.errors import ConfigurationError
 from topologies.model import Topology
 
@@ -48,7 +49,7 @@ class WayIn:
         self,
         topology: Topology,
         site: str,
-        endpoint: MqttEndpoint,
+        endpoint: MqttWay,
         client_id: str,
         intake: Intake,
         classifier: Classifier,
@@ -57,7 +58,7 @@ class WayIn:
         check_count(count)
         self._topology = topology
         self._site = site
-        self._endpoint = endpoint
+        self._way = endpoint
         self._client_id = client_id
         self._intake = intake
         self._count = count
@@ -149,10 +150,10 @@ class WayIn:
     async def _run_with_intakes(self, leftovers: list[str]) -> None:
         core = self._use_hub([*((topic, 1) for topic in OWN), (self._marks, 1), (DROPPED, 0)])
         self._keepers += [
-            Keeper(self._hub, self._setup(number), f"intake {number} of {self._site}")
+            Keeper(self._hub, partial(self._setup, number), f"intake {number} of {self._site}")
             for number in range(1, self._count + 1)
         ]
-        nets = self._nets = Nets(self._hub, self._endpoint, self._client_id, self.session, core, self._all_subscribed)
+        nets = self._nets = Nets(self._hub, self._way, self._client_id, self.session, core, self._all_subscribed)
         to_empty: list[str] = []
 
         async def begin() -> None:
@@ -208,6 +209,10 @@ class WayIn:
         for keeper in self._keepers:
             await keeper.subscribed.wait()
 
+    @property
+    def _endpoint(self) -> MqttEndpoint:
+        return current_mqtt(self._way)
+
     def _setup(self, number: int) -> Setup:
         endpoint = self._endpoint
         return Setup(
@@ -222,6 +227,7 @@ class WayIn:
             share=share(self._client_id),
             marks=self._marks,
             window=WINDOW,
+            other_passwords=tuple(password.get_secret_value() for password in endpoint.other_passwords),
         )
 
     async def _find(self) -> list[str]:

@@ -9,6 +9,7 @@ from fairlead.commands.aclaudit import audit
 from fairlead.commands.aclexplain import explain
 from fairlead.commands.aclhistory import history
 from fairlead.commands.aclplan import drift, plan
+from fairlead.commands.aclrotate import rotate
 
 app = typer.Typer(
     help="Who may do what with which topic: plan, apply, explain, and find what someone else changed.",
@@ -20,3 +21,4 @@ app.command()(drift)
 app.command()(explain)
 app.command()(audit)
 app.command()(history)
+app.command()(rotate)

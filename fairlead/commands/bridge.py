@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,11 +103,12 @@ def make_bridge(
     intakes: int = 0,
 ) -> Bridge:
     """A site's bridge as the topology says, with its metrics in the state folder."""
+    context.directory.kafka(site, "bridge"), context.directory.mqtt(site, "bridge")  # what is wrong is said at once
     return Bridge(
         context.topology,
         site,
-        context.directory.kafka(site, "bridge"),
-        context.directory.mqtt(site, "bridge"),
+        partial(context.directory.kafka, site, "bridge"),
+        partial(context.directory.mqtt, site, "bridge"),
         snapshot=context.folder / "run" / f"bridge.{site}.json",
         stray_limit=stray_limit,
         thresholds=thresholds,

@@ -67,8 +67,8 @@ def _make(archive: Path, java: Path, jars: Sequence[Path]) -> None:
         password = SecretStr("once-only-and-thrown-away")
         endpoint = KafkaEndpoint("archive", ((ports.HOST, client),), kafka.ADMIN, password)
         try:
-            kafka.write_files(folder, site, password, password)
-            kafka.format_if_new(folder, site.cluster_id, {kafka.ADMIN: password})
+            kafka.write_files(folder, site, password)
+            kafka.format_if_new(folder, site.cluster_id, {kafka.ADMIN: password, kafka.CONTROLLER: password})
             line = kafka.command(java, jars, folder, jvm=[f"-XX:ArchiveClassesAtExit={new}"])
             mark = kafka.marker(folder)
             process = processes.start(pid_file, line, cwd=folder, log=folder / "console.log", marker=mark)

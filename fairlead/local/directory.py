@@ -60,14 +60,19 @@ class KnownSites:
         """
         state = self._known(site)
         password = self._password(site, user, "Kafka", state.kafka_users)
-        return KafkaEndpoint(site, tuple((ports.HOST, broker.port) for broker in state.brokers), user, password)
+        addresses = tuple((ports.HOST, broker.port) for broker in state.brokers)
+        others = self._passwords.others(site, user)
+        return KafkaEndpoint(site, addresses, user, password, other_passwords=others)
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
         """Where a site's Mosquitto is, for a user; raises as ``kafka`` does."""
         state = self._known(site)
         password = self._password(site, user, "MQTT", state.mqtt_users)
         keep = state.mqtt_profile.keep_seconds
-        return MqttEndpoint(site, ports.HOST, state.mqtt_port, user, password, keep_seconds=keep)
+        others = self._passwords.others(site, user)
+        return MqttEndpoint(
+            site, ports.HOST, state.mqtt_port, user, password, keep_seconds=keep, other_passwords=others
+        )
 
     def _status(self, name: str, state: SiteState) -> SiteProcess:
         site = self._site(name)

@@ -32,8 +32,8 @@ from fairlead.local.formatting import SCRAM_ITERATIONS, format_log_dir
 from fairlead.local.state import Broker, SiteState
 from fairlead.local.waiting import Wait
 
-ADMIN = "admin"  # super user of every local cluster; the broker itself uses it too
-CONTROLLER = "controller"
+ADMIN = "admin"  # super user of every local cluster
+CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change
 READY_TIMEOUT = 180.0  # seconds; a quiet machine needs 2, ten thousand logs after a crash 26
 REFUSED_SECONDS = 10.0  # from its start on a broker may refuse logins, until it has read its users
 _MAX_INT = 2**31 - 1
@@ -139,34 +139,36 @@ _LOG4J2 = """Configuration:
 """
 
 
-def write_files(
-    folder: Path, site: SiteState, admin: SecretStr, controller: SecretStr, *, broker: Broker | None = None
-) -> None:
-    """Write ``server.properties`` and the logging configuration; the first holds passwords and has mode 0600.
+def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> None:
+    """Write ``server.properties`` and the logging configuration; the first holds a password and has mode 0600.
 
     Raises:
         UnavailableError: the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_file(folder / "server.properties", server_properties(site, admin, controller, broker=broker))
+    write_file(folder / "server.properties", server_properties(site, controller, broker=broker))
     write_file(folder / "log4j2.yaml", _LOG4J2)
 
 
-def server_properties(site: SiteState, admin: SecretStr, controller: SecretStr, *, broker: Broker | None = None) -> str:
-    """The text of ``server.properties`` of one broker (the first if none is given); the site's properties win."""
+def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> str:
+    """The text of ``server.properties`` of one broker (the first if none is given); the site's properties win.
+
+    Brokers log in to each other, and to themselves for the marks of transactions, with the password of their start: a
+    new one reaches none that runs (``sasl.jaas.config`` can be set while it runs, without effect; seen on 4.3.1).
+    """
     broker = broker or site.brokers[0]
     client, control = f"{ports.HOST}:{broker.port}", f"{ports.HOST}:{broker.controller_port}"
     scram = "org.apache.kafka.common.security.scram.ScramLoginModule required"
     plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
-    secret, control_secret = admin.get_secret_value(), controller.get_secret_value()
+    secret = controller.get_secret_value()
     own: dict[str, str | int] = {
         "node.id": broker.number,
         "controller.quorum.voters": ",".join(f"{b.number}@{ports.HOST}:{b.controller_port}" for b in site.brokers),
         "listeners": f"CLIENT://{client},CONTROLLER://{control}",
         "advertised.listeners": f"CLIENT://{client}",
-        "listener.name.client.scram-sha-512.sasl.jaas.config": f'{scram} username="{ADMIN}" password="{secret}";',
+        "listener.name.client.scram-sha-512.sasl.jaas.config": f'{scram} username="{CONTROLLER}" password="{secret}";',
         "listener.name.controller.plain.sasl.jaas.config": f'{plain} username="{CONTROLLER}" '
-        f'password="{control_secret}" user_{CONTROLLER}="{control_secret}";',
+        f'password="{secret}" user_{CONTROLLER}="{secret}";',
     }
     replicated = _REPLICATED if len(site.brokers) > 1 else {}
     return "".join(f"{key}={value}\n" for key, value in (_PROPERTIES | replicated | own | site.properties).items())
@@ -216,7 +218,7 @@ def wait_ready(
 ) -> AdminClient:
     """Wait until the broker really serves: its port, then a SCRAM login, its registration and a controller.
 
-    ``endpoint`` names this one broker. Returns:
+    ``endpoint`` names this one broker; where a password is being changed, it is tried with each. Returns:
         The connected client of ``endpoint``'s user.
 
     Raises:
@@ -234,7 +236,12 @@ def wait_ready(
             refusals.append("the password is not the one it was told")
 
     quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
-    admin = AdminClient({**endpoint.librdkafka(), **quick, "error_cb": on_error})
+
+    def client(seen: KafkaEndpoint) -> AdminClient:
+        return AdminClient({**seen.librdkafka(), **quick, "error_cb": on_error})
+
+    ways, tried = endpoint.with_each_password(), 0
+    admin = client(endpoint)
     while True:
         try:
             asked: Any = admin.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
@@ -243,8 +250,13 @@ def wait_ready(
                 return admin
         except KafkaException:
             admin.poll(0)  # delivers on_error
-        if refusals and time.time() - process.create_time() > REFUSED_SECONDS:
-            raise wait.refused(endpoint.user, refusals[0])
+        if refusals:
+            tried += 1
+            if tried >= len(ways) and time.time() - process.create_time() > REFUSED_SECONDS:
+                raise wait.refused(endpoint.user, refusals[0])
+            if len(ways) > 1:
+                refusals.clear()
+                admin = client(ways[tried % len(ways)])
         wait.pause()
 
 

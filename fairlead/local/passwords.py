@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file
 
+_NEXT = "/next"  # no site's name has a slash
 _PRINTABLE = re.compile(r"[\x20-\x7e]{8,200}")
 
 
@@ -22,8 +23,17 @@ def secret_variable(site: str, user: str) -> str:
     return "FAIRLEAD_SECRET_" + re.sub(r"[^A-Z0-9]", "_", f"{site}_{user}".upper())
 
 
+def next_variable(site: str, user: str) -> str:
+    """The variable that gives, at a site outside this machine, the password that is to count next."""
+    return f"{secret_variable(site, user)}_NEXT"
+
+
 class Passwords:
-    """Passwords by site and user, in ``secrets.json`` (mode 0600). What the file holds is what the brokers know."""
+    """Passwords by site and user, in ``secrets.json`` (mode 0600). What the file holds is what the brokers know.
+
+    While a password is being changed the file has the next one as well, from before the brokers hear of it until they
+    have taken it: whoever logs in then tries both. A change that was cut off is one that goes on.
+    """
 
     def __init__(self, file: Path, *, env: Mapping[str, str] | None = None) -> None:
         self._file = file
@@ -53,20 +63,65 @@ class Passwords:
         return SecretStr(from_env)
 
     def wanted(self, site: str, user: str) -> SecretStr:
-        """The given password, else a new random one (not yet kept)."""
-        return self.given(site, user) or SecretStr(secrets.token_urlsafe(24))
+        """The next password if there is one, else the given one, else a new random one (not yet kept)."""
+        return self.next(site, user) or self.given(site, user) or SecretStr(secrets.token_urlsafe(24))
+
+    def others(self, site: str, user: str) -> tuple[SecretStr, ...]:
+        """What may count beside the given password: empty but while it is being changed, or where the environment has
+        another one than the brokers were told."""
+        given = self.given(site, user)
+        known = (self.next(site, user), self.known(site, user))
+        return tuple(dict.fromkeys(password for password in known if password is not None and password != given))
+
+    def next(self, site: str, user: str) -> SecretStr | None:
+        """The password that the brokers are being told; None while none is."""
+        password = self._read().get(site + _NEXT, {}).get(user)
+        return SecretStr(password) if password is not None else None
+
+    def begin(self, site: str, user: str) -> SecretStr:
+        """Note the next password before the brokers hear of it, and return it: that of a change that was cut off, else
+        the environment's, else a random one.
+
+        Raises:
+            ConfigurationError: the environment has the password that the brokers know already.
+        """
+        pending = self.next(site, user)
+        if pending is not None:
+            return pending
+        variable = secret_variable(site, user)
+        given = self.given(site, user) if variable in self._env else None
+        if given is not None and given == self.known(site, user):
+            raise ConfigurationError(
+                f"the password of {user} at {site} comes from {variable}, which has the one that counts already",
+                hint="set it to the new password, for this command and for what runs as that user; or unset it",
+                variable=variable,
+            )
+        new = given or SecretStr(secrets.token_urlsafe(24))
+        self._write(site + _NEXT, {user: new})
+        return new
 
     def keep(self, site: str, passwords: Mapping[str, SecretStr]) -> None:
-        """Note what the site's brokers know now."""
+        """Note what the site's brokers know now. A next password that they know is no next one any more."""
         data = self._read()
         data.setdefault(site, {}).update({user: value.get_secret_value() for user, value in passwords.items()})
-        write_file(self._file, json.dumps(data, indent=1, sort_keys=True))
+        pending = data.pop(site + _NEXT, {})
+        if left := {user: new for user, new in pending.items() if data[site].get(user) != new}:
+            data[site + _NEXT] = left
+        self._save(data)
 
     def forget(self, site: str) -> None:
         """Drop a site's passwords."""
         data = self._read()
-        if data.pop(site, None) is not None:
-            write_file(self._file, json.dumps(data, indent=1, sort_keys=True))
+        if [found for name in (site, site + _NEXT) if (found := data.pop(name, None)) is not None]:
+            self._save(data)
+
+    def _write(self, section: str, passwords: Mapping[str, SecretStr]) -> None:
+        data = self._read()
+        data.setdefault(section, {}).update({user: value.get_secret_value() for user, value in passwords.items()})
+        self._save(data)
+
+    def _save(self, data: dict[str, dict[str, str]]) -> None:
+        write_file(self._file, json.dumps(data, indent=1, sort_keys=True))
 
     def _read(self) -> dict[str, dict[str, str]]:
         try:

@@ -40,6 +40,7 @@ class Start:
     Args:
         kafka_users, mqtt_users: Every user with the password it is to have.
         known: The users' passwords that the running or formatted brokers know already.
+        other_admin: Passwords of Kafka's super user that the brokers may know instead, while it is being changed.
         brokers: Node ids of the brokers to start; what other ones do is not looked at.
     """
 
@@ -53,6 +54,7 @@ class Start:
     tell: Callable[[str], None]
     cancel: threading.Event
     brokers: tuple[int, ...] = (1,)
+    other_admin: tuple[SecretStr, ...] = ()
     started: list[Path] = field(default_factory=list)
 
     def run(self) -> None:
@@ -70,7 +72,7 @@ class Start:
         self.tell("ready")
 
     def _run_kafka(self) -> None:
-        known = self.known
+        known, own = self.known, dict[str, SecretStr]()
         chosen = [broker for broker in self.state.brokers if broker.number in self.brokers]
         running: dict[Broker, psutil.Process] = {}
         for broker in chosen:
@@ -78,22 +80,26 @@ class Start:
             if process is None:
                 process, formatted = self._start_broker(broker)
                 known = self.kafka_users if formatted else known
+                # Older data does not have the user as which brokers log in to each other.
+                own |= {} if formatted else {kafka.CONTROLLER: self.controller}
             running[broker] = process
         for broker, process in running.items():
             address = (ports.HOST, broker.port)
-            endpoint = KafkaEndpoint(self.site.name, (address,), kafka.ADMIN, known[kafka.ADMIN])
+            endpoint = KafkaEndpoint(
+                self.site.name, (address,), kafka.ADMIN, known[kafka.ADMIN], other_passwords=self.other_admin
+            )
             folder = self.site.kafka_folder(broker.number)
             client = kafka.wait_ready(process, endpoint, folder, cancel=self.cancel, node_id=broker.number)
         new = {user: secret for user, secret in self.kafka_users.items() if known.get(user) != secret}
-        kafka.ensure_users(client, new)
+        kafka.ensure_users(client, new | own)
 
     def _start_broker(self, broker: Broker) -> tuple[psutil.Process, bool]:
         """Its process, and whether its log directory is new and so knows the users as they are to be."""
         tools, folder = self.tools, self.site.kafka_folder(broker.number)
         self.tell("starting Kafka" if len(self.state.brokers) == 1 else f"starting Kafka's broker {broker.number}")
-        admin = self.known.get(kafka.ADMIN, self.kafka_users[kafka.ADMIN])
-        kafka.write_files(folder, self.state, admin, self.controller, broker=broker)
-        formatted = kafka.format_if_new(folder, self.state.cluster_id, self.kafka_users, node_id=broker.number)
+        kafka.write_files(folder, self.state, self.controller, broker=broker)
+        users = {**self.kafka_users, kafka.CONTROLLER: self.controller}
+        formatted = kafka.format_if_new(folder, self.state.cluster_id, users, node_id=broker.number)
         line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm)
         pid_file, log = self.site.pid_file("kafka", broker.number), folder / "console.log"
         mark, version = kafka.marker(folder), tools.kafka_version

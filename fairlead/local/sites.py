@@ -1,4 +1,4 @@
-"""All local sites of one state folder: up and down. ``directory`` has the half that only looks.
+"""All local sites of one state folder: up and down, and other passwords. ``directory`` has the half that only looks.
 
 Files below the folder: ``state.json`` (ports, users), ``secrets.json`` (mode 0600), ``sites/<site>/kafka`` (further
 brokers: ``kafka-2`` and so on) and ``sites/<site>/mosquitto``, ``run/*.pid``. Callers in several processes wait for
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -17,8 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 from filelock import FileLock, Timeout
+from pydantic import SecretStr
 
-from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.local import cds, kafka, mosquitto, ports, processes
 from fairlead.local.directory import KnownSites
@@ -31,6 +34,7 @@ from fairlead.local.state import SiteState, State, read_state, write_state
 from fairlead.local.waiting import Cancelled, interruptible
 
 Progress = Callable[[str, str], None]
+GivePassword = Callable[[KafkaEndpoint, str, SecretStr], None]
 What = Literal["kafka", "mqtt"]
 _ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, logs of the brokers, Mosquitto's queue
 _LOCK_TIMEOUT = 600.0
@@ -158,10 +162,15 @@ class LocalSites(KnownSites):
         service = {kafka.CONTROLLER: self._passwords.wanted(name, kafka.CONTROLLER)}
         wanted = service | {user: self._passwords.wanted(name, user) for user in kafka_users | mqtt_users}
         known = {user: secret for user in wanted if (secret := self._passwords.known(name, user)) is not None}
+        other_admin: tuple[SecretStr, ...] = ()
+        if site.has_data and (pending := self._passwords.next(name, kafka.ADMIN)) is not None:
+            # It takes admin itself to finish that: change_password does.
+            wanted[kafka.ADMIN], other_admin = known.get(kafka.ADMIN, pending), (pending,)
         if site.has_data and known.get(kafka.ADMIN) != wanted[kafka.ADMIN]:
             raise ConfigurationError(
                 f"the password of {name}'s admin cannot change while the site has data",
-                hint=f"unset {secret_variable(name, kafka.ADMIN)}, or forget the data: fairlead down {name} --purge",
+                hint=f"unset {secret_variable(name, kafka.ADMIN)}; fairlead acl rotate {kafka.ADMIN} --site {name} "
+                f"changes it; or forget the data: fairlead down {name} --purge",
             )
         return Start(
             site=site,
@@ -174,6 +183,7 @@ class LocalSites(KnownSites):
             tell=lambda text: tell(name, text),
             cancel=cancel,
             brokers=tuple(broker.number for broker in state.brokers),
+            other_admin=other_admin,
         )
 
     def _keep(self, start: Start) -> None:
@@ -227,6 +237,46 @@ class LocalSites(KnownSites):
                     state.sites.pop(site.name, None)
                     self._passwords.forget(site.name)
             write_state(self._state_file, state)
+
+    # --- passwords ----------------------------------------------------------------------------------------------
+
+    def change_password(self, site: str, user: str, give: GivePassword) -> None:
+        """Give a user of a running site another password, in Kafka and Mosquitto, and see that it can log in with it.
+
+        The password is the environment's, else a random one; afterwards it is in ``secrets.json`` alone. Cut off at any
+        point it is finished by doing it again; until then users are told both passwords. What is connected to Kafka
+        stays so until the broker asks for the password again; Mosquitto ends the user's connections.
+
+        Args:
+            give: Has a cluster take a user's password (``fairlead.credentials.give_password``).
+
+        Raises:
+            UnavailableError: the site does not answer, or did not take the new password in time.
+            UnknownNameError: it has no such user. ConfigurationError: see ``Passwords.begin``.
+        """
+        with self._locked():
+            state = self._known(site)
+            if user not in {*state.kafka_users, *state.mqtt_users}:
+                raise UnknownNameError(f"user of {site} named", user, {*state.kafka_users, *state.mqtt_users})
+            if user in state.kafka_users and not any(ports.accepts(broker.port) for broker in state.brokers):
+                raise UnavailableError(f"{site} is not running", hint=f"fairlead up {site}", site=site)
+            new = self._passwords.begin(site, user)
+            if user in state.mqtt_users:
+                self._change_in_mosquitto(site, state, user, new)
+            if user in state.kafka_users:
+                give(self.kafka(site, kafka.ADMIN), user, new)
+            self._passwords.keep(site, {user: new})
+
+    def _change_in_mosquitto(self, site: str, state: SiteState, user: str, new: SecretStr) -> None:
+        folder = self._site(site).mosquitto_folder
+        users = {name: self._passwords.wanted(site, name) for name in state.mqtt_users}
+        mosquitto.write_users(folder, users, mosquitto.find_mosquitto())
+        pid_file = self._site(site).pid_file("mqtt")
+        process = processes.find(pid_file)
+        if process is None:
+            return  # it reads the file when it starts
+        processes.send(pid_file, signal.SIGHUP)
+        mosquitto.wait_taken(MqttEndpoint(site, ports.HOST, state.mqtt_port, user, new))
 
     def kill(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
         """SIGKILL one process of a site (of Kafka: the broker with this node id), for fault tests."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint, current
 from fairlead.wire import versions
 from fairlead.wire.batch import Buffer
 from fairlead.wire.coding import Question
@@ -50,9 +50,12 @@ class _Waiting:
 class Connection(asyncio.BufferedProtocol):
     """One connection. Made by ``connect``; belongs to one event loop."""
 
-    def __init__(self, address: str, endpoint: KafkaEndpoint, client_id: str, request_timeout: float) -> None:
+    def __init__(
+        self, address: str, endpoint: KafkaEndpoint, client_id: str, request_timeout: float, *, later: Endpoint
+    ) -> None:
         self.address = address
         self._endpoint = endpoint
+        self._later = later  # whose password counts when the broker asks for it again
         self._client = client_id.encode()
         self._timeout = request_timeout
         self._loop = asyncio.get_running_loop()
@@ -240,13 +243,13 @@ class Connection(asyncio.BufferedProtocol):
                 address=self.address,
             )
         if self._endpoint.user is not None:
-            await self._login()
+            await self._login(self._endpoint)
 
-    async def _login(self) -> None:
+    async def _login(self, endpoint: KafkaEndpoint) -> None:
         async def call(question: Question[T]) -> T:
             return await self._call(question, None, held=False)
 
-        lifetime = await login(call, self._endpoint, self.address) / 1000
+        lifetime = await login(call, endpoint, self.address) / 1000
         if lifetime > 0:
             delay = max(lifetime * _REAUTHENTICATE_AT, _REAUTHENTICATE_NOT_BEFORE)
             self._renewal = self._loop.call_later(delay, self._renew)
@@ -259,7 +262,12 @@ class Connection(asyncio.BufferedProtocol):
     async def _log_in_again(self) -> None:
         self._held = []
         try:
-            await self._login()
+            await self._login(current(self._later))
+        except AuthenticationFailed as error:
+            # The password may have been changed a moment ago: who connects again asks for it, and is told if it counts.
+            passing = ConnectionLost(error.what, hint=error.hint, **error.fields)
+            self._fail(passing if callable(self._later) else error)
+            return
         except WireError as error:
             self._fail(error)
             return
@@ -275,9 +283,18 @@ def body_at(frame: bytearray, flexible: bool = True) -> int:
 
 
 async def connect(
-    host: str, port: int, endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float = 30.0
+    host: str,
+    port: int,
+    endpoint: KafkaEndpoint,
+    *,
+    client_id: str,
+    request_timeout: float = 30.0,
+    later: Endpoint | None = None,
 ) -> Connection:
     """Connect to one broker, check that it supports what Fairlead sends, and log in.
+
+    Args:
+        later: Asked for the password when the broker wants it again; ``endpoint``'s without it.
 
     Raises:
         ConnectionLost: it cannot be reached; ``fields['address']`` says where.
@@ -290,7 +307,7 @@ async def connect(
     try:
         async with asyncio.timeout(request_timeout):
             _, connection = await loop.create_connection(
-                lambda: Connection(address, endpoint, client_id, request_timeout),
+                lambda: Connection(address, endpoint, client_id, request_timeout, later=later or endpoint),
                 *endpoint.reached_at(host, port),
                 ssl=context,
                 server_hostname=host if context is not None else None,

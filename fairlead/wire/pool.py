@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
+from pydantic import SecretStr
+
 from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.wire.connection import Connection, connect
@@ -112,11 +114,8 @@ class Pool:
                 site=self._endpoint.site,
                 address="",
             )
-        host, port = address
         try:
-            connection = await connect(
-                host, port, self.endpoint(), client_id=self._client_id, request_timeout=self._timeout
-            )
+            connection = await self._log_in(*address)
         except AuthenticationFailed as error:
             if not self._may_pass():
                 raise
@@ -125,6 +124,25 @@ class Pool:
         self._open[key] = connection
         self._incarnations[key] = self._incarnations.get(key, 0) + 1
         return connection
+
+    async def _log_in(self, host: str, port: int) -> Connection:
+        """Connect with the password; if it is refused, with those that may count while it is being changed. They are
+        asked for once more then: the change may have begun since."""
+        tried: list[SecretStr | None] = []
+        refusal: AuthenticationFailed | None = None
+        for _ in range(2):
+            for endpoint in self.endpoint().with_each_password():
+                if endpoint.password in tried:
+                    continue
+                tried.append(endpoint.password)
+                later: Endpoint = self.endpoint if self._ask is not None else endpoint
+                try:
+                    return await connect(
+                        host, port, endpoint, client_id=self._client_id, request_timeout=self._timeout, later=later
+                    )
+                except AuthenticationFailed as error:
+                    refusal = refusal or error
+        raise refusal or AssertionError("there is one password at least")
 
     def _may_pass(self) -> bool:
         """Whether a refused login may be one of a broker that has just started."""

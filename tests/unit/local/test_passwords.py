@@ -51,3 +51,37 @@ def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").write_text("{")
     with pytest.raises(ConfigurationError, match=r"(?s)is damaged.*purge"):
         Passwords(tmp_path / "secrets.json", env={}).known("tokyo", "bridge")
+
+
+def test_a_change_is_known_before_the_brokers_hear_of_it_and_until_they_took_it(tmp_path: Path) -> None:
+    passwords = Passwords(tmp_path / "secrets.json", env={})
+    passwords.keep("tokyo", {"bridge": SecretStr("the old one"), "ducks": SecretStr("quack quack")})
+    new = passwords.begin("tokyo", "bridge")
+    assert passwords.given("tokyo", "bridge") == SecretStr("the old one")
+    assert passwords.others("tokyo", "bridge") == (new,)
+    assert passwords.others("tokyo", "ducks") == ()
+    assert passwords.begin("tokyo", "bridge") == new, "a change that was cut off goes on"
+    passwords.keep("tokyo", {"ducks": SecretStr("quack quack")})
+    assert passwords.next("tokyo", "bridge") == new
+    passwords.keep("tokyo", {"bridge": new})
+    assert passwords.given("tokyo", "bridge") == new
+    assert passwords.others("tokyo", "bridge") == ()
+
+
+def test_the_new_password_may_come_from_the_environment(tmp_path: Path) -> None:
+    env = {"FAIRLEAD_SECRET_TOKYO_BRIDGE": "of the environment"}
+    passwords = Passwords(tmp_path / "secrets.json", env=env)
+    passwords.keep("tokyo", {"bridge": SecretStr("the old one")})
+    assert passwords.begin("tokyo", "bridge") == SecretStr("of the environment")
+    assert passwords.others("tokyo", "bridge") == (SecretStr("the old one"),)
+    passwords.keep("tokyo", {"bridge": SecretStr("of the environment")})
+    with pytest.raises(ConfigurationError, match="FAIRLEAD_SECRET_TOKYO_BRIDGE") as caught:
+        passwords.begin("tokyo", "bridge")
+    assert "of the environment" not in str(caught.value)
+
+
+def test_a_site_that_is_forgotten_has_no_next_passwords(tmp_path: Path) -> None:
+    passwords = Passwords(tmp_path / "secrets.json", env={})
+    passwords.begin("tokyo", "bridge")
+    passwords.forget("tokyo")
+    assert passwords.next("tokyo", "bridge") is None

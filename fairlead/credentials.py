@@ -1,0 +1,86 @@
+"""Giving a Kafka user another password, and seeing that the cluster takes it.
+
+Kafka keeps one password for each user and mechanism: from the change on, every login needs the new one. Whoever is
+logged in stays so until the broker asks again (``connections.max.reauth.ms``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from pydantic import SecretStr
+
+from fairlead.admin import explain, require_answer
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import LoginRefusedError, UnavailableError
+
+ITERATIONS = 4096  # Kafka refuses fewer; more make each login cost more and protect no random password better
+_PAUSE = 0.05
+
+
+class PasswordNotTaken(UnavailableError):
+    """A broker was told a new password and does not take it."""
+
+
+def give_password(admin: KafkaEndpoint, user: str, password: SecretStr, *, timeout: float = 20.0) -> None:
+    """Give a user this password and return when every broker that answers lets it in with it.
+
+    Raises:
+        RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer, or a broker still refuses the
+            new password after ``timeout`` seconds: the change may or may not have been made, and may be made again.
+    """
+    client = require_answer(admin, timeout)
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+    change = UserScramCredentialUpsertion(user, info, password.get_secret_value().encode())
+    for done in client.alter_user_scram_credentials([change], request_timeout=timeout).values():
+        try:
+            done.result()
+        except KafkaException as error:
+            raise explain(error, admin, f"change the password of {user}") from None
+    user_now = replace(admin, user=user, password=password, other_passwords=())
+    away: list[UnavailableError] = []
+    for address in admin.bootstrap:
+        one = replace(user_now, bootstrap=(address,))
+        try:
+            wait_accepted(partial(accepts, one), f"{admin.site}'s Kafka at {address[0]}:{address[1]}", user, timeout)
+        except PasswordNotTaken:
+            raise
+        except UnavailableError as error:
+            away.append(error)  # it learns of the password before it lets anybody in
+    if len(away) == len(admin.bootstrap):
+        raise away[0]
+
+
+def accepts(endpoint: KafkaEndpoint) -> bool:
+    """Whether a broker takes this password.
+
+    Raises:
+        UnavailableError: it does not answer.
+    """
+    try:
+        require_answer(endpoint, 5.0)
+    except LoginRefusedError:
+        return False
+    return True
+
+
+def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: float) -> None:
+    """Wait until a broker takes a password it was told: it follows its controller, or reads its file, in a moment.
+
+    Raises:
+        PasswordNotTaken: it still refuses it after ``timeout`` seconds.
+    """
+    end = time.monotonic() + timeout
+    while not accepted():
+        if time.monotonic() > end:
+            raise PasswordNotTaken(
+                f"{where} was told a new password of {user} and still refuses it after {timeout:.0f} s",
+                hint="see its log; the same command goes on where this one ended",
+                user=user,
+            )
+        time.sleep(_PAUSE)  # there is no event for it

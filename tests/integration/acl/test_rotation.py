@@ -1,0 +1,381 @@
+"""Passwords change while everything runs, on brokers that ask for them again every two seconds: a site's own.
+
+Nothing that Fairlead runs may notice: no append fails, no message is lost. What others have open ends in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import stat
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from acl import rotation
+from acl.apply import apply_topology
+from acl.entries import UserChange
+from acl.history import read as read_history
+from acl.kafka import Client, KafkaRules
+from fairlead.admin import create_logs, require_answer
+from fairlead.commands import acl as acl_command
+from fairlead.commands.bridge import make_bridge
+from fairlead.commands.context import Context, open_topology
+from fairlead.commands.replicate import replicator_for
+from fairlead.credentials import accepts, give_password
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
+from fairlead.local import mosquitto
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
+from fairlead.wire.types import TP
+from tests.integration.acl.conftest import IMO, PORT, SHIP, TOPOLOGY
+from tests.integration.edge.fleet import Publisher, until
+from tests.integration.wire.conftest import marker, record
+from topologies.model import KafkaAddress
+from topologies.users import ADMIN, service_users
+
+pytestmark = pytest.mark.integration
+LIFE = 2.0  # seconds of a session
+PROPERTIES = {"listener.name.client.connections.max.reauth.ms": str(int(LIFE * 1000))}
+
+
+@dataclass(frozen=True)
+class Place:
+    """The two sites."""
+
+    context: Context
+    local: LocalSites
+
+    def rotate(self, user: str, site: str, *, now: bool = False) -> rotation.Rotated:
+        (done,) = rotation.rotate(self.context.topology, self.context.directory, self.local, user, [site], now=now)
+        if done.error is not None:
+            raise done.error
+        return done
+
+    def kafka(self, site: str, user: str = ADMIN) -> KafkaEndpoint:
+        return self.context.directory.kafka(site, user)
+
+    @property
+    def secrets(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = json.loads((self.local.folder / "secrets.json").read_text())
+        return found
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    home = tmp_path_factory.mktemp("rotation")
+    file = home / "rotation.yaml"
+    file.write_text(TOPOLOGY.replace("name: access", "name: rotation"), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAIRLEAD_HOME", str(home))
+        context = open_topology(str(file))
+    local = LocalSites(context.folder)
+    local.up(
+        [SiteSpec(site, tuple(service_users(context.topology, site)), properties=PROPERTIES) for site in (PORT, SHIP)]
+    )
+    made = Place(context, local)
+    for site in (PORT, SHIP):
+        create_logs(made.kafka(site), {f"events.{SHIP}": {}, "feeds.ducks": {}, f"ships.{IMO}.location": {}})
+    apply_topology(context.topology, context.directory)
+    yield made
+    local.down(purge=True)
+
+
+class Writer:
+    """Appends all the time as the ship's bridge, with its password asked for at each login; an error ends it."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self.log = TP(f"events.{SHIP}")
+        self.appended = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Writer]:
+        async with await Cluster.open(lambda: self._place.kafka(SHIP, "bridge"), client_id="writer") as cluster:
+            appender = Appender(cluster)
+            await cluster.wait_writable([self.log.topic])
+            await appender.ensure_open(self.log, marker())
+            stop = asyncio.Event()
+            writing = asyncio.create_task(self._write(appender, stop))
+            yield self
+            stop.set()
+            await writing
+            await appender.close()
+
+    async def _write(self, appender: Appender, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            await appender.append(self.log, [record(f"event {self.appended}")])
+            self.appended += 1
+            await asyncio.sleep(0.005)
+
+
+async def test_services_ride_through_rotations(place: Place) -> None:
+    """A bridge, a replicator and a writer; every password of theirs changes, and admin's, twice."""
+    bridge, replicator = make_bridge(place.context, PORT), replicator_for(place.context, PORT)
+    stop, device = asyncio.Event(), Publisher(place.context.directory.mqtt(PORT, "device"))
+    work = [asyncio.create_task(bridge.run(stop)), asyncio.create_task(replicator.run(stop))]
+    await until(lambda: bridge.ready.is_set() or work[0].done(), what="the bridge")
+    sent = itertools.count()
+    try:
+        async with Writer(place).running() as writer:
+
+            def alive() -> None:
+                for task in work:
+                    if task.done():
+                        task.result()
+
+            async def all_again() -> None:
+                """Until every session from before has ended or been renewed, and all have worked since."""
+                loop = asyncio.get_running_loop()
+                ends, appended = loop.time() + 1.5 * LIFE, writer.appended
+                while loop.time() < ends:
+                    await device.publish("fairlead/v1/nonsense", f"{next(sent)}".encode())
+                    alive()
+                assert writer.appended > appended
+
+            await all_again()
+            for user, site in 2 * [
+                ("bridge", SHIP),
+                ("replicator.port", SHIP),
+                ("replicator", PORT),
+                ("bridge", PORT),
+                (ADMIN, PORT),
+                (ADMIN, SHIP),
+            ]:
+                before = place.kafka(site, user)
+                await asyncio.to_thread(place.rotate, user, site)
+                assert place.kafka(site, user).password != before.password
+                assert not await asyncio.to_thread(accepts, before)
+            await all_again()
+        appended = writer.appended
+        published = next(sent)
+        await until(lambda: bridge.snapshot()["dead_letters"] == published, what="every message in the log")
+
+        def arrived() -> bool:
+            alive()
+            return bool(_end(place.kafka(PORT), writer.log.topic) == appended + 1)  # with the marker
+
+        await until(arrived, what=f"{appended} events at the port: {replicator.snapshot()}")
+    finally:
+        device.close()
+        stop.set()
+        await asyncio.gather(*work)
+
+
+def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(place: Place) -> None:
+    """Brokers mark the ends of transactions as a user of their own: with admin's old password none would end."""
+    place.rotate(ADMIN, PORT)
+    for _ in range(2):
+        producer = Producer({**place.kafka(PORT).librdkafka(), "transactional.id": "t", "log_level": 0})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("feeds.ducks", b"x")
+        producer.commit_transaction(20)
+
+
+def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
+    """librdkafka renews its login by itself, and loses its session at the first renewal after a new password."""
+    trouble: list[KafkaError] = []
+    old = place.kafka(SHIP, "bridge")
+    producer = Producer({**old.librdkafka(), "error_cb": trouble.append, "log_level": 0, "enable.idempotence": True})
+    delivered: list[KafkaError | None] = []
+
+    def produce(until_: Callable[[], bool]) -> None:
+        while not until_():
+            producer.produce(f"ships.{IMO}.location", b"x", on_delivery=lambda error, _: delivered.append(error))
+            producer.poll(0.01)
+
+    def asked() -> bool:
+        return any(error.name() == "_AUTHENTICATION" for error in trouble)
+
+    ends = time.monotonic() + 2 * LIFE
+    produce(lambda: time.monotonic() > ends)
+    assert delivered and not trouble
+    place.rotate("bridge", SHIP)
+    produce(asked)
+    new = place.kafka(SHIP, "bridge").password
+    assert new is not None
+    producer.set_sasl_credentials("bridge", new.get_secret_value())
+    assert producer.flush(30) == 0
+    assert not any(delivered)
+
+
+@pytest.mark.parametrize("user", ["ducks", ADMIN])
+@pytest.mark.parametrize("told", [False, True])
+def test_a_rotation_that_was_cut_off(place: Place, user: str, told: bool) -> None:
+    """Before or after the broker heard of the new password: who asks is told both, and doing it again finishes."""
+
+    def cut(admin: KafkaEndpoint, name: str, password: SecretStr) -> None:
+        if told:
+            give_password(admin, name, password)
+        raise InterruptedError
+
+    before = place.kafka(PORT, user)
+    with pytest.raises(InterruptedError):
+        place.local.change_password(PORT, user, cut)
+    during = place.kafka(PORT, user)
+    assert (during.password, len(during.other_passwords)) == (before.password, 1)
+    require_answer(during)
+    assert accepts(before) is not told
+
+    if user == ADMIN:
+        place.local.restart(PORT)  # also tries both, as whom it starts the site
+        assert place.kafka(PORT, user).other_passwords == during.other_passwords
+    place.rotate(user, PORT)
+    after = place.kafka(PORT, user)
+    assert (after.password, after.other_passwords) == (during.other_passwords[0], ())
+    assert accepts(after) and not accepts(before)
+
+
+def test_fairlead_up_finishes_the_rotation_of_a_service(place: Place) -> None:
+    with pytest.raises(InterruptedError):
+        place.local.change_password(PORT, "bridge", _interrupted)
+    spec = SiteSpec(PORT, tuple(service_users(place.context.topology, PORT)), properties=PROPERTIES)
+    place.local.up([spec])
+    after = place.kafka(PORT, "bridge")
+    assert after.other_passwords == () and accepts(after)
+    assert mosquitto.log_in(place.context.directory.mqtt(PORT, "bridge")) == "Success"
+
+
+def test_mosquitto_takes_the_new_password_and_ends_the_old_connections(place: Place) -> None:
+    old = place.context.directory.mqtt(PORT, "device")
+    place.rotate("device", PORT)
+    assert mosquitto.log_in(old) == "Not authorized"
+    assert mosquitto.log_in(place.context.directory.mqtt(PORT, "device")) == "Success"
+
+
+def test_a_leaked_password_gives_nothing_more_at_once(place: Place) -> None:
+    """What the thief has open reads nothing from the moment on that the rules are away, and ends before they return."""
+    old = place.kafka(PORT, "ducks")
+    trouble: list[KafkaError] = []
+    thief = Consumer(
+        {
+            **old.librdkafka(),
+            "group.id": "ducks.thief",
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+            "error_cb": trouble.append,
+        }
+    )
+    thief.subscribe(["feeds.ducks"])
+    admin = Producer({**place.kafka(PORT).librdkafka(), "log_level": 0})
+
+    def read() -> bytes | None:
+        message = thief.poll(0.2)
+        return None if message is None or message.error() else message.value()
+
+    admin.produce("feeds.ducks", b"before")
+    admin.flush(20)
+    within = time.monotonic() + 30
+    while read() != b"before":
+        assert time.monotonic() < within
+    done = place.rotate("ducks", PORT, now=True)
+    assert done.withdrawn is not None and done.withdrawn.seconds == LIFE
+    assert {rule.name for rule in done.withdrawn.rules} >= {"feeds.ducks"}
+    admin.produce("feeds.ducks", b"after")
+    admin.flush(20)
+    seen: list[bytes | None] = []
+    while not any(error.name() == "_AUTHENTICATION" for error in trouble):
+        seen.append(read())
+        assert time.monotonic() < within
+    assert not accepts(old)
+    rotation.readmit(place.context.topology, place.context.directory, done)
+    seen += [read() for _ in range(5)]
+    assert b"after" not in seen
+    with Client(place.kafka(PORT)) as client:
+        assert set(done.withdrawn.rules) <= KafkaRules(client).read()
+    thief.close()
+    entries, _ = read_history(place.kafka(PORT))
+    said = [(e.action, e.phase.value) for e in entries if isinstance(e, UserChange) and e.user == "ducks"]
+    assert said[-4:] == [("rotate", "intent"), ("rotate", "done"), ("readmit", "intent"), ("readmit", "done")]
+
+
+def test_fairleads_own_users_are_not_cut_off(place: Place) -> None:
+    with pytest.raises(RefusedError, match="the site would stop working"):
+        place.rotate("bridge", PORT, now=True)
+
+
+def test_a_site_outside_this_machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Passwords come from the environment: the one that counts, and the one that is to count next."""
+    topology, (host, port) = place.context.topology, place.kafka(SHIP).bootstrap[0]
+    address = KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT")
+    outside = topology.model_copy(
+        update={"sites": {**topology.sites, SHIP: topology.sites[SHIP].model_copy(update={"kafka": address})}}
+    )
+    env = {"FAIRLEAD_SECRET_SHIP_ADMIN": place.secrets[SHIP][ADMIN], "FAIRLEAD_SECRET_SHIP_PRODUCER": "of today, yet"}
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    directory = place.context.directory.__class__(outside, place.local, env=os.environ)
+
+    def rotate(user: str) -> rotation.Rotated:
+        (done,) = rotation.rotate(outside, directory, place.local, user, [SHIP])
+        return done
+
+    assert rotate("producer").password_in.startswith("FAIRLEAD_SECRET_SHIP_PRODUCER")
+    require_answer(directory.kafka(SHIP, "producer"))
+    monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT", "of tomorrow")
+    assert rotate("producer").password_in == "FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT"
+    require_answer(directory.kafka(SHIP, "producer"))  # told both
+    refused = rotate(ADMIN).error
+    assert isinstance(refused, ConfigurationError) and "FAIRLEAD_SECRET_SHIP_ADMIN_NEXT" in refused.hint
+    monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN_NEXT", "admin's of tomorrow")
+    assert rotate(ADMIN).error is None
+    monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN", "admin's of tomorrow")
+    monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN_NEXT", env["FAIRLEAD_SECRET_SHIP_ADMIN"])
+    assert rotate(ADMIN).error is None  # and back again
+    assert accepts(place.kafka(SHIP))
+
+
+def test_the_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One site is away: the other is done, it is said, and the same command finishes. No password is printed."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(place.local.folder.parent))
+    file = str(place.context.source)
+
+    def run(*arguments: str) -> tuple[str, BaseException | None]:
+        result = CliRunner().invoke(acl_command.app, ["rotate", *arguments, "--topology", file])
+        return result.output, result.exception
+
+    before = place.secrets
+    place.local.kill(SHIP)
+    try:
+        output, error = run("producer")
+    finally:
+        place.local.restart(SHIP)
+    assert isinstance(error, rotation.RotationIncomplete) and "the old password still counts at ship" in error.what
+    assert f"port: changed; it is in {place.local.folder / 'secrets.json'}" in output
+    assert stat.S_IMODE((place.local.folder / "secrets.json").stat().st_mode) == 0o600
+    output2, error = run("producer", "--site", SHIP, "--json")
+    assert error is None
+    assert [(r["site"], r["error"]) for r in json.loads(output2)] == [(SHIP, None)]
+    after = place.secrets
+    for site in (PORT, SHIP):
+        assert after[site]["producer"] != before[site]["producer"]
+    for secret in (s for found in (before, after) for users in found.values() for s in users.values()):
+        assert secret not in output + output2
+    assert isinstance(run("nobody")[1], UnknownNameError)
+    assert isinstance(run("controller")[1], RefusedError)
+    assert isinstance(run("ducks", "--site", SHIP)[1], UnknownNameError)
+
+
+def _interrupted(_admin: KafkaEndpoint, _user: str, _password: SecretStr) -> None:
+    raise InterruptedError
+
+
+def _end(endpoint: KafkaEndpoint, topic: str) -> int:
+    consumer = Consumer({**endpoint.librdkafka(), "group.id": "end", "log_level": 0})
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1])
+    except KafkaException:
+        return 0
+    finally:
+        consumer.close()
