@@ -14,7 +14,7 @@ import msgspec
 from acl.entries import TOPIC, Entry
 from acl.reader import Reader, Start
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import UnavailableError
+from fairlead.errors import LoginRefusedError, RefusedError, UnavailableError
 from fairlead.order_topic import TIMEOUT, append_records
 
 _CLIENT: Final = "fairlead-access"
@@ -30,14 +30,30 @@ class Damaged:
     problem: str
 
 
+class NoAuditLog(RefusedError):
+    """The user may not write a site's audit log."""
+
+
 def note(endpoint: KafkaEndpoint, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
     """Append entries to the audit log of a site, as its administrator; the topic is made with the first.
 
     Raises:
-        RefusedError: the user may not. UnavailableError: the site does not answer, or has not confirmed all of them.
+        NoAuditLog: the user may not write there. LoginRefusedError: wrong password. UnavailableError: the site does not
+            answer, or has not confirmed all of them.
     """
     records: list[tuple[bytes | None, bytes]] = [(None, _encoder.encode(entry)) for entry in entries]
-    landed = append_records(endpoint, TOPIC, records, client_id=_CLIENT, timeout=patience)
+    try:
+        landed = append_records(endpoint, TOPIC, records, client_id=_CLIENT, timeout=patience)
+    except LoginRefusedError:
+        raise
+    except RefusedError as error:
+        raise NoAuditLog(
+            f"{endpoint.user} may not write the audit log {TOPIC} at site {endpoint.site}, and what cannot be noted is "
+            "not changed",
+            hint=f"allow {endpoint.user} CREATE, READ and WRITE on topic {TOPIC} there",
+            site=endpoint.site,
+            user=endpoint.user,
+        ) from error
     if len(landed) < len(records):
         raise UnavailableError(
             f"{endpoint.site}'s Kafka confirmed {len(landed)} of {len(records)} entries of {TOPIC}",

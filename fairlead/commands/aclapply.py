@@ -12,7 +12,7 @@ from rich.table import Table
 
 from acl import apply as applying
 from acl.guard import parse_share
-from acl.saved import SavedPlan, load
+from acl.saved import PlanFileError, SavedPlan, load
 from acl.stale import State
 from acl.users import create_missing
 from acl.waiting import until_done
@@ -70,7 +70,7 @@ def apply(
     share = 1.0 if allow_removals else parse_share(max_removals)
     context = open_topology(topology)
     sites = named(context, site)
-    saved = load(plan, context.topology.name) if plan else None
+    saved = _load(plan, context, site or ()) if plan else None
     made = _create_users(context, sites) if create_users else {}
     shown: dict[str, str] = {}
 
@@ -103,6 +103,17 @@ def apply(
         results = until_done(work, results, seconds=timeout, on_waiting=waiting)
     _show(results, made, as_json=as_json)
     applying.check_complete(results)
+
+
+def _load(file: Path, context: Context, sites: Sequence[str]) -> SavedPlan:
+    saved = load(file, context.topology.name)
+    known = [*(one.site for one in saved.sites), *(one.site for one in saved.unread)]
+    if other := [site for site in sites if site not in known]:
+        raise PlanFileError(
+            f"plan {file} has nothing for {', '.join(other)}: it was made for {', '.join(known)}",
+            hint="leave --site out, or make another plan: fairlead acl plan --out",
+        )
+    return saved
 
 
 def _create_users(context: Context, sites: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -10,10 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from acl.entries import Change, Entry, QuotaChange, RulesChange, UserChange, changes
-from acl.history import read
+from acl.history import Damaged, read
 from acl.show import together
 from fairlead.commands.aclshared import SitesOption, named, print_lines
-from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
+from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
 from topologies.users import ADMIN
@@ -34,13 +36,15 @@ def history(
     entries: list[Entry] = []
     damaged: list[dict[str, Any]] = []
     away: list[str] = []
-    for name in named(context, site):
-        try:
-            found, bad = read(context.directory.kafka(name, ADMIN))
-        except FairleadError as error:
+    sites = named(context, site)
+    with ThreadPoolExecutor(max_workers=len(sites)) as pool:  # one that is away holds up no other
+        answers = list(pool.map(partial(_read, context), sites))
+    for name, answer in zip(sites, answers, strict=True):
+        if isinstance(answer, FairleadError):
             away.append(name)
-            errors.print(f"[yellow]{name}: not read, {escape(error.what)}[/]")
+            errors.print(f"[yellow]{name}: not read, {escape(answer.what)}[/]")
             continue
+        found, bad = answer
         entries += found
         damaged += [{"site": name, **msgspec.to_builtins(one)} for one in bad]
     every = changes(entries)
@@ -49,6 +53,13 @@ def history(
     emit(body, as_json=as_json, render=lambda: _render(chosen, len(every), damaged, rules=rules))
     if away:
         raise typer.Exit(ExitCode.UNAVAILABLE)
+
+
+def _read(context: Context, site: str) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]] | FairleadError:
+    try:
+        return read(context.directory.kafka(site, ADMIN))
+    except FairleadError as error:
+        return error
 
 
 def _render(chosen: tuple[Change, ...], count: int, damaged: list[dict[str, Any]], *, rules: bool) -> None:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from acl import apply as applying
 from acl import show
 from acl.compile import all_left_out
+from acl.guard import TooManyRemovals, check_removals
 from acl.saved import save
 from fairlead.commands.aclshared import SitesOption, named, print_lines
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
@@ -39,6 +40,15 @@ def plan(
             note for name in named(context, site) for note in all_left_out(context.topology, name)
         ):
             console.print(f"[yellow]no rule for[/] {note.user} {note.permission} {note.stream}: {escape(note.why)}")
+        for one in made.sites:
+            try:
+                check_removals(one, one.keep + len(one.remove))
+            except TooManyRemovals:
+                console.print(
+                    f"[yellow]{one.site}: removes {len(one.remove)} of {one.keep + len(one.remove)} rules:[/] "
+                    "fairlead acl apply does that only with --allow-removals",
+                    soft_wrap=True,
+                )
         console.print(show.totals(made))
         if out:
             console.print(f"to do exactly this: fairlead acl apply {escape(str(out))}", soft_wrap=True)
