@@ -9,7 +9,7 @@ inputs once more, which changes nothing that is right.
 A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is put aside:
 it reads the logs once more, as far as they reach back.
 
-``feeds``: what customers were given stands in their feeds, which the table is read back from; the job without its
+``feeds``: what customers were given stands in their feeds, from which the table is read again; the job without its
 checkpoint looks at everything once more and gives nobody what he has.
 """
 
@@ -31,6 +31,7 @@ from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.places import Places
 from shore.repair.derived import make_again
+from shore.repair.feeds import read_again
 from shore.repair.logs import find_odd, repair
 from shore.source.offsets import Positions
 from shore.tables import TABLES
@@ -102,6 +103,9 @@ def rebuild(
             if found.missing or found.wrong:
                 written[entry.name] = repair(found, endpoint, places)
             positions |= ends
+    elif job == "feeds":
+        tell("reading the feeds")
+        written["feeds"] = read_again(topology, endpoint, places)
     for each in DERIVED:
         if each.job == job and each.table not in written:
             tell(f"making {each.table} again")

@@ -11,9 +11,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from fairlead.records import headers
 from fairlead.wire.convention import is_data
+from fairlead.wire.record import NewRecord
 from shore import backfill
 from shore.checkpoint import read_checkpoint, write_checkpoint
+from shore.feeds.writer import append as append_to_feed
+from shore.feeds.writer import create_feeds, read_back
 from shore.jobs.runner import JOBS
 from shore.lag import lags
 from shore.places import Places
@@ -57,6 +61,10 @@ class Tables:
         order = [("log", "ascending"), ("log_offset", "ascending")]
         return DeltaTable(self.places.table(table)).to_pyarrow_dataset().to_table().sort_by(order)
 
+    def feeds(self) -> pa.Table:
+        rows = DeltaTable(self.places.table("feeds")).to_pyarrow_dataset(schema=TABLES["feeds"].plain_schema).to_table()
+        return rows.sort_by([("customer", "descending"), ("feed_offset", "ascending")]).combine_chunks()
+
     def add(self, rows: pa.Table, table: str = "readings") -> None:
         write_deltalake(self.places.table(table), rows, mode="append")
 
@@ -69,8 +77,6 @@ class Tables:
 @pytest.fixture
 def tables(world: World, tmp_path: Path) -> Tables:
     """Two logs of 24 readings each, one of which cannot be read; 20 records of the second are not read yet."""
-    from fairlead.wire.record import NewRecord
-
     one, two = world.box(0), world.box(1)
     world.append(
         {
@@ -176,6 +182,26 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert (Path(done.put_aside) / "offsets" / "0").exists()
     check = tables.check()
     assert (check.same, check.rows, check.behind) == (True, 28, 20)
+
+
+def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
+    """Rows that somebody deleted would otherwise be given to the customer once more."""
+    log, customer, places = world.log(world.box(0)), world.customer, tables.places
+    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
+    create_feeds(world.endpoint, [customer])
+    append_to_feed(world.endpoint, customer, records, expected_end=1)
+    assert read_back(world.endpoint, places, customer) == 9
+    whole = tables.feeds()
+    former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
+    tables.add(former, "feeds")
+    DeltaTable(places.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
+    done = rebuild("feeds", JOBS, world.topology(), world.endpoint, places)
+    assert done.written == {"feeds": 9}
+    assert tables.feeds() == pa.concat_tables([former, whole])
+    assert read_back(world.endpoint, places, customer) == 9
+    world.delete_before(f"feeds.{customer}", 4)
+    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, places).written == {"feeds": 9}
+    assert tables.feeds() == pa.concat_tables([former, whole])
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:
