@@ -74,8 +74,9 @@ def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
         where = f"cargo.{name}"
         if topology.container_stream(lot.owner + "0") is None:
             yield f"{where}: no stream of the topology is for owner {lot.owner!r}"
-        if lot.customer is not None:
-            yield from unknown(where, "customer", lot.customer, set(topology.customers))
+        for party in (lot.customer, lot.consignee):
+            if party is not None:
+                yield from unknown(where, "customer", party, set(topology.customers))
         for origin, carrier, destination in lot.legs:
             yield from unknown(f"{where}.route", "ship of the scenario", carrier, set(scenario.ships))
             calls = [call.port for call in scenario.ships[carrier].calls] if carrier in scenario.ships else None

@@ -98,6 +98,7 @@ def booking(box: Box, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes:
             port_of_discharge=box.destination,
             valid_from=loaded.time,
             valid_to=box.released if status == "COMPLETED" else None,
+            consignee=box.lot.consignee or "",
         )
     )
 

@@ -103,6 +103,7 @@ class Lot(Model):
             with a transhipment ``[tokyo, duck-star, singapore, blue-marlin, sydney]``. A ship that comes back to its
             port may bring boxes back: ``[tokyo, duck-star, tokyo]``.
         customer: The party that booked them, as the topology names it; without one no booking is published.
+        consignee: Who receives the goods, as the topology names it; the booking says so.
         gate_in: They come through the gate up to this long before their ship loads them.
         afterwards: ``leave`` through the gate of the last port, or ``wait`` in its yard (for a ship that is not in
             this scenario), or stay ``aboard``: the ship reaches the last port with them, and when the scenario ends
@@ -118,6 +119,7 @@ class Lot(Model):
     containers: int = Field(ge=1)
     route: tuple[SiteName, ...] = Field(min_length=3)
     customer: SiteName | None = None
+    consignee: SiteName | None = None
     setpoint: float | None = Field(default=None, ge=-65, le=30)
     gate_in: Positive = dt.timedelta(days=1)
     afterwards: Literal["leave", "wait", "aboard"] = "leave"
@@ -129,6 +131,8 @@ class Lot(Model):
     def _check_lot(self) -> Lot:
         if len(self.route) % 2 == 0:
             raise ValueError("expected a route of ports and ships by turns that begins and ends with a port")
+        if self.consignee and not self.customer:
+            raise ValueError("a consignee without a customer: nobody books these boxes")
         if self.released_after and self.afterwards == "leave" and self.released_after > self.gate_out_after:
             raise ValueError("released_after is later than gate_out_after: release it before it leaves")
         if self.released_after and self.afterwards == "aboard":

@@ -161,6 +161,7 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[Finding]
         yield from _known((*path, "feed_at"), feed_at, "site", sites)
         if feed_at and not data.get("shore"):
             yield Finding((*path, "feed_at"), "a feed without shore, which writes it", "shore: {at: <site>}")
+        yield from _grain(path, customer)
         for index, site in enumerate(items(customer, "reads_at")):
             yield from _known((*path, "reads_at", index), site, "site", sites)
     for name, user in users.items():
@@ -170,6 +171,17 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[Finding]
             yield Finding(path, f"{name} is a customer already", "another name: each is a Kafka user", at_key=True)
         for index, site in enumerate(items(user, "at")):
             yield from _known((*path, "at", index), site, "site", sites)
+
+
+def _grain(path: Path, customer: Mapping[str, Any]) -> Iterator[Finding]:
+    """``feed`` says what is in a feed that there is, and movements are those at a port."""
+    grain, port = text(customer, "feed"), text(customer, "port")
+    if grain and not text(customer, "feed_at"):
+        yield Finding((*path, "feed"), "a kind of feed without the feed", "feed_at: <site>", at_key=True)
+    if grain == "movements" and not port:
+        yield Finding((*path, "feed"), "movements at no port", "port: <UN/LOCODE>", at_key=True)
+    if port and grain != "movements":
+        yield Finding((*path, "port"), "only a feed of movements is about a port", "feed: movements", at_key=True)
 
 
 def _name(path: Path, name: str) -> Iterator[Finding]:

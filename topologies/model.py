@@ -18,7 +18,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 
 from fairlead.local.profile import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
-from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, SparkSettings, Start
+from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, Percent, SparkSettings, Start
 
 
 class Model(BaseModel):
@@ -225,17 +225,38 @@ class Link(Model):
         return any(fnmatch.fnmatchcase(log.key, pattern) for pattern in selection)
 
 
+Grain = Literal["detailed", "coarse", "movements"]
+
+
+class Quota(Model):
+    """What a user may ask of each broker of a site; no limit where there is none.
+
+    ``consume``, ``produce``: bytes per second. ``requests``: a share of one thread's time. Brokers delay the answers of
+    who asks for more; nothing fails.
+    """
+
+    consume: BytesPerSecond | None = None
+    produce: BytesPerSecond | None = None
+    requests: Percent | None = None
+
+
 class Customer(Model):
     """A party that reads what it is entitled to with its own Kafka user of the same name.
 
     ``feed_at``: the site where it reads ``feeds.<customer>`` (its bookings' containers), or null when it has no feed.
+    ``feed``: what it gets there. ``detailed``: every reading, alert and grant of custody; ``coarse``: milestones,
+    hourly conditions and alerts; ``movements``: what ships and boxes did at ``port``, of all lines, and nothing of the
+    cargo.
     """
 
     title: str = ""
     feed_at: SiteName | None = None
+    feed: Grain = "detailed"
+    port: Unlocode | None = None  # only for movements
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     reads_at: tuple[SiteName, ...] = ()  # sites where its user exists besides feed_at
+    quota: Quota = Quota()
 
 
 class User(Model):
@@ -245,6 +266,7 @@ class User(Model):
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     at: tuple[SiteName, ...] = ()
+    quota: Quota = Quota()
 
 
 class Shore(Model):

@@ -12,7 +12,8 @@ class Booking(Base, frozen=True, kw_only=True):
     """One state of one booking; a later record with the same ``booking_reference`` and container replaces it.
 
     The customer may see the container from its LOAD to its release: from ``valid_from`` (inclusive) until
-    ``valid_to`` (exclusive, null while it runs), both in device time.
+    ``valid_to`` (exclusive, null while it runs), both in device time; so may the ``consignee``, the recipient of the
+    goods (DCSA: document party CN), where the booking names one.
     """
 
     booking_reference: str
@@ -25,3 +26,4 @@ class Booking(Base, frozen=True, kw_only=True):
     port_of_discharge: str = ""
     valid_from: dt.datetime
     valid_to: dt.datetime | None = None
+    consignee: str = ""

@@ -1,7 +1,9 @@
 """What feeds lack and what they have too much, as SQL by DuckDB over relations of the tables' rows. No tables opened.
 
 What belongs in a feed and what stands in it are compared record by record: a record is named by its origin (``log``,
-``log_offset``), and the newest row that table ``feeds`` has of it says whether the customer has it.
+``log_offset``), and the newest row that table ``feeds`` has of it says whether the customer has it. What is made for a
+feed (``shore.feeds.coarse``) has a name with a slash in the place of a log; table ``feeds`` has a digest of
+it, and another digest is another revision.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shore.feeds import coarse
 from shore.feeds.periods import NUMBERED, PERIODS, covers
+from shore.feeds.readers import FeedReader, reader_rows
 from shore.tables.model import TIME
 
 BOX: Final = "equipment_reference"
 
 TOUCHED: Final = pa.schema(
     [
-        pa.field("equipment_reference", pa.string()),
+        pa.field("equipment_reference", pa.string()),  # of a ship's event: its IMO number
         pa.field("log", pa.string()),  # null: all of the container's records are to be looked at
         pa.field("first_offset", pa.int64()),
     ]
@@ -38,6 +42,7 @@ DUE: Final = pa.schema(
         pa.field("late", pa.bool_()),
         pa.field("payload", pa.binary()),
         pa.field("retracts", pa.int64()),  # the offset in the feed of the record that is taken back; null: a delivery
+        pa.field("revision", pa.int32()),  # of what was made for the feed: counts from 0; null: a copied record
     ]
 )
 
@@ -53,29 +58,67 @@ def _reached(row: str) -> str:
     )"""  # noqa: S608  # our own names
 
 
+_PREPARED: Final = (
+    f"create temp table states as {NUMBERED}",
+    f"create temp table periods as select * from ({PERIODS}) where customer in (select customer from customers)",  # noqa: S608
+    "create temp table boxes as select distinct p.customer, c.grain, p.equipment_reference "
+    "from periods p join customers c using (customer) where c.grain <> 'movements'",
+)
+
 _RECORDS: Final = """
-    select log, log_offset, equipment_reference, device_date_time, received_date_time, late, payload
+    select 'readings' as kind, log, log_offset, equipment_reference, device_date_time, received_date_time, late, payload
     from readings
     union all
-    select log, log_offset, equipment_reference, event_date_time, null, false, payload
+    select 'alerts', log, log_offset, equipment_reference, event_date_time, null, false, payload
     from alerts
     union all
-    select log, log_offset, split_part(entry_log, '.', 2), event_date_time, null, false, payload
+    select 'custody', log, log_offset, split_part(entry_log, '.', 2), event_date_time, null, false, payload
     from custody_entries
     where entry_type = 'grant'
 """
 
-_THERE: Final = f"""
-select
+_NEWEST: Final = """
     customer, log, log_offset,
     any_value(equipment_reference) as equipment_reference,
     max(feed_offset) as feed_offset,
     arg_max(device_date_time, feed_offset) as device_date_time,
-    arg_max(coalesce(retracts, false), feed_offset) as taken_back
+    arg_max(coalesce(retracts, false), feed_offset) as taken_back,
+    max(revision) as revision,
+    arg_max(digest, feed_offset) as digest
+"""
+
+_THERE: Final = f"""
+create temp table there as
+select {_NEWEST}
 from feeds f
-where customer in (select customer from customers) and {_reached("f")}
+where customer in (select customer from customers) and log not like '%/%' and {_reached("f")}
+group by customer, log, log_offset
+"""  # noqa: S608  # our own names
+
+_MADE_THERE: Final = f"""
+create temp table made_there as
+select {_NEWEST}
+from feeds f
+where log like '%/%' and exists (
+    select 1 from scope s
+    where s.customer = f.customer and s.kind = split_part(f.log, '/', 1) and s.name = split_part(f.log, '/', 2)
+        and f.log_offset >= s.first
+)
 group by customer, log, log_offset
 """  # noqa: S608
+
+_SCOPE: Final = """
+create temp table scope as
+select distinct c.customer, k.kind, t.equipment_reference as name, 0::bigint as first
+from touched t, customers c, (values ('hours'), ('milestones')) k(kind)
+where t.log is null and t.equipment_reference is not null and c.grain <> 'movements'
+"""
+_DERIVED: Final = """
+create temp table derived (
+    customer varchar, log varchar, log_offset bigint, equipment_reference varchar, device_date_time timestamptz,
+    content varchar
+)
+"""
 
 _TOO_MUCH: Final = f"""
 with records as ({_RECORDS}
@@ -83,15 +126,19 @@ with records as ({_RECORDS}
 select
     h.customer, h.log, h.log_offset, h.equipment_reference,
     coalesce(r.device_date_time, h.device_date_time) as device_date_time,
-    null as received_date_time, false as late, null as payload, h.feed_offset as retracts
+    null as received_date_time, false as late, null as payload, h.feed_offset as retracts, null as revision
 from there h
+join customers c on c.customer = h.customer
 left join records r on r.log = h.log and r.log_offset = h.log_offset
 where not h.taken_back
     and h.equipment_reference in (select equipment_reference from touched where log is null)
-    and not exists (
-        select 1 from periods p
-        where p.customer = h.customer and p.equipment_reference = h.equipment_reference
-            and {covers("p", "coalesce(r.device_date_time, h.device_date_time)")}
+    and (
+        (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
+        or not exists (
+            select 1 from periods p
+            where p.customer = h.customer and p.equipment_reference = h.equipment_reference
+                and {covers("p", "coalesce(r.device_date_time, h.device_date_time)")}
+        )
     )
 order by h.customer, h.log, h.log_offset
 limit {{limit}}
@@ -99,16 +146,14 @@ limit {{limit}}
 
 _TOO_LITTLE: Final = f"""
 with records as ({_RECORDS}
-),
-boxes as (
-    select distinct customer, equipment_reference from periods
 )
 select
     x.customer, r.log, r.log_offset, r.equipment_reference, r.device_date_time, r.received_date_time, r.late, r.payload,
-    null as retracts
+    null as retracts, null as revision
 from records r
 join boxes x on x.equipment_reference = r.equipment_reference
-where {_reached("r")}
+where (x.grain = 'detailed' or r.kind = 'alerts')
+    and {_reached("r")}
     and exists (
         select 1 from periods p
         where p.customer = x.customer and p.equipment_reference = r.equipment_reference
@@ -122,38 +167,69 @@ order by x.customer, r.log, r.log_offset
 limit {{limit}}
 """  # noqa: S608
 
+_MADE_TOO_MUCH: Final = """
+select
+    h.customer, h.log, h.log_offset, h.equipment_reference, h.device_date_time,
+    null as received_date_time, false as late, null as payload, h.feed_offset as retracts, null as revision
+from made_there h
+where not h.taken_back and not exists (
+    select 1 from derived d where d.customer = h.customer and d.log = h.log and d.log_offset = h.log_offset
+)
+order by h.customer, h.log, h.log_offset
+limit {limit}
+"""
+
+_MADE_TOO_LITTLE: Final = """
+select
+    d.customer, d.log, d.log_offset, d.equipment_reference, d.device_date_time,
+    null as received_date_time, false as late, encode(d.content) as payload, null as retracts,
+    coalesce(h.revision + 1, 0)::integer as revision
+from derived d
+left join made_there h on h.customer = d.customer and h.log = d.log and h.log_offset = d.log_offset
+where h.customer is null or h.taken_back or h.digest is distinct from md5(d.content)
+order by d.customer, d.device_date_time, d.log, d.log_offset
+limit {limit}
+"""
+
 
 class Due:
     """One look at what is due. The relations are registered as they become needed: which boxes are asked about follows
     from the bookings."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, customers: Collection[str], touched: pa.Table) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, readers: Collection[FeedReader], touched: pa.Table
+    ) -> None:
         self._connection = connection
         self._all = touched["log"].null_count > 0
         connection.register("touched", touched)
-        connection.register("customers", pa.table({"customer": pa.array(list(customers), pa.string())}))
+        connection.register("customers", reader_rows(readers))
 
     def boxes(self, booking_changes: Any) -> set[str]:
         """The touched containers that bookings speak of, from all changes of the bookings of touched containers."""
         self._connection.register("booking_changes", booking_changes)
-        self._connection.execute(f"create temp table states as {NUMBERED}")
-        own = "where customer in (select customer from customers)"
-        self._connection.execute(f"create temp table periods as select * from ({PERIODS}) {own}")  # noqa: S608
+        for statement in _PREPARED:
+            self._connection.execute(statement)
         return {row[0] for row in self._connection.execute(BOXES).fetchall()}
 
     def rows(self, relations: Mapping[str, Any], *, limit: int) -> pa.Table:
-        """At most ``limit`` rows of ``DUE``: what is to be taken back, then what is to be delivered.
+        """At most ``limit`` rows of ``DUE``: of copied records what is to be taken back, then what is to be delivered;
+        then the same of what is made for feeds.
 
         Args:
-            relations: ``readings``, ``alerts``, ``custody_entries`` and ``feeds``, with all rows of ``boxes``.
+            relations: ``readings``, ``alerts``, ``custody_entries``, ``events`` and ``feeds``, with all rows of
+                ``boxes``.
         """
         for name, relation in relations.items():
             self._connection.register(name, relation)
-        self._connection.execute(f"create temp table there as {_THERE}")
-        found = [self._select(_TOO_MUCH, limit)] if self._all else []
-        left = limit - sum(each.num_rows for each in found)
-        if left > 0:
-            found.append(self._select(_TOO_LITTLE, left))
+        for statement in (_THERE, _SCOPE, _DERIVED):
+            self._connection.execute(statement)
+        coarse.derive(self._connection)
+        self._connection.execute(_MADE_THERE)
+        found: list[pa.Table] = []
+        for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):
+            left = limit - sum(each.num_rows for each in found)
+            if left > 0 and (self._all or statement is not _TOO_MUCH):
+                found.append(self._select(statement, left))
         return pa.concat_tables(found)
 
     def _select(self, statement: str, limit: int) -> pa.Table:
@@ -162,11 +238,11 @@ class Due:
 
 
 @contextmanager
-def look(customers: Collection[str], touched: pa.Table) -> Iterator[Due]:
+def look(readers: Collection[FeedReader], touched: pa.Table) -> Iterator[Due]:
     """A look at what is due to these customers, among what was touched (rows of ``TOUCHED``)."""
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
-        yield Due(connection, customers, touched)
+        yield Due(connection, readers, touched)
 
 
 def touched_boxes(touched: pa.Table) -> set[str]:

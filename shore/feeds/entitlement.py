@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from shore.duck import among, opened
 from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
+from shore.feeds.readers import FeedReader, readers_here
 from shore.places import Places
 from topologies.model import Topology
 
@@ -18,9 +19,7 @@ __all__ = ["TOUCHED", "all_touched", "customers_here", "entitled"]
 
 def customers_here(topology: Topology) -> tuple[str, ...]:
     """Customers whose feed begins at the site where shore runs."""
-    if topology.shore is None:
-        return ()
-    return tuple(name for name, customer in topology.customers.items() if customer.feed_at == topology.shore.at)
+    return tuple(reader.customer for reader in readers_here(topology))
 
 
 def all_touched(places: Places) -> pa.Table:
@@ -30,10 +29,11 @@ def all_touched(places: Places) -> pa.Table:
     return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
 
 
-def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, limit: int) -> pa.Table:
+def entitled(places: Places, customers: Collection[str | FeedReader], touched: pa.Table, *, limit: int) -> pa.Table:
     """Records that customers may see and do not have, or have and may not see any more, among those touched.
 
     Args:
+        customers: Readers of feeds; a bare name is one of a detailed feed.
         touched: Rows of schema ``TOUCHED``.
         limit: At most so many rows, the first: what is to be taken back, then what is to be delivered, each by
             customer, log and offset.
@@ -41,12 +41,17 @@ def entitled(places: Places, customers: Collection[str], touched: pa.Table, *, l
     Returns:
         Rows of schema ``shore.feeds.due.DUE``.
     """
-    with look(customers, touched) as due:
+    readers = [FeedReader(each) if isinstance(each, str) else each for each in customers]
+    if any(reader.grain == "coarse" for reader in readers):
+        touched = _with_cargo(places, touched)
+    with look(readers, touched) as due:
         boxes = due.boxes(opened(places, "booking_changes").filter(among(BOX, touched_boxes(touched))))
         # Named containers let Arrow skip files and row groups by their statistics.
         wanted = among(BOX, boxes)
         relations = {name: opened(places, name).filter(wanted) for name in ("readings", "alerts", "feeds")}
-        return due.rows(relations | {"custody_entries": _custody(places, boxes)}, limit=limit)
+        relations["custody_entries"] = _custody(places, boxes)
+        relations["events"] = opened(places, "events").filter(wanted | pc.field(BOX).is_null())
+        return due.rows(relations, limit=limit)
 
 
 def _custody(places: Places, boxes: Collection[str]) -> Any:
@@ -54,3 +59,14 @@ def _custody(places: Places, boxes: Collection[str]) -> Any:
     entries = opened(places, "custody_entries")
     known = pc.unique(entries.to_table(columns=["entry_log"])["entry_log"]).to_pylist()
     return entries.filter(among("entry_log", {log for log in known if log and log.partition(".")[2] in boxes}))
+
+
+def _with_cargo(places: Places, touched: pa.Table) -> pa.Table:
+    """What was touched, and with a ship's event the events of all boxes that were ever loaded on that ship."""
+    ships = {name for name in touched_boxes(touched) if name.isdecimal()}
+    if not ships:
+        return touched
+    loaded = among("vessel_imo_number", ships) & (pc.field("equipment_event_type_code") == "LOAD")
+    boxes = pc.unique(opened(places, "events").to_table(columns=[BOX], filter=loaded)[BOX])
+    cargo = pa.table([boxes, pa.repeat("events.", len(boxes)), pa.repeat(0, len(boxes))], names=TOUCHED.names)
+    return pa.concat_tables([touched, cargo.cast(TOUCHED)])

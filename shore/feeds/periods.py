@@ -1,8 +1,9 @@
 """When bookings entitle: device times by customer and container, as SQL over the states of bookings.
 
 A booking (its reference and container together) entitles by its newest state that is not cancelled, from ``valid_from``
-until ``valid_to``, less the times that later cancellations name: a cancellation takes away its own ``valid_from`` to
-``valid_to``. So one that repeats the booking's times undoes all of it, one from now on leaves what was before.
+until ``valid_to``, its customer and its consignee alike, less the times that later cancellations name: a cancellation
+takes away its own ``valid_from`` to ``valid_to``. So one that repeats the booking's times undoes all of it, one from
+now on leaves what was before.
 """
 
 from __future__ import annotations
@@ -36,27 +37,32 @@ beginnings as (
     select booking_reference, equipment_reference, valid_from as begins from confirmed
     union
     select booking_reference, equipment_reference, valid_to from cancelled where valid_to is not null
-)
-select distinct
-    c.customer,
-    b.equipment_reference,
-    b.begins as valid_from,
-    least(
-        c.valid_to,
-        (
-            select min(x.valid_from) from cancelled x
+),
+slices as (
+    select
+        c.customer, c.consignee,
+        b.equipment_reference,
+        b.begins as valid_from,
+        least(
+            c.valid_to,
+            (
+                select min(x.valid_from) from cancelled x
+                where x.booking_reference = b.booking_reference and x.equipment_reference = b.equipment_reference
+                    and x.valid_from > b.begins
+            )
+        ) as valid_to
+    from beginnings b
+    join confirmed c using (booking_reference, equipment_reference)
+    where b.begins >= c.valid_from and (c.valid_to is null or b.begins < c.valid_to)
+        and not exists (
+            select 1 from cancelled x
             where x.booking_reference = b.booking_reference and x.equipment_reference = b.equipment_reference
-                and x.valid_from > b.begins
+                and b.begins >= x.valid_from and (x.valid_to is null or b.begins < x.valid_to)
         )
-    ) as valid_to
-from beginnings b
-join confirmed c using (booking_reference, equipment_reference)
-where b.begins >= c.valid_from and (c.valid_to is null or b.begins < c.valid_to)
-    and not exists (
-        select 1 from cancelled x
-        where x.booking_reference = b.booking_reference and x.equipment_reference = b.equipment_reference
-            and b.begins >= x.valid_from and (x.valid_to is null or b.begins < x.valid_to)
-    )
+)
+select customer, equipment_reference, valid_from, valid_to from slices
+union
+select consignee, equipment_reference, valid_from, valid_to from slices where consignee <> ''
 """
 """customer, equipment_reference, valid_from, valid_to (exclusive; null: open), from relation ``states``."""
 

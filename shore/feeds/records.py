@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,6 +21,7 @@ from shore.tables.feeds import FEEDS
 MAX_RECORDS = 1_000  # of one append
 MAX_BYTES = 500_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_REVISION = re.compile(rb',"revision":(\d+)\}$')
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
@@ -35,8 +38,11 @@ def new_record(row: Mapping[str, Any]) -> NewRecord:
         extra.append((headers.RECEIVED, b"%d" % _milliseconds(row["received_date_time"])))
     if row["late"]:
         extra.append((headers.LATE, b"1"))
+    value = row["payload"]
+    if row["revision"] is not None:
+        value = value[:-1] + b',"revision":%d}' % row["revision"]
     return NewRecord(
-        row["payload"],
+        value,
         row["equipment_reference"].encode(),
         tuple(extra),
         timestamp_ms=max(0, _milliseconds(row["device_date_time"])),
@@ -75,9 +81,19 @@ def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
                 "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
                 "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
                 "retracts": retracts,
+                **_made(log, b"" if retracts else record.value or b""),
             }
         )
     return pa.Table.from_pylist(rows, schema=FEEDS.plain_schema)
+
+
+def _made(log: str, value: bytes) -> dict[str, Any]:
+    """Columns ``revision`` and ``digest`` of a record that was made for the feed; null of others and of retractions."""
+    found = _REVISION.search(value) if "/" in log else None
+    if found is None:
+        return {"revision": None, "digest": None}
+    content = value[: found.start()] + b"}"
+    return {"revision": int(found[1]), "digest": hashlib.md5(content, usedforsecurity=False).hexdigest()}
 
 
 def named_by(record: Record) -> tuple[str, int, bool] | None:

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from fairlead.endpoint import KafkaEndpoint
 from shore.append import append_once, last_version
 from shore.checkpoint import put_aside, read_checkpoint
-from shore.feeds.entitlement import TOUCHED, all_touched, customers_here, entitled
+from shore.feeds.entitlement import TOUCHED, all_touched, entitled
+from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import new_record
 from shore.feeds.writer import append, create_feeds, read_back
 from shore.jobs.model import JobContext, new_rows
@@ -21,16 +22,22 @@ from shore.places import Places
 from shore.tables.feeds import FEEDS
 
 ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
-INPUTS = ("readings", "alerts", "booking_changes", "custody_entries")  # in the order in which the query reads them
+INPUTS = (
+    "readings",
+    "alerts",
+    "booking_changes",
+    "custody_entries",
+    "events",
+)  # in the order in which the query reads them
 
 
 def query(context: JobContext) -> DataStreamWriter:
     """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
     places, endpoint = context.places, context.endpoint
     renew_checkpoint(places)
-    customers = customers_here(context.topology)
-    create_feeds(endpoint, customers)
-    _welcome(context, customers)
+    readers = readers_here(context.topology)
+    create_feeds(endpoint, [reader.customer for reader in readers])
+    _welcome(context, readers)
 
     def changes(table: str) -> DataFrame:
         return new_rows(context.spark, places, table)
@@ -38,6 +45,7 @@ def query(context: JobContext) -> DataStreamWriter:
     # A null log stands for all records of the container: its booking changed.
     everything = [F.col("equipment_reference"), F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")]
     box = F.split_part(F.col("entry_log"), F.lit("."), F.lit(2)).alias("equipment_reference")
+    moved = F.coalesce("equipment_reference", "vessel_imo_number").alias("equipment_reference")
     grants = changes("custody_entries").where("entry_type = 'grant'")
     changed = (
         changes("readings")
@@ -45,11 +53,12 @@ def query(context: JobContext) -> DataStreamWriter:
         .unionByName(changes("alerts").select("equipment_reference", "log", "log_offset"))
         .unionByName(changes("booking_changes").select(*everything))
         .unionByName(grants.select(box, "log", "log_offset"))
+        .unionByName(changes("events").select(moved, "log", "log_offset"))
     )
 
     def update(batch: DataFrame, _: int) -> None:
         touched = batch.groupBy("equipment_reference", "log").agg(F.min("log_offset").alias("first_offset"))
-        deliver(touched.toArrow().cast(TOUCHED), places, endpoint, customers)
+        deliver(touched.toArrow().cast(TOUCHED), places, endpoint, readers)
 
     writer: DataStreamWriter = changed.writeStream.foreachBatch(update)
     return writer
@@ -65,14 +74,15 @@ def renew_checkpoint(places: Places) -> None:
         put_aside(places, "feeds", f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
 
 
-def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str]) -> None:
+def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str | FeedReader]) -> None:
     """Append to each feed what its customer is entitled to among what was touched, and does not have yet.
 
     Runs on the driver: a feed is one log, written by one. ``ROWS_PER_PASS`` bounds what it holds at once.
     """
-    ends = {customer: read_back(endpoint, places, customer) for customer in customers}
+    readers = [FeedReader(each) if isinstance(each, str) else each for each in customers]
+    ends = {reader.customer: read_back(endpoint, places, reader.customer) for reader in readers}
     while True:
-        rows = entitled(places, customers, touched, limit=ROWS_PER_PASS)
+        rows = entitled(places, readers, touched, limit=ROWS_PER_PASS)
         for customer, records in _by_customer(rows):
             append(endpoint, customer, [new_record(r) for r in records], expected_end=ends[customer])
             ends[customer] = read_back(endpoint, places, customer)
@@ -87,14 +97,15 @@ def _by_customer(rows: pa.Table) -> list[tuple[str, list[dict[str, object]]]]:
     return list(found.items())
 
 
-def _welcome(context: JobContext, customers: Sequence[str]) -> None:
-    """A customer that is new to a running job gets what the tables already hold; table ``feeds`` remembers the known.
+def _welcome(context: JobContext, readers: Sequence[FeedReader]) -> None:
+    """A customer that is new to a running job, or gets another kind of feed, gets what the tables already hold; table
+    ``feeds`` remembers the known.
 
     Without a checkpoint there is nothing to do: the first batches look at everything, repeated until they succeed.
     """
     table = context.places.table("feeds")
-    new = [customer for customer in customers if last_version(table, f"welcome:{customer}") is None]
+    new = [reader for reader in readers if last_version(table, reader.welcome) is None]
     if new and context.places.has_checkpoint("feeds"):
         deliver(all_touched(context.places), context.places, context.endpoint, new)
-    for customer in new:
-        append_once(table, FEEDS.plain_schema.empty_table(), app=f"welcome:{customer}", version=0)
+    for reader in new:
+        append_once(table, FEEDS.plain_schema.empty_table(), app=reader.welcome, version=0)

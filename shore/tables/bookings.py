@@ -35,6 +35,7 @@ BOOKINGS = Table(
         Column("valid_to", TIME, "First device time after it; null while it runs"),
         Column("log", _TEXT, "Log of the change that began this state"),
         Column("log_offset", pa.int64(), "Its offset there"),
+        Column("consignee", _TEXT, "Recipient of the goods, who may see it too; null: none"),
     ),
     key=("booking_reference", "equipment_reference", "log", "log_offset"),
     grain="One row per state of a booking for one container.",
@@ -45,7 +46,7 @@ BOOKINGS = Table(
 
 STATES = """
 with changes as (
-    select *, max(record_date_time) over (
+    select *, nullif(consignee, '') as recipient, max(record_date_time) over (
         partition by booking_reference, equipment_reference, log order by log_offset
         rows between unbounded preceding and current row
     ) as recorded
@@ -62,7 +63,8 @@ told as (
         and port_of_loading is not distinct from lag(port_of_loading) over booking
         and port_of_discharge is not distinct from lag(port_of_discharge) over booking
         and valid_from is not distinct from lag(valid_from) over booking
-        and valid_to is not distinct from lag(valid_to) over booking as repeated
+        and valid_to is not distinct from lag(valid_to) over booking
+        and recipient is not distinct from lag(recipient) over booking as repeated
     from changes
     window booking as (
         partition by booking_reference, equipment_reference order by recorded nulls first, log, log_offset
@@ -73,7 +75,7 @@ select
     lead(recorded) over booking as recorded_to,
     lead(log_offset) over booking is null as is_current,
     customer, status, commodity, setpoint_temperature, port_of_loading, port_of_discharge, valid_from, valid_to,
-    log, log_offset
+    log, log_offset, recipient as consignee
 from told
 where not repeated
 window booking as (

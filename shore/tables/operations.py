@@ -53,7 +53,8 @@ class Operation:
         return tuple(column for column in self.table.columns if column.path)
 
 
-def _table(name: str, title: str, grain: str, columns: Iterable[Column]) -> Table:
+def _table(name: str, title: str, grain: str, columns: Iterable[Column], added: Iterable[Column] = ()) -> Table:
+    """``added`` are columns of later versions: they come after all others."""
     tail = (
         Column("record_date_time", TIME, "Kafka's time of the record"),
         Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),
@@ -62,7 +63,7 @@ def _table(name: str, title: str, grain: str, columns: Iterable[Column]) -> Tabl
     return Table(
         name=name,
         title=title,
-        columns=(*RECORD_COLUMNS, *columns, *tail),
+        columns=(*RECORD_COLUMNS, *columns, *tail, *added),
         key=("log", "log_offset"),
         grain=grain,
         late="Appended when read, whatever its time; never dropped, never updated.",
@@ -156,6 +157,7 @@ BOOKING_CHANGES = _table(
         Column("valid_from", TIME, "First device time the customer may see, inclusive", path="validFrom"),
         Column("valid_to", TIME, "First device time after it; null while it runs", path="validTo"),
     ),
+    added=(Column("consignee", _TEXT, "Recipient of the goods; may see it, too", path="consignee"),),
 )
 CUSTODY_ENTRIES = _table(
     "custody_entries",

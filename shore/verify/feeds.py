@@ -21,7 +21,8 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import Record
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
-from shore.feeds.entitlement import all_touched, customers_here, entitled
+from shore.feeds.entitlement import all_touched, entitled
+from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import feed_topic, named_by
 from shore.feeds.writer import app_of
 from shore.places import Places
@@ -42,18 +43,20 @@ from feeds
 _TWICE: Final = f"""
 select distinct customer, log, log_offset
 from (
-    select customer, log, log_offset, coalesce(retracts, false) as retracted,
-        lag(coalesce(retracts, false)) over (partition by customer, log, log_offset order by feed_offset) as before
+    select customer, log, log_offset, digest, coalesce(retracts, false) as retracted,
+        lag(coalesce(retracts, false)) over item as before, lag(digest) over item as digest_before
     from feeds
+    window item as (partition by customer, log, log_offset order by feed_offset)
 )
-where retracted = coalesce(before, true)
+where retracted = coalesce(before, true) and (retracted or digest is null or digest = digest_before)
 order by all limit {_SHOWN}
 """  # noqa: S608  # a constant
 
 
 def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> Iterator[TableCheck]:
     """One check; none where no customer has its feed at this site."""
-    customers = customers_here(topology)
+    readers = readers_here(topology)
+    customers = [reader.customer for reader in readers]
     if not customers:
         return
     try:
@@ -72,7 +75,7 @@ def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> 
         twice = _twice(opened, rows)
     differing = [log for log in limits if found.get(log, RowsDigest()).inside != expected.get(log, RowsDigest().inside)]
     differing += [log for log, each in found.items() if each.beyond and log in limits and log not in differing]
-    missing, notes = _missing(places, customers)
+    missing, notes = _missing(places, readers)
     yield TableCheck(
         table="feeds",
         kind="logs",
@@ -129,7 +132,7 @@ def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Differ
     return [_told("doubled", row) for row in found]
 
 
-def _missing(places: Places, customers: Sequence[str]) -> tuple[list[Difference], list[str]]:
+def _missing(places: Places, readers: Sequence[FeedReader]) -> tuple[list[Difference], list[str]]:
     """What customers are entitled to and do not have (``missing``), or have and are not entitled to (``extra``), unless
     the job has not read everything yet."""
     checkpoint = read_checkpoint(places, "feeds")
@@ -138,7 +141,7 @@ def _missing(places: Places, customers: Sequence[str]) -> tuple[list[Difference]
     backlog = backlog_of(checkpoint, places, table_ids(places, TABLES))
     if checkpoint.under_way or backlog.rows:
         return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
-    left = entitled(places, customers, all_touched(places), limit=_SHOWN)
+    left = entitled(places, readers, all_touched(places), limit=_SHOWN)
     return [
         _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
         for row in left.to_pylist()

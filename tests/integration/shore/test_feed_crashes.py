@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 from fairlead.wire.convention import is_data
 from shore.checkpoint import write_checkpoint
 from shore.feeds.entitlement import TOUCHED
+from shore.feeds.readers import FeedReader
 from shore.feeds.writer import create_feeds
 from shore.jobs.feeds import deliver
 from shore.places import Places
@@ -20,7 +21,7 @@ from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, booking, reading
-from tests.support.feeds import followed
+from tests.support.feeds import followed, value_of
 from tests.unit.shore.test_crash_points import crash_everywhere
 from topologies.model import Topology
 
@@ -28,13 +29,13 @@ pytestmark = pytest.mark.integration
 
 
 def prepared(world: World, folder: Path) -> tuple[Places, str, Topology]:
-    """Empty tables, a checkpoint and a feed; and a box."""
+    """Empty tables, a checkpoint and feeds; and a box."""
     places = Places.of(folder)
     for name in TABLES:
         TABLES[name].create(places.table(name))
     write_checkpoint(places, "feeds", {}, "{}")
-    create_feeds(world.endpoint, [world.customer])
-    return places, world.box(0), world.topology()
+    create_feeds(world.endpoint, [world.customer, world.recipient])
+    return places, world.box(0), world.topology(recipient=True)
 
 
 def store(world: World, places: Places, positions: dict[str, int]) -> None:
@@ -79,6 +80,34 @@ def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> 
     store(world, places, {world.log(box): 11, world.bookings: 2 + rounds})
     (unfair,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (unfair.same, {each.what for each in unfair.differences}) == (False, {"extra"})
+
+
+def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_path: Path) -> None:
+    places, box, topology = prepared(world, tmp_path)
+    shop = FeedReader(world.recipient, "coarse")
+    given = booking(f"B-{world.tag}", world.customer, box, T0, None, consignee=world.recipient)
+    world.append({world.bookings: [given]})
+    rounds = 0
+
+    def batch(number: int) -> Callable[[], None]:
+        """A reading of the next hour, and one that comes late for the first hour."""
+        nonlocal rounds
+        minutes = (number * 60, number)
+        world.append({world.log(box): [reading(box, 2 * number + i, T0 + m * MINUTE) for i, m in enumerate(minutes)]})
+        store(world, places, {world.log(box): 3 + number * 2, world.bookings: 2})
+        rounds += 1
+        touched = pa.table([[box], [world.log(box)], [1 + number * 2]], names=TOUCHED.names).cast(TOUCHED)
+        return lambda: deliver(touched, places, world.endpoint, [world.customer, shop])
+
+    def check() -> None:
+        (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+        assert (found.same, found.differences) == (True, ())
+        feed = [record for record in world.read(f"feeds.{world.recipient}") if is_data(record)]
+        hours = {value["windowStart"]: value["readings"] for value in map(value_of, followed(feed))}
+        begins = [f"{T0 + i * 60 * MINUTE:%Y-%m-%dT%H:%M:%SZ}" for i in range(rounds - 1)]
+        assert hours == {begin: 1 + (i == 0) * rounds for i, begin in enumerate(begins)}
+
+    assert crash_everywhere(batch, check, ("before", "after")) == 4
 
 
 def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path) -> None:

@@ -49,7 +49,13 @@ def reading(box: str, sequence: int, at: dt.datetime, supply: float = 4.0, is_po
 
 
 def booking(
-    reference: str, customer: str, box: str, begin: dt.datetime, end: dt.datetime | None, status: str = "CONFIRMED"
+    reference: str,
+    customer: str,
+    box: str,
+    begin: dt.datetime,
+    end: dt.datetime | None,
+    status: str = "CONFIRMED",
+    consignee: str = "",
 ) -> NewRecord:
     value = Booking(
         booking_reference=reference,
@@ -58,6 +64,7 @@ def booking(
         status=status,  # type: ignore[arg-type]  # the tests also write wrong ones
         valid_from=begin,
         valid_to=end,
+        consignee=consignee,
     )
     return NewRecord(encode(value), reference.encode(), timestamp_ms=_ms(begin))
 
@@ -132,14 +139,21 @@ class World:
     def log(self, box: str) -> str:
         return f"{self.stream}.{box}"
 
-    def topology(self, *more_customers: str) -> Topology:
+    @property
+    def recipient(self) -> str:
+        """A customer with a coarse feed, where the topology has it."""
+        return f"shop-{self.tag}"
+
+    def topology(self, *more_customers: str, recipient: bool = False) -> Topology:
         site = self.endpoint.site
-        customers = (self.customer, *more_customers)
+        customers = {name: Customer(feed_at=site) for name in (self.customer, *more_customers)}
+        if recipient:
+            customers[self.recipient] = Customer(feed_at=site, feed="coarse")
         return Topology(
             name=f"test-{self.tag}",
             sites={site: Site(kind=SiteKind.PORT, unlocode="JPTYO")},
             streams=DEFAULT_STREAMS | {self.stream: Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
-            customers={name: Customer(feed_at=site) for name in customers},
+            customers=customers,
             shore=Shore(at=site),
         )
 

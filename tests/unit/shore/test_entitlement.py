@@ -54,7 +54,7 @@ def allowed(tmp_path: Path) -> Allowed:
     places = Places.of(tmp_path)
 
     def run(*, limit: int = 1000, retracted: bool = False, **rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
-        for name in ("readings", "alerts", "booking_changes", "custody_entries", "feeds"):
+        for name in ("readings", "alerts", "booking_changes", "custody_entries", "events", "feeds"):
             TABLES[name].create(places.table(name))
             content = pa.Table.from_pylist(rows.get(name, []), schema=TABLES[name].plain_schema)
             write_deltalake(places.table(name), content, mode="overwrite")

@@ -23,6 +23,7 @@ ROW: dict[str, Any] = {
     "late": True,
     "payload": b"{}",
     "retracts": None,
+    "revision": None,
 }
 
 
@@ -49,6 +50,8 @@ def test_a_feed_read_back_gives_the_ledger() -> None:
             "equipment_reference": "BIGU0000013",
             "device_date_time": T,
             "retracts": False,
+            "revision": None,
+            "digest": None,
         }
     ]
 

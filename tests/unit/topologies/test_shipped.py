@@ -101,7 +101,11 @@ def test_big_blues_customers(big_blue: Topology) -> None:
         "ducks": ("los-angeles", ("ducks-hq",)),
         "yellow": (None, ("singapore",)),
         "red": (None, ("singapore",)),
-        "toyshop": (None, ()),
+        "toyshop": ("los-angeles", ()),
+    }
+    assert {name: customer.feed for name, customer in big_blue.customers.items() if customer.feed_at} == {
+        "ducks": "detailed",
+        "toyshop": "coarse",
     }
 
 

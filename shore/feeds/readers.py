@@ -1,0 +1,42 @@
+"""Who reads which kind of feed: the customers whose feed begins where shore runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from topologies.model import Grain, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class FeedReader:
+    """A customer with a feed here. ``port``: whose movements it gets, with grain ``movements`` only."""
+
+    customer: str
+    grain: Grain = "detailed"
+    port: str | None = None
+
+    @property
+    def welcome(self) -> str:
+        """Under which name table ``feeds`` remembers that the customer has been given what was there already."""
+        kind = [self.grain] if self.grain != "detailed" else []
+        return ":".join(["welcome", self.customer, *kind, *([self.port] if self.port else [])])
+
+
+def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
+    """The customers whose feed begins at the site where shore runs."""
+    if topology.shore is None:
+        return ()
+    return tuple(
+        FeedReader(name, customer.feed, customer.port)
+        for name, customer in topology.customers.items()
+        if customer.feed_at == topology.shore.at
+    )
+
+
+def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:
+    """Relation ``customers``: customer, grain, port."""
+    rows = [{"customer": each.customer, "grain": each.grain, "port": each.port} for each in readers]
+    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in ("customer", "grain", "port")]))
