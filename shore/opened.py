@@ -14,6 +14,7 @@ from shore.joins import VIEWS
 from shore.places import Places
 from shore.tables import TABLES
 
+_DISK: Final = re.compile(r"No space left|Permission denied|Read-only file system")
 _VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_view")
 
 
@@ -46,10 +47,11 @@ def open_table(places: Places, name: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
+        from shore.damage import made_again  # imports this module
+
         raise UnavailableError(
             f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            hint=f"look at {location}; the logs still hold everything: without this folder shore can build it again "
-            "(fairlead shore rebuild --help)",
+            hint=made_again(places, name),
             table=name,
         ) from error
 
@@ -68,6 +70,12 @@ def unreadable(message: str) -> UnavailableError:
     """What to raise when tables are there and their rows cannot be read: files are gone (vacuumed while they were read,
     or removed by hand), damaged, or of a kind that cannot be filtered."""
     first, *_ = message.splitlines() or ["a file is damaged"]
+    if _DISK.search(message):
+        return UnavailableError(
+            f"a table cannot be written: {first}",
+            hint="give it room, or this user the right to write there, then run the same command again: nothing was "
+            "written by half",
+        )
     return UnavailableError(
         f"a table cannot be read: {first}",
         hint=mending(first)

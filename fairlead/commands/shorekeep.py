@@ -17,6 +17,7 @@ from fairlead.commands.shorecontext import open_shore
 from fairlead.commands.tableshow import size
 from fairlead.console import confirmed, console, emit, errors, unchanged
 from fairlead.errors import ConfigurationError
+from shore.damage import told
 from shore.maintenance.compact import CompactStep, compact, plan_compaction
 from shore.maintenance.vacuum import VacuumStep, plan_vacuum, vacuum
 from topologies.values import parse_duration
@@ -43,7 +44,8 @@ def compact_(
     todo = [step for step in plan if step.why]
     done = {}
     if todo and confirmed(lambda: _show_compaction(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run):
-        done = {step.table: compact(places, step) for step in todo}
+        with told(places):
+            done = {step.table: compact(places, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
     def render() -> None:
@@ -80,11 +82,13 @@ def vacuum_(
     places, span = open_shore(topology).places, _span(keep)
     readers = [job.name for job in JOBS.values() if not job.reads_logs]
     now = dt.datetime.now(dt.UTC)
-    plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, now=now)
+    with told(places):
+        plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, now=now)
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and confirmed(lambda: _show_vacuum(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run):
-        done = {step.table: vacuum(places, step, keep=span, force=force) for step in todo}
+        with told(places):
+            done = {step.table: vacuum(places, step, keep=span, force=force) for step in todo}
 
     def render() -> None:
         if not done:

@@ -38,6 +38,7 @@ def backfill(
     Example: fairlead shore backfill --from 2026-03-01 --to 2026-03-02 --yes
     """
     from shore.backfill import apply, plan  # Spark's modules take a second
+    from shore.damage import told
     from shore.jobs.lock import only_one
     from shore.opened import check_tables
     from shore.repair.derived import Span
@@ -45,7 +46,7 @@ def backfill(
     place = open_shore(topology)
     check_tables(table or ())
     span = Span(_time("--from", since), _time("--to", until))
-    with only_one(place.folder):
+    with only_one(place.folder), told(place.places):
         with telling(quiet=as_json) as tell:
             todo = plan(place.topology, place.endpoint, place.places, span, table, tell=tell)
         rows = [
@@ -70,6 +71,8 @@ def backfill(
             _show(rows, console)
         for name, count in written.items():
             console.print(f"[green]done[/]: {count:,} rows of {name} written")
+        if written:
+            console.print("then: fairlead shore run --once, which tells feeds and other tables about them")
         if todo.empty:
             console.print("everything is as it must be")
         elif not wanted:
@@ -93,6 +96,7 @@ def rebuild(
 
     Example: fairlead shore rebuild readings --yes
     """
+    from shore.damage import told
     from shore.jobs.lock import only_one  # Spark's modules take a second
     from shore.jobs.runner import JOBS
     from shore.repair.rebuild import rebuild as run_rebuild
@@ -106,7 +110,7 @@ def rebuild(
 
     done = None
     if confirmed(lambda: show(errors), yes=yes, as_json=as_json, dry_run=dry_run):
-        with only_one(place.folder), telling(quiet=as_json) as tell:
+        with only_one(place.folder), told(place.places), telling(quiet=as_json) as tell:
             done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.places, tell=tell)
 
     def render() -> None:
@@ -125,7 +129,8 @@ def rebuild(
         if done.put_aside:
             console.print(f"the old checkpoint is {escape(done.put_aside)}", soft_wrap=True)
         for name in done.next:
-            console.print(f"now also: fairlead shore rebuild {name}")
+            console.print(f"now also: fairlead shore rebuild {name} --yes")
+        console.print("then: fairlead shore run --once, which reads what is still to be read")
 
     emit(None if done is None else dataclasses.asdict(done), as_json=as_json, render=render)
 

@@ -82,7 +82,9 @@ def what_to_do(found: Verification) -> list[str]:
         lines.append(
             f"What to do: stop shore, {', '.join(commands)}, then fairlead shore run --once. More in docs/shore.md"
         )
-    if not found.whole:
+    if any(check.unreadable for check in found.tables):
+        lines.append("What cannot be read comes first: as told above, then fairlead shore run --once, and verify again")
+    elif not found.whole:
         lines.append("Not everything was compared: fairlead shore run --once, then verify again")
     return lines
 

@@ -11,8 +11,8 @@ import typer
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.commands.tableshow import plain, show_list, show_rows, show_table, show_view, text
-from fairlead.console import console, emit
-from fairlead.errors import UnknownNameError
+from fairlead.console import console, emit, show_error
+from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
 from shore.joins import VIEWS
 from shore.opened import not_there
@@ -40,19 +40,31 @@ def tables(
         return
     if name is not None and name not in TABLES:
         raise UnknownNameError("table", name, [*TABLES, *VIEWS])
-    found = read.tables(context.folder, [name] if name else TABLES, storage=_storage(context))
+    found: list[read.TableInfo] = []
+    damaged: list[UnavailableError] = []
+    for each in [name] if name else TABLES:
+        try:
+            found += read.tables(context.folder, [each], storage=_storage(context))
+        except UnavailableError as error:
+            damaged.append(error)
+    if name is not None and damaged:
+        raise damaged[0]
     if name is not None and not found:
         raise not_there(name)
 
     def render() -> None:
-        if not found:
+        if not found and not damaged:
             console.print("there are no tables yet: fairlead shore run --once")
         elif name is not None:
             show_table(found[0])
         else:
-            show_list(found, places)
+            show_list(found, places, {str(each.fields["table"]) for each in damaged})
 
     emit([_json(info) for info in found], as_json=as_json, render=render)
+    for each_damaged in damaged:
+        show_error(each_damaged, as_json=as_json)
+    if damaged:
+        raise typer.Exit(damaged[0].exit_code)
 
 
 def sql(

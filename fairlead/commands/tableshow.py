@@ -25,7 +25,7 @@ _MOST_RECORDS: Final = 20  # one below the other
 _UNBOUND: Final = 100_000  # columns
 
 
-def show_list(found: Sequence[TableInfo], places: Places) -> None:
+def show_list(found: Sequence[TableInfo], places: Places, damaged: Collection[str] = ()) -> None:
     """All tables with what they hold, the views, what is not there yet, and where they are."""
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("rows", "files", "size"):
@@ -40,7 +40,7 @@ def show_list(found: Sequence[TableInfo], places: Places) -> None:
         views.add_row(view.name, escape(view.title))
     console.print()
     console.print(views)
-    if absent := [name for name in TABLES if name not in {info.name for info in found}]:
+    if absent := [name for name in TABLES if name not in {info.name for info in found}.union(damaged)]:
         console.print(f"\nnot there yet: {', '.join(absent)}", style="dim")
     console.print(f"\nthey are in {escape(places.tables)}, each in a folder of its name", style="dim", soft_wrap=True)
     console.print("fairlead tables NAME: columns, key, what happens to late data; --json: all of it", style="dim")

@@ -112,6 +112,13 @@ OWN_WAY: frozenset[str] = frozenset({"feeds"})
 """Checked in ways of their own (``shore.verify.feeds``)."""
 
 
+def job_of(table: str) -> str:
+    """The job that keeps a table."""
+    jobs = {name: entry.job for entry in FROM_LOGS for name in entry.tables}
+    jobs |= {entry.table: entry.job for entry in DERIVED} | dict.fromkeys(_TOPOLOGY, "voyages")
+    return jobs.get(table, table)  # those of OWN_WAY are named after their job
+
+
 def mended_by(table: str) -> str:
     """The command that puts rows right that somebody changed or deleted: of a table, or of tables that hold logs
     together (``FromLogs.name``)."""

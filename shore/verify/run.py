@@ -8,15 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-import duckdb
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
-
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import FairleadError
+from shore.damage import READING, damaged, made_again
 from shore.feeds.entitlement import customers_here
 from shore.opened import check_tables, mending
 from shore.places import Places
+from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
 from shore.verify.derived import check_derived
 from shore.verify.feeds import check_feeds
@@ -37,7 +34,8 @@ def verify(
 ) -> Verification:
     """Prove that tables equal logs. Writes nothing; shore may run meanwhile.
 
-    A table that cannot be read (somebody changed or deleted its files) is one that differs; the others are compared.
+    A table that cannot be read (somebody changed or deleted its files) is one that differs; what is made from it is not
+    compared, the others are.
 
     Args:
         endpoint: Kafka of the site where shore runs.
@@ -64,29 +62,37 @@ def _checks(
         if wanted is None or not wanted.isdisjoint(entry.tables):
             tell(f"comparing {entry.name} with the logs")
             check = partial(check_logs, entry, topology, endpoint, places)
-            yield _read(places, entry.name, "logs", entry.job, check)
+            yield _read(places, entry.name, "logs", entry.tables, (), check)
     for derived in DERIVED:
         if wanted is None or derived.table in wanted:
             tell(f"comparing {derived.table} with what {' and '.join(derived.inputs)} give")
-            yield _read(places, derived.table, "derived", derived.job, partial(check_derived, derived, places))
+            check = partial(check_derived, derived, places)
+            yield _read(places, derived.table, "derived", (derived.table,), derived.inputs, check)
     if wanted is None or "feeds" in wanted:
         tell("comparing feeds with the customers' feeds")
         if customers_here(topology):
-            yield _read(places, "feeds", "logs", "feeds", lambda: next(check_feeds(topology, endpoint, places)))
+            check = partial(next, check_feeds(topology, endpoint, places))
+            yield _read(places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
 
 
 def _read(
-    places: Places, table: str, kind: Literal["logs", "derived"], job: str, check: Callable[[], TableCheck]
+    places: Places,
+    name: str,
+    kind: Literal["logs", "derived"],
+    own: tuple[str, ...],
+    inputs: tuple[str, ...],
+    check: Callable[[], TableCheck],
 ) -> TableCheck:
     try:
         return check()
-    except FairleadError:
-        raise
-    except (DeltaError, OSError, pa.ArrowException, duckdb.Error) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        todo = mending(why) or (
-            f"The logs still hold everything: move its folder in {places.tables} away, and "
-            f"fairlead shore rebuild {job} --yes makes it again"
-        )
-        note = f"it, or a table that it is made from, cannot be read: {why}. {todo}"
-        return TableCheck(table=table, kind=kind, same=False, unreadable=True, notes=(note,))
+    except READING as error:
+        bad = damaged(places, dict.fromkeys((*own, *inputs)))
+        notes = [f"table {each} cannot be read: {bad[each]}; {made_again(places, each)}" for each in own if each in bad]
+        if bad and not notes:
+            note = f"it is made from {', '.join(bad)}, which cannot be read"
+            return TableCheck(table=name, kind=kind, same=None, notes=(note,))
+        if not bad:
+            why = (str(error).splitlines() or [type(error).__name__])[0]
+            todo = mending(why) or made_again(places, own[0])
+            notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]
+        return TableCheck(table=name, kind=kind, same=False, unreadable=True, notes=tuple(notes))

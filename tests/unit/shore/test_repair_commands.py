@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
 from fairlead.cli import run
 from fairlead.commands.shoreverify import what_to_do
+from fairlead.errors import UnavailableError
+from shore import damage
 from shore.places import Places
 from shore.tables import TABLES
 from shore.verify.model import TableCheck, Verification
@@ -60,3 +63,30 @@ def test_nothing_to_do_is_not_told_and_what_waits_is() -> None:
     assert what_to_do(Verification(tables=(equal,), seconds=1)) == []
     (todo,) = what_to_do(Verification(tables=(equal, waits), seconds=1))
     assert "fairlead shore run --once, then verify again" in todo
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Invalid Input Error: reading the stream", "fairlead shore verify"),
+        ("Generic LocalFileSystem error: No space left on device (os error 28)", "the same command again"),
+        ("Function 'equal' has no kernel matching input types (string, string_view)", "fairlead shore compact --yes"),
+    ],
+)
+def test_what_stands_in_the_way_is_told_with_what_to_do(filled: Path, message: str, told: str) -> None:
+    with pytest.raises(UnavailableError) as error, damage.told(Places.of(filled)):
+        raise DeltaError(message)
+    assert message in error.value.what
+    assert told in error.value.hint
+
+
+def test_one_damaged_table_does_not_hide_the_others(filled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (filled / "delta" / "events" / "_delta_log" / "00000000000000000000.json").write_text("this is no commit")
+    assert run(["tables"]) == 4
+    out, err = capsys.readouterr()
+    assert "readings" in out
+    assert "not there yet" not in out
+    assert "table events cannot be opened" in err
+    assert "fairlead shore rebuild operations --yes" in " ".join(err.split())
+    with pytest.raises(UnavailableError, match="table events cannot be read"), damage.told(Places.of(filled)):
+        raise OSError("something")

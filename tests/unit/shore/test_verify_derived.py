@@ -11,6 +11,7 @@ from deltalake import write_deltalake
 
 from fairlead.endpoint import KafkaEndpoint
 from shore.checkpoint import write_checkpoint
+from shore.damage import damaged
 from shore.places import Places
 from shore.read import table
 from shore.repair.derived import Span, differing, make_again
@@ -84,6 +85,17 @@ def test_a_table_that_cannot_be_read_is_told_beside_the_others(places: Places, t
     assert "cannot be read" in check.notes[0]
     assert "fairlead shore rebuild operations --yes" in check.notes[0]
     assert (other.table, other.same) == ("mkt", None)
+
+
+def test_what_is_made_from_a_damaged_table_is_not_blamed(places: Places, tmp_path: Path) -> None:
+    nowhere = KafkaEndpoint("alpha", (("127.0.0.1", 1),))
+    next(Path(places.table("custody_entries")).glob("*.parquet")).write_bytes(b"no Parquet")
+    (check,) = verify(load("minimal"), nowhere, tmp_path, ["custody"]).tables
+    assert (check.same, check.unreadable) == (None, False)
+    assert check.notes == ("it is made from custody_entries, which cannot be read",)
+    (why,) = damaged(places, ["custody", "custody_entries", "mkt"]).items()
+    assert why[0] == "custody_entries"
+    assert "Parquet" in why[1]
 
 
 def test_tables_that_grow_meanwhile_are_not_compared(places: Places) -> None:
