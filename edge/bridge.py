@@ -65,7 +65,8 @@ class Bridge:
     Args:
         kafka, mqtt: The site's brokers, seen by the user ``bridge``; asked at every login, if they can be.
         snapshot: File that gets the metrics every second; None for none.
-        client_id: Fixed, because the MQTT broker keeps the session under it.
+        client_id: At the MQTT broker; fixed, because it keeps the session under it. Best one that nobody can guess:
+            who knows it, and any password, can end the session or take part in the intakes' shared subscription.
         stray_limit: Seconds that a stray may wait before an alert is raised.
         thresholds: What detection on board goes by; None for the defaults.
         ais: Where a ship's own AIS reports come from; None where it publishes its position by MQTT.
@@ -140,7 +141,7 @@ class Bridge:
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> _Parts:
         """Connect to Kafka and remember what its logs hold; no message is taken yet."""
-        cluster = await connect(self._kafka, self._client_id)
+        cluster = await connect(self._kafka, f"fairlead-bridge-{self.site}")
         stack.push_async_callback(cluster.close)
         appender = Appender(cluster)
         stack.push_async_callback(appender.close)

@@ -61,7 +61,7 @@ class LogAt:
 
 
 def audit(
-    container: Annotated[str, typer.Argument(help="A container's number, for example BIGU1000016.")],
+    container: Annotated[str, typer.Argument(help="A container's number, for example BIGU1000010.")],
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     site: SitesOption = None,
     as_json: JsonOption = False,
@@ -71,7 +71,7 @@ def audit(
     What the topology says is compared with the rules that each cluster really holds. Ends with 1 when a cluster lets
     somebody read, or refuses somebody, against the topology; with 4 when a site could not be asked.
 
-    Example: fairlead acl audit BIGU1000016
+    Example: fairlead acl audit BIGU1000010
     """
     context = open_topology(topology)
     log = _log(context.topology, container)
@@ -103,7 +103,7 @@ def _log(topology: Topology, container: str) -> str:
             f"{container!r} is no container number (ISO 6346)",
             hint=f"its check digit would be {container_check_digit(container[:10])}"
             if right
-            else "four letters and seven digits, upper case: BIGU1000016",
+            else "four letters and seven digits, upper case: BIGU1000010",
         )
     stream = topology.container_stream(container)
     if stream is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,6 +27,9 @@ from fairlead.commands.bridgereplay import replay
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
 from fairlead.console import errors
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
+from fairlead.local.layout import LocalSite
+from fairlead.local.mosquitto import bridge_session
+from fairlead.local.passwords import secret_variable
 from topologies.model import SiteKind, Topology
 
 app = typer.Typer()
@@ -110,11 +114,20 @@ def make_bridge(
         partial(context.directory.kafka, site, "bridge"),
         partial(context.directory.mqtt, site, "bridge"),
         snapshot=context.folder / "run" / f"bridge.{site}.json",
+        client_id=session_of(context, site),
         stray_limit=stray_limit,
         thresholds=thresholds,
         ais=ais,
         intakes=intakes,
     )
+
+
+def session_of(context: Context, site: str) -> str | None:
+    """The client id of a site's bridge at its MQTT broker: a secret of a local broker, else the environment's
+    (FAIRLEAD_SECRET_<SITE>_BRIDGE_SESSION); None for the usual one."""
+    if context.topology.sites[site].mqtt is not None:
+        return os.environ.get(secret_variable(site, "bridge-session")) or None
+    return bridge_session(LocalSite(context.folder, site).mosquitto_folder)
 
 
 async def run_bridges(bridges: Sequence[Bridge]) -> None:

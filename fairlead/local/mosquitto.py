@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import threading
@@ -35,6 +36,7 @@ REPLAYS = "fairlead/v1/replays/#"
 INTAKES = "fairlead/intakes/#"  # what a bridge and its intakes say to each other
 READY_TIMEOUT = 30.0  # seconds; 0.01 on a quiet machine
 _DEVICES = "devices"  # lines of the password file: hashes of devices
+_SESSION = "session"
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 
 # Nothing queued is ever dropped (0 = no limit). The packet limit is above Kafka's record limit so that the bridge, not
@@ -117,12 +119,21 @@ def write_configuration(folder: Path, port: int, profile: Profile) -> None:
         UnavailableError: the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not (folder / "mosquitto.conf").exists():
+        write_file(folder / _SESSION, f"fairlead-bridge-{folder.parent.name}-{secrets.token_hex(16)}")
     configuration = _CONFIGURATION.format(
         port=port, host=ports.HOST, folder=folder.resolve(), autosave=profile.autosave
     )
     if os.geteuid() == 0:
         configuration += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
     write_file(folder / "mosquitto.conf", configuration)
+
+
+def bridge_session(folder: Path) -> str | None:
+    """The name of the bridge's session at this broker; None where it is the usual one, because the broker has been
+    started before its name was made one that nobody can guess. Whoever knows it can end the session."""
+    file = folder / _SESSION
+    return file.read_text(encoding="utf-8") if file.exists() else None
 
 
 def write_users(folder: Path, users: Mapping[str, SecretStr], programs: Programs) -> None:

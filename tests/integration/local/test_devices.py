@@ -97,6 +97,9 @@ class Client:
     def close(self) -> None:
         self._paho.disconnect()
         self._paho.loop_stop()
+        # Without its callbacks it is in no cycle, and closes its sockets when the last reference is gone.
+        client = self._paho
+        client.on_message = client.on_connect = client.on_disconnect = client.on_subscribe = client.on_publish = None
 
 
 @dataclass
@@ -128,6 +131,12 @@ class Broker:
         )
         self.clients.append(made)
         return made
+
+    def log_in(self, user: str | None, password: str | None) -> str | None:
+        """What the broker says to exactly these."""
+        made = Client(self.port, user, password)
+        self.clients.append(made)
+        return made.login
 
     def until_known(self, *users: str) -> None:
         """A broker reads its files a moment after it was told."""
@@ -268,6 +277,22 @@ def test_a_device_hears_nothing(broker: Broker, user: str) -> None:
     assert spy.came.empty()
 
 
+def test_a_device_that_guesses_at_the_bridges_sessions_takes_nothing_from_them(broker: Broker) -> None:
+    """Mosquitto 2.0 lets any user take any client id and join any shared subscription: names protect them."""
+    session = mosquitto.bridge_session(broker.site.mosquitto_folder)
+    assert session is not None
+    bridge, intake = (broker.client("bridge", version=3, name=name) for name in (session, f"{session}-intake-1"))
+    intake.subscribe(f"$share/{session}/fairlead/v1/#")
+    thieves = [broker.client(OTHER, version=3, name=f"fairlead-bridge-tokyo{end}") for end in ("", "-intake-1")]
+    for group in ("fairlead-bridge-tokyo", "fairlead-bridge-tokyo-", "1"):
+        thieves[0].subscribe(f"$share/{group}/fairlead/v1/#")
+    device = broker.client(BOX)
+    for number in range(20):
+        assert device.publish(readings(BOX), b"%d" % number) == "Success"
+    assert [intake.came.get(timeout=PATIENCE)[1] for _ in range(20)] == [b"%d" % number for number in range(20)]
+    assert not bridge.ended and not intake.ended
+
+
 def test_who_does_not_get_in(broker: Broker) -> None:
     own = broker.devices[BOX].password.get_secret_value()
     for user, password in (
@@ -285,7 +310,7 @@ def test_who_does_not_get_in(broker: Broker) -> None:
         ("BIGU1000031", own),
         (BOX, broker.devices[BOX].hash),
     ):
-        assert Client(broker.port, user, password).login == REFUSED, user
+        assert broker.log_in(user, password) == REFUSED, user
 
 
 def test_a_packet_that_is_too_large_ends_the_connection_and_nobody_elses(broker: Broker) -> None:
@@ -326,7 +351,7 @@ def test_a_removed_device_is_cut_off_at_once_and_others_stay(broker: Broker) -> 
     broker.tell()
     gone.until(lambda: gone.ended)
     gone3.until(lambda: gone3.ended)
-    assert Client(broker.port, BOX, password).login == REFUSED
+    assert broker.log_in(BOX, password) == REFUSED
     assert stays.publish(readings(OTHER)) == "Success"
     assert bridge.got() == [(readings(OTHER), b"x")]
 
@@ -337,7 +362,7 @@ def test_a_new_password_ends_what_the_old_one_had_opened(broker: Broker) -> None
     broker.book.enrol([BOX], "2026-03-02T00:00:00+00:00", renew=True)
     broker.tell()
     before.until(lambda: before.ended)
-    assert Client(broker.port, BOX, old).login == REFUSED
+    assert broker.log_in(BOX, old) == REFUSED
     assert broker.client(BOX).publish(readings(BOX)) in TAKEN
     assert stays.publish(readings(OTHER)) in TAKEN
 
@@ -360,7 +385,7 @@ def test_the_gateway_is_switched_off(broker: Broker) -> None:
         without_user(broker.folder, "tokyo", "device")
     gateway.until(lambda: gateway.ended)
     try:
-        assert Client(broker.port, "device", "password-of-device").login == REFUSED
+        assert broker.log_in("device", "password-of-device") == REFUSED
         assert device.publish(readings(BOX)) in TAKEN
         assert read_state(broker.folder / "state.json").sites["tokyo"].mqtt_users == ("bridge",)
     finally:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +16,18 @@ from pydantic import SecretStr
 from typer.testing import CliRunner, Result
 
 from acl.devices import sites_of_device
+from fairlead.commands.bridge import session_of
+from fairlead.commands.context import Context
 from fairlead.commands.devices import app
 from fairlead.commands.devicesites import by_site, mqtt_users, place_devices
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.local import mosquitto
 from fairlead.local.devices import Device, DeviceBook, DeviceKind, device_kind, device_rules, hashed
+from fairlead.local.directory import KnownSites
+from fairlead.local.profile import Profile
+from topologies.directory import Directory
 from topologies.load import load
+from topologies.model import MqttAddress
 
 BOX, OTHER, RED = "BIGU1000010", "BIGU1000026", "REDU1234567"
 BIG_BLUE = load("big-blue")
@@ -141,6 +149,34 @@ def test_the_files_of_a_broker_keep_its_other_users(tmp_path: Path) -> None:
     assert "terminal" not in (tmp_path / "acl").read_text()
     mosquitto.remove_user(tmp_path, "replay")
     assert users() == ["bridge", OTHER] and "user replay" not in (tmp_path / "acl").read_text()
+
+
+def test_the_bridges_session_has_a_name_that_nobody_guesses_and_that_stays(tmp_path: Path) -> None:
+    new, old = tmp_path / "tokyo" / "mosquitto", tmp_path / "sydney" / "mosquitto"
+    mosquitto.write_configuration(new, 1883, Profile.DURABLE)
+    name = mosquitto.bridge_session(new)
+    assert name is not None and re.fullmatch("fairlead-bridge-tokyo-[0-9a-f]{32}", name)
+    assert stat.S_IMODE((new / "session").stat().st_mode) == 0o600
+    mosquitto.write_configuration(new, 1883, Profile.FAST)
+    assert mosquitto.bridge_session(new) == name
+    old.mkdir(parents=True)
+    (old / "mosquitto.conf").write_text("listener 1883\n")
+    mosquitto.write_configuration(old, 1883, Profile.DURABLE)
+    assert mosquitto.bridge_session(old) is None, "its broker queues for the usual name"
+
+
+def test_the_bridge_takes_its_sessions_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    context = Context("big-blue", BIG_BLUE, tmp_path, KnownSites(tmp_path), Directory(BIG_BLUE, KnownSites(tmp_path)))
+    assert session_of(context, "tokyo") is None
+    folder = tmp_path / "sites" / "tokyo" / "mosquitto"
+    mosquitto.write_configuration(folder, 1883, Profile.DURABLE)
+    assert session_of(context, "tokyo") == mosquitto.bridge_session(folder) is not None
+    outside = BIG_BLUE.sites["tokyo"].model_copy(update={"mqtt": MqttAddress(host="mqtt.example", port=8883)})
+    elsewhere = BIG_BLUE.model_copy(update={"sites": {**BIG_BLUE.sites, "tokyo": outside}})
+    context = dataclasses.replace(context, topology=elsewhere)
+    assert session_of(context, "tokyo") is None
+    monkeypatch.setenv("FAIRLEAD_SECRET_TOKYO_BRIDGE_SESSION", "a-name-of-its-own")
+    assert session_of(context, "tokyo") == "a-name-of-its-own"
 
 
 def test_a_site_without_a_gateway(tmp_path: Path) -> None:
