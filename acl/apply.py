@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from acl.binding import Binding
 from acl.compile import compile_site
-from acl.entries import outcome, rules_intent
+from acl.entries import QuotaChange, noting, outcome, rules_intent, stamp
 from acl.guard import SHARE, check_removals
-from acl.kafka import Client, RuleStore
+from acl.kafka import Client, NotAuthorised, RuleStore
 from acl.lockout import check_lockout
 from acl.plan import (
     AddRules,
@@ -22,6 +22,7 @@ from acl.plan import (
     LeaveAlone,
     Plan,
     RemoveRules,
+    SetQuotas,
     SitePlan,
     Skip,
     Step,
@@ -30,7 +31,9 @@ from acl.plan import (
     managed_by,
     site_steps,
 )
-from acl.stale import Remaining, State, remaining
+from acl.quotas import SetQuota, compile_quotas, diff_quotas, managed_users, together
+from acl.quotastore import QuotaStore
+from acl.stale import Remaining, StalePlan, State, remaining
 from acl.store import AdminStore
 from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
 from topologies.model import Topology
@@ -96,8 +99,15 @@ class Executor:
                     self.removed += len(bindings)
                 case Confirm(site, added, removed):
                     self._confirm(site, frozenset(added), frozenset(removed))
+                case SetQuotas(site, quotas):
+                    self._set_quotas(site, quotas)
                 case LeaveAlone() | Skip():
                     pass
+
+    def _set_quotas(self, site: str, quotas: tuple[SetQuota, ...]) -> None:
+        if not isinstance(self._store, QuotaStore):
+            raise FairleadError(f"site {site} keeps no client quotas", hint="take them out of the topology")
+        self._store.set_quotas(quotas)
 
     def _confirm(self, site: str, added: frozenset[Binding], removed: frozenset[Binding]) -> None:
         deadline, pause = time.monotonic() + CONFIRM_TIMEOUT, 0.01
@@ -184,12 +194,13 @@ def apply_sites(
                 raise _not_planned(unread[site])
             with open_store(site) as store:
                 held = store.read()
-                todo = prepare(site, held)
+                todo = _with_quotas(prepare(site, held), _quotas(topology, site, store), planned.get(site))
                 removals = len(planned[site].remove) if saved else None
                 check_removals(todo.plan, todo.before, max_removals, removals)
                 executor = Executor(store)
                 if not todo.plan.is_empty:
-                    check_lockout(site, held, todo.plan, store.standing(held))
+                    if todo.plan.add or todo.plan.remove:
+                        check_lockout(site, held, todo.plan, store.standing(held))
                     identity = saved.identity if saved else Plan(topology.name, (todo.plan,)).identity
                     _carry_out(store, executor, topology.name, identity, todo.plan)
         except FairleadError as error:
@@ -238,6 +249,15 @@ def check_complete(results: Iterable[SiteResult]) -> None:
 
 
 def _carry_out(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
+    if plan.add or plan.remove:
+        _carry_out_rules(store, executor, topology, identity, replace(plan, quotas=()))
+    for user, quotas in together(plan.quotas).items():
+        intent = QuotaChange(**stamp(topology, plan.site), user=user, quotas=quotas)
+        with noting(store.note, intent):
+            executor.run([SetQuotas(plan.site, tuple(q for q in plan.quotas if q.user == user))])
+
+
+def _carry_out_rules(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
     intent = rules_intent(topology, plan.site, identity, plan.add, plan.remove)
     store.note(intent)
     try:
@@ -259,7 +279,41 @@ def _not_planned(site: Unread) -> NotPlanned:
 
 
 def _plan_site(topology: Topology, site: str, store: RuleStore) -> SitePlan:
-    return diff(site, store.read(), compile_site(topology, site), managed_by(topology, site))
+    plan = diff(site, store.read(), compile_site(topology, site), managed_by(topology, site))
+    return replace(plan, quotas=_quotas(topology, site, store))
+
+
+def _quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, ...]:
+    """What the site's quotas would change. Who may not read them, and wants none, is not told so."""
+    desired = compile_quotas(topology, site)
+    try:
+        actual = store.read_quotas() if isinstance(store, QuotaStore) else {}
+    except NotAuthorised:
+        if desired:
+            raise
+        actual = {}
+    return diff_quotas(actual, desired, managed_users(topology, site))
+
+
+def _with_quotas(todo: Remaining, fresh: tuple[SetQuota, ...], planned: SitePlan | None) -> Remaining:
+    """The rest of a plan with its quotas; of a saved plan, those that are not set yet.
+
+    Raises:
+        StalePlan: something else would have to be set by now.
+    """
+    both = replace(todo, plan=replace(todo.plan, quotas=fresh))
+    if planned is None:
+        return both
+    if not set(fresh) <= set(planned.quotas):
+        raise StalePlan(
+            f"client quotas at site {planned.site} are other ones by now than when the plan was made",
+            hint="make another plan and look at it: fairlead acl plan --out",
+            site=planned.site,
+        )
+    if fresh and todo.state is State.DONE:
+        begun = planned.add or planned.remove or fresh != planned.quotas
+        return replace(both, state=State.BEGUN if begun else State.NEW)
+    return both
 
 
 def _check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:

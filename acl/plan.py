@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from acl.binding import Binding
+from acl.quotas import SetQuota
 from acl.rules import EVERYBODY, Rule
 from topologies.model import Topology
 from topologies.users import ADMIN, is_reserved, service_users
@@ -38,11 +39,12 @@ class SitePlan:
     alone: tuple[Binding, ...] = ()
     held: str = ""
     wanted: str = ""
+    quotas: tuple[SetQuota, ...] = ()
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing would change."""
-        return not self.add and not self.remove
+        return not self.add and not self.remove and not self.quotas
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,14 @@ class Confirm:
 
 
 @dataclass(frozen=True, slots=True)
+class SetQuotas:
+    """Set these client quotas; a limit that is lifted is one as well."""
+
+    site: str
+    quotas: tuple[SetQuota, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveAlone:
     """Do nothing about these, and say so."""
 
@@ -123,7 +133,7 @@ class Skip:
     hint: str
 
 
-Step = AddRules | RemoveRules | Confirm | LeaveAlone | Skip
+Step = AddRules | RemoveRules | Confirm | SetQuotas | LeaveAlone | Skip
 
 
 def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> SitePlan:
@@ -158,8 +168,10 @@ def site_steps(site: SitePlan) -> tuple[Step, ...]:
     """The steps of one site."""
     out: list[Step] = [AddRules(site.site, part) for part in _batches(site.add)]
     out += [RemoveRules(site.site, part) for part in _batches(site.remove)]
-    if not site.is_empty:
+    if site.add or site.remove:
         out.append(Confirm(site.site, site.add, site.remove))
+    if site.quotas:
+        out.append(SetQuotas(site.site, site.quotas))
     if site.alone:
         out.append(LeaveAlone(site.site, site.alone))
     return tuple(out)

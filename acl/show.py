@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from acl.binding import Binding
-from acl.plan import AddRules, Confirm, LeaveAlone, Plan, RemoveRules, Skip, Step, steps
+from acl.plan import AddRules, Confirm, LeaveAlone, Plan, RemoveRules, SetQuotas, Skip, Step, steps
+from acl.quotas import tell as tell_quotas
 
 Line = tuple[str, str]
 """A line and its style: ``add``, ``remove``, ``alone``, ``error`` or ``plain``."""
@@ -27,15 +28,20 @@ def tell_drift(plan: Plan) -> Iterator[Line]:
             yield f"{site.site}: as the topology says ({site.keep} rules)", "plain"
         yield from ((f"{site.site}: missing: {line}", "add") for line in together(site.add))
         yield from ((f"{site.site}: not from the topology: {line}", "remove") for line in together(site.remove))
+        yield from ((f"{site.site}: differs:{line}", style) for line, style in tell_quotas(site.quotas))
         yield from ((f"{site.site}: of an unknown user: {line}", "alone") for line in together(site.alone))
     yield from ((f"{unread.site}: not checked, {unread.why}", "error") for unread in plan.unread)
 
 
 def totals(plan: Plan) -> str:
     """One line at the end."""
+    quotas = sum(len(s.quotas) for s in plan.sites)
+    limits = f", {quotas} quotas to set" if quotas else ""
     add, remove = sum(len(s.add) for s in plan.sites), sum(len(s.remove) for s in plan.sites)
     away = f", {len(plan.unread)} sites could not be read" if plan.unread else ""
-    return f"plan {plan.identity}: {add} to add, {remove} to remove, {sum(s.keep for s in plan.sites)} kept{away}"
+    return (
+        f"plan {plan.identity}: {add} to add, {remove} to remove, {sum(s.keep for s in plan.sites)} kept{limits}{away}"
+    )
 
 
 def _step(step: Step) -> Iterator[Line]:
@@ -49,6 +55,9 @@ def _step(step: Step) -> Iterator[Line]:
         case LeaveAlone(site, bindings):
             yield f"{site}: leave {len(bindings)} rules of users that Fairlead does not know alone", "plain"
             yield from ((f"    {line}", "alone") for line in together(bindings))
+        case SetQuotas(site, quotas):
+            yield f"{site}: set {len(quotas)} client quotas", "plain"
+            yield from tell_quotas(quotas)
         case Confirm():
             pass  # changes nothing
         case Skip(site, why, hint):

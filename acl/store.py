@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from typing import Any, Final, cast
 
@@ -14,6 +14,8 @@ from acl.entries import Entry
 from acl.history import note
 from acl.kafka import Client, KafkaRules, NotAuthorised
 from acl.lockout import Standing, authorize, hosts
+from acl.quotas import SetQuota
+from acl.quotastore import read_quotas, set_quotas
 from acl.rules import Operation, Resource
 from fairlead.errors import FairleadError
 from fairlead.order_topic import TIMEOUT
@@ -42,6 +44,14 @@ class AdminStore(KafkaRules):
     def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
         """Append to the site's audit log, within ``patience`` seconds."""
         note(self._client.endpoint, entries, patience)
+
+    def read_quotas(self) -> dict[str, dict[str, float]]:
+        """The quotas of users."""
+        return read_quotas(self._client.endpoint)
+
+    def set_quotas(self, changes: Collection[SetQuota]) -> None:
+        """Make these changes."""
+        set_quotas(self._client.endpoint, changes)
 
     def _may_describe(self, topic: str) -> bool:
         futures = self._client.admin.describe_topics(TopicCollection([topic]), request_timeout=self._client.timeout)

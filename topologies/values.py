@@ -13,6 +13,8 @@ _DURATION = re.compile(r"([0-9]{1,18})\s*(s|m|h|d|w|y)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _RATE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([kMG]?)(bit|B)/s")
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
+_PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*%")
+_MOST_PERCENT = 100_000
 _FASTEST = 10**15
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
@@ -61,6 +63,15 @@ def parse_rate(value: Any) -> int:
     if not 0 < per_second <= _FASTEST:
         raise ValueError("expected a rate above nothing, such as '64 kbit/s', '2 Mbit/s' or '8 kB/s'")
     return max(1, int(per_second))
+
+
+def parse_percent(value: Any) -> float:
+    """A share of one thread's time in percent: ``20 %`` or ``250 %`` (two and a half threads)."""
+    match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    percent = float(match[1]) if match else value
+    if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent <= _MOST_PERCENT:
+        raise ValueError("expected a share of one thread's time above nothing, such as '20 %' or '250 %'")
+    return float(percent)
 
 
 def parse_bootstrap(value: str) -> tuple[tuple[str, int], ...]:
@@ -112,6 +123,7 @@ def start_time_ms(start: str) -> int | None:
 Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
+Percent = Annotated[float, BeforeValidator(parse_percent)]
 Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]
 
 

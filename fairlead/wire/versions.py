@@ -18,6 +18,8 @@ API_VERSIONS: Final[Api] = 18, 0
 DELETE_RECORDS: Final[Api] = 21, 2
 DESCRIBE_CONFIGS: Final[Api] = 32, 4
 SASL_AUTHENTICATE: Final[Api] = 36, 2
+DESCRIBE_CLIENT_QUOTAS: Final[Api] = 48, 1
+ALTER_CLIENT_QUOTAS: Final[Api] = 49, 1
 DESCRIBE_PRODUCERS: Final[Api] = 61, 0
 
 # Name and version by API key. A broker must support each of them (Kafka 3.3 or later does).
