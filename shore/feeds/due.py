@@ -2,8 +2,8 @@
 
 What belongs in a feed and what stands in it are compared record by record: a record is named by its origin (``log``,
 ``log_offset``), and the newest row that table ``feeds`` has of it says whether the customer has it. What is made for a
-feed (``shore.feeds.coarse``) has a name with a slash in the place of a log; table ``feeds`` has a digest of
-it, and another digest is another revision.
+feed (``shore.feeds.coarse``, ``shore.feeds.movements``) has a name with a slash in the place of a log; table
+``feeds`` has a digest of it, and another digest is another revision.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.feeds import coarse
+from shore.feeds import coarse, movements
 from shore.feeds.periods import NUMBERED, PERIODS, covers
 from shore.feeds.readers import FeedReader, reader_rows
 from shore.tables.model import TIME
@@ -26,7 +26,7 @@ BOX: Final = "equipment_reference"
 TOUCHED: Final = pa.schema(
     [
         pa.field("equipment_reference", pa.string()),  # of a ship's event: its IMO number
-        pa.field("log", pa.string()),  # null: all of the container's records are to be looked at
+        pa.field("log", pa.string()),  # null: all of the container's records; without a container: all movements
         pa.field("first_offset", pa.int64()),
     ]
 )
@@ -217,13 +217,15 @@ class Due:
 
         Args:
             relations: ``readings``, ``alerts``, ``custody_entries``, ``events`` and ``feeds``, with all rows of
-                ``boxes``.
+                ``boxes``; for feeds of movements all rows of ``events`` and of these feeds, and ``sites`` and
+                ``owners``.
         """
         for name, relation in relations.items():
             self._connection.register(name, relation)
         for statement in (_THERE, _SCOPE, _DERIVED):
             self._connection.execute(statement)
         coarse.derive(self._connection)
+        movements.derive(self._connection)
         self._connection.execute(_MADE_THERE)
         found: list[pa.Table] = []
         for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):

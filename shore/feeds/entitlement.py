@@ -11,7 +11,9 @@ import pyarrow.compute as pc
 from shore.duck import among, opened
 from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
 from shore.feeds.readers import FeedReader, readers_here
+from shore.jobs.reference import stored
 from shore.places import Places
+from shore.tables.reference import OWNERS, SITES
 from topologies.model import Topology
 
 __all__ = ["TOUCHED", "all_touched", "customers_here", "entitled"]
@@ -23,9 +25,9 @@ def customers_here(topology: Topology) -> tuple[str, ...]:
 
 
 def all_touched(places: Places) -> pa.Table:
-    """Rows of ``TOUCHED`` that have all records looked at, of every container that was ever booked."""
+    """Rows of ``TOUCHED`` that have everything looked at: all containers that were ever booked, and all movements."""
     changes = opened(places, "booking_changes").to_table(columns=[BOX])
-    boxes = pc.unique(changes[BOX])
+    boxes = pc.unique(pa.chunked_array([*changes[BOX].chunks, pa.nulls(1, pa.string())]))
     return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
 
 
@@ -48,9 +50,14 @@ def entitled(places: Places, customers: Collection[str | FeedReader], touched: p
         boxes = due.boxes(opened(places, "booking_changes").filter(among(BOX, touched_boxes(touched))))
         # Named containers let Arrow skip files and row groups by their statistics.
         wanted = among(BOX, boxes)
-        relations = {name: opened(places, name).filter(wanted) for name in ("readings", "alerts", "feeds")}
+        movers = [reader.customer for reader in readers if reader.grain == "movements"]
+        relations = {name: opened(places, name).filter(wanted) for name in ("readings", "alerts")}
+        relations["feeds"] = opened(places, "feeds").filter(wanted | among("customer", movers))
         relations["custody_entries"] = _custody(places, boxes)
-        relations["events"] = opened(places, "events").filter(wanted | pc.field(BOX).is_null())
+        events = opened(places, "events")
+        relations["events"] = events if movers else events.filter(wanted | pc.field(BOX).is_null())
+        if movers:
+            relations |= {table.name: stored(places, table) for table in (SITES, OWNERS)}
         return due.rows(relations, limit=limit)
 
 

@@ -17,6 +17,7 @@ from shore.feeds.entitlement import TOUCHED, all_touched, entitled
 from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import new_record
 from shore.feeds.writer import append, create_feeds, read_back
+from shore.jobs import reference
 from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.tables.feeds import FEEDS
@@ -36,6 +37,8 @@ def query(context: JobContext) -> DataStreamWriter:
     places, endpoint = context.places, context.endpoint
     renew_checkpoint(places)
     readers = readers_here(context.topology)
+    if any(reader.grain == "movements" for reader in readers):
+        reference.refresh(places, context.topology)  # the names of ships and lines
     create_feeds(endpoint, [reader.customer for reader in readers])
     _welcome(context, readers)
 

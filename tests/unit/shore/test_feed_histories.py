@@ -112,6 +112,8 @@ class World:
 
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
     feeds: dict[str, list[Record]] = field(default_factory=lambda: {name: [] for name in (*CUSTOMERS, SHOP)})
+    readers: tuple[FeedReader, ...] = READERS
+    names: dict[str, pa.Table] = field(default_factory=dict)  # relations sites and owners, for movements
     touched: list[dict[str, Any]] = field(default_factory=list)  # since the last batch that came through
 
     def happened(self, what: Happened) -> None:
@@ -174,10 +176,12 @@ class World:
 
     def due(self, limit: int) -> list[dict[str, Any]]:
         touched = pa.Table.from_pylist(self.touched, schema=TOUCHED)
-        with look(READERS, touched) as due:
+        with look(self.readers, touched) as due:
             due.boxes(self._dataset("booking_changes"))
             feeds = pa.concat_tables([delivered(name, records) for name, records in self.feeds.items()])
-            relations = {name: self._dataset(name) for name in (*LOGS, "events")} | {"feeds": pads.dataset(feeds)}
+            relations = (
+                {name: self._dataset(name) for name in (*LOGS, "events")} | {"feeds": pads.dataset(feeds)} | self.names
+            )
             found: list[dict[str, Any]] = due.rows(relations, limit=limit).to_pylist()
             return found
 
