@@ -1,0 +1,21 @@
+"""The duck voyage at its full size with twenty customers, by make chaos: nobody reads a byte that is not its own.
+
+``tests/integration/shore/test_leaks.py`` is the same with less, in every run of the tests.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.leakworld import CHECKS, sailed
+
+pytestmark = [pytest.mark.e2e, pytest.mark.chaos, pytest.mark.timeout(1200)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_nothing_leaks(tmp_path: Path, seed: int) -> None:
+    with sailed(tmp_path, seed=seed, containers=200, hours=3, bookings=600) as world:
+        for check in CHECKS:
+            check(world)

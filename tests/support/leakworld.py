@@ -1,0 +1,291 @@
+"""A duck voyage with twenty customers, on two real sites: who can read which bytes there, and who should.
+
+Every log is at both sites, whatever a link would take, so that only rules keep a customer out. Who is entitled to what
+is worked out in ``tests.support.leaks``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import shore
+from acl import attempts
+from acl.apply import apply_topology
+from acl.kafka import WrongPassword
+from acl.reader import Reader, Received, Start
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.records import encode
+from fairlead.records.booking import Booking
+from fairlead.wire.connection import connect
+from fairlead.wire.convention import is_data
+from fairlead.wire.record import NewRecord
+from simulators import scenario_file
+from simulators.voyage import Voyage
+from tests.integration.shore.world import World as Corner
+from tests.support.kafkarequests import schema_request
+from tests.support.leaks import Content, Told, alerts_of, bookings_of, by_log, feed_of, logs_of, readings_of
+from tests.support.patience import patient
+from topologies.directory import Directory
+from topologies.load import load, read
+from topologies.model import Topology
+from topologies.users import ADMIN, service_users
+
+HQ, PORT = "los-angeles", "singapore"
+SHIPPERS = tuple(f"shipper-{number:02d}" for number in range(1, 14))
+AT_BOTH, NOT_BROUGHT = SHIPPERS[:3], SHIPPERS[3]
+"""Shippers with a user at the port as well: feeds of the first come there by a link, that of the last does not."""
+
+TOPOLOGY = """
+name: leaks
+sites:
+  los-angeles: {kind: hq, unlocode: USLAX}
+  singapore: {kind: port, unlocode: SGSIN}
+streams:
+  containers: {insert_point: moves, owners: [BIGU]}
+  yellow: {insert_point: moves, owners: [YELU], permissions: {consume: "u:yellow | (g:auditors & !g:retired)"}}
+  red:
+    insert_point: moves
+    owners: [REDU]
+    permissions: {consume: "u:red"}
+    keys: KEYS
+links:
+  - {from: singapore, to: los-angeles, streams: {
+      containers: all, yellow: all, red: all, alerts: all, events: all, custody: all, bookings: all}}
+  - {from: los-angeles, to: singapore, streams: {
+      containers: all, yellow: all, red: all, alerts: all, bookings: all, feeds: [BROUGHT]}}
+customers:
+  yellow: {reads_at: [los-angeles, singapore]}
+  red: {feed_at: los-angeles, reads_at: [singapore]}
+  lessor: {feed_at: los-angeles, reads_at: [singapore]}
+  auditor: {reads_at: [singapore], groups: [auditors]}
+  retired: {reads_at: [los-angeles, singapore], groups: [auditors, retired]}
+  unbooked: {feed_at: los-angeles}
+  nothing: {}
+SHIPPERS
+shore: {at: los-angeles}
+"""
+
+
+SAID_FROM = int(dt.datetime(2026, 8, 1, tzinfo=dt.UTC).timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Two sites with every log at both, whatever a link would take; and what is true of it."""
+
+    topology: Topology
+    directory: Directory
+    expected: dict[tuple[str, str], Content]
+    topics: tuple[str, ...]
+
+
+def topology_for(whole: str, beginning: str) -> Topology:
+    """The topology; the lessor has one box of stream red, and those that begin alike."""
+    shippers = "".join(
+        f"  {name}: {{feed_at: {HQ}{f', reads_at: [{PORT}]' if name in (*AT_BOTH, NOT_BROUGHT) else ''}}}\n"
+        for name in SHIPPERS
+    )
+    keys = f'{{{whole}: {{consume: "u:lessor"}}, "{beginning}*": {{consume: "u:lessor"}}}}'
+    text = TOPOLOGY.replace("KEYS", keys).replace("BROUGHT", ", ".join((*AT_BOTH, "lessor")))
+    return read(text.replace("SHIPPERS\n", shippers), "leaks.yaml")
+
+
+@contextmanager
+def sailed(
+    folder: Path, *, seed: int, containers: int, hours: int, bookings: int, session: SparkSession | None = None
+) -> Iterator[World]:
+    """Both sites with the logs of a voyage, and the feeds that shore's jobs wrote.
+
+    Args:
+        folder: Of the sites' files.
+        hours: Between a box's readings.
+        session: A Spark session to use; else one is started.
+    """
+    rng = random.Random(seed)  # noqa: S311 - a simulation
+    interval = dt.timedelta(hours=hours)
+    scenario, big_blue = scenario_file.load("duck-voyage"), load("big-blue")
+    readings = readings_of(
+        Voyage(scenario, big_blue, seed=seed, containers=containers, reading_interval=interval).steps()
+    )
+    alerts = alerts_of(rng, readings, (HQ, PORT), len(readings) // 20)
+    red = sorted({told.box for told in readings if told.log.startswith("red.")})
+    whole, beginning = red[0], red[-1][:6]
+    topology = topology_for(whole, beginning)
+    feeders = [name for name, customer in topology.customers.items() if customer.feed_at and name != "unbooked"]
+    booked = bookings_of(rng, feeders, readings, bookings)
+    local = LocalSites(folder / topology.name)
+    directory = Directory(topology, local)
+    local.up([SiteSpec(site, tuple(service_users(topology, site))) for site in topology.sites])
+    try:
+        apply_topology(topology, directory)
+        logs: dict[str, list[NewRecord]] = by_log([*readings, *alerts])
+        logs[f"bookings.{HQ}"] = [said(number, one) for number, one in enumerate(booked)]
+        for site in topology.sites:
+            Corner(directory.kafka(site, ADMIN)).append(logs)
+        jobs = ("readings", "operations", "feeds")
+        patient(
+            lambda: shore.run(topology, directory.kafka(HQ, "shore"), local.folder, jobs, once=True, session=session)
+        )
+        topics = copy_feeds(directory)
+        yield World(topology, directory, expected_of(topology, booked, readings, alerts, whole, beginning), topics)
+    finally:
+        local.down(purge=True)
+
+
+def said(number: int, booking: Booking) -> NewRecord:
+    """A booking's state, a second after the one before."""
+    return NewRecord(encode(booking), booking.booking_reference.encode(), timestamp_ms=SAID_FROM + number * 1000)
+
+
+def copy_feeds(directory: Directory) -> tuple[str, ...]:
+    """Every feed to the port as well, those that no link takes too; the topics that are there then."""
+    at_hq, at_port = (Corner(directory.kafka(site, ADMIN)) for site in (HQ, PORT))
+    with Reader(directory.kafka(HQ, ADMIN), group=f"{ADMIN}.leaks") as reader:
+        topics = reader.visible()
+    feeds = [topic for topic in topics if topic.startswith("feeds.")]
+    found = {topic: [record for record in at_hq.read(topic) if is_data(record)] for topic in feeds}
+    copies = {
+        topic: [NewRecord(r.value, r.key, tuple(r.headers), timestamp_ms=r.timestamp_ms) for r in records]
+        for topic, records in found.items()
+    }
+    at_port.append(copies)
+    return topics
+
+
+def expected_of(
+    topology: Topology, bookings: list[Booking], readings: list[Told], alerts: list[Told], whole: str, beginning: str
+) -> dict[tuple[str, str], Content]:
+    """By customer and site where it has a user."""
+    own = {
+        "yellow": logs_of(readings, lambda log: log.startswith("yellow.")),
+        "auditor": logs_of(readings, lambda log: log.startswith("yellow.")),
+        "red": logs_of(readings, lambda log: log.startswith("red.")),
+        "lessor": logs_of(readings, lambda log: log == f"red.{whole}" or log.startswith(f"red.{beginning}")),
+    }
+    expected: dict[tuple[str, str], Content] = {}
+    for name, customer in topology.customers.items():
+        feed = feed_of(name, bookings, [*readings, *alerts])
+        if customer.feed_at == HQ:
+            expected[name, HQ] = feed + own.get(name, Counter())
+        elif HQ in customer.reads_at:
+            expected[name, HQ] = own.get(name, Counter())
+        if PORT in customer.reads_at:
+            brought = feed if name in (*AT_BOTH, "lessor") else Counter()
+            expected[name, PORT] = brought + own.get(name, Counter())
+    return expected
+
+
+def judged_elsewhere(record: Received) -> bool:
+    """Whether a record is of a kind that this test says nothing of. The world has readings and alerts only, so nothing
+    else may be in a detailed feed; a world with more (custody, coarse feeds) says it here."""
+    return False
+
+
+def read_all(endpoint: KafkaEndpoint) -> Content:
+    """Every data record that a plain client is shown."""
+    with Reader(endpoint, group=f"{endpoint.user}.leaks") as reader:
+        visible = reader.visible()
+        if not visible:
+            return Counter()
+        records = [one for one in reader.read(visible, start=Start.BEGINNING, follow=False) if one is not None]
+    return Counter((one.topic, one.value or b"") for one in records if one.is_data and not judged_elsewhere(one))
+
+
+def fetched(endpoint: KafkaEndpoint, topics: tuple[str, ...]) -> dict[str, tuple[int, int]]:
+    """Error code and bytes by topic, of one bare request for all topics that there are, shown or not."""
+    partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1,
+                 "log_start_offset": -1, "partition_max_bytes": 1 << 20}  # fmt: skip
+    request = schema_request("everything", "Fetch", 12, {
+        "replica_id": -1, "max_wait_ms": 0, "min_bytes": 0, "max_bytes": 50 << 20, "isolation_level": 0,
+        "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
+        "topics": [{"topic": topic, "partitions": [partition]} for topic in topics]})  # fmt: skip
+
+    async def ask() -> dict[str, tuple[int, int]]:
+        host, port = endpoint.bootstrap[0]
+        connection = await connect(host, port, endpoint, client_id="leaks")
+        try:
+            answer = await request.ask(connection)
+        finally:
+            connection.close()
+        return {
+            one["topic"]: (part["error_code"], len(part["records"] or b""))
+            for one in answer.told["responses"]
+            for part in one["partitions"]
+        }
+
+    return asyncio.run(ask())
+
+
+def check_there_is_something_to_leak(world: World) -> None:
+    """Everybody with a feed has something in it, and what should have nothing has nothing."""
+    assert len(world.topology.customers) == 20
+    entitled = {key: content.total() for key, content in world.expected.items()}
+    some = {"red", "lessor", *SHIPPERS}
+    assert all(entitled[name, HQ] > 10 for name in some)
+    assert entitled["lessor", PORT] < entitled["red", PORT] + entitled["lessor", HQ]
+    assert entitled[NOT_BROUGHT, PORT] == entitled["unbooked", HQ] == entitled["retired", HQ] == 0
+    assert not any(name == "nothing" for name, _ in entitled)
+    assert {f"feeds.{name}" for name in (*some, "unbooked")} <= set(world.topics)
+
+
+def check_reading(world: World) -> None:
+    """A plain client is shown, and reads, exactly what its user is entitled to."""
+    for (customer, site), expected in world.expected.items():
+        got = read_all(world.directory.kafka(site, customer))
+        assert got - expected == Counter(), f"{customer} at {site} reads what is not its own"
+        assert expected - got == Counter(), f"{customer} at {site} misses something"
+
+
+def check_bare_requests(world: World) -> None:
+    """Asked for every topic that there is, the broker refuses all but the user's own and gives no byte of them."""
+    for (customer, site), expected in world.expected.items():
+        mine = {topic for topic, _ in expected} | ({f"feeds.{customer}"} if (customer, site) in fed(world) else set())
+        answers = fetched(world.directory.kafka(site, customer), world.topics)
+        assert set(answers) == set(world.topics)
+        assert {topic for topic, (code, _) in answers.items() if code == 0} == mine, (customer, site)
+        assert all(size == 0 for topic, (_, size) in answers.items() if topic not in mine)
+        assert all(answers[topic][1] > 0 for topic, _ in expected)
+
+
+def fed(world: World) -> set[tuple[str, str]]:
+    """Where customers have their feeds, empty or not."""
+    with_feed = {name for name, customer in world.topology.customers.items() if customer.feed_at}
+    return {(name, HQ) for name in with_feed} | {(name, PORT) for name in (*AT_BOTH, "lessor")}
+
+
+def check_log_ins(world: World) -> None:
+    """Nobody gets in where it has no user."""
+    for customer in world.topology.customers:
+        homes = [site for site in world.topology.sites if (customer, site) in world.expected]
+        password = world.directory.kafka(homes[0], customer).password if homes else None
+        for site in set(world.topology.sites) - set(homes):
+            with pytest.raises(WrongPassword):
+                attempts.log_in(world.directory.kafka(site, ADMIN), customer, password)
+
+
+def check_that_more_would_be_noticed(world: World) -> None:
+    """The super user reads everything, which no customer's entitlement is."""
+    got = read_all(world.directory.kafka(HQ, ADMIN))
+    assert all(got - expected for expected in world.expected.values())
+    answers = fetched(world.directory.kafka(HQ, ADMIN), world.topics)
+    assert {code for code, _ in answers.values()} == {0}
+
+
+CHECKS = (
+    check_there_is_something_to_leak,
+    check_reading,
+    check_bare_requests,
+    check_log_ins,
+    check_that_more_would_be_noticed,
+)
