@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from acl.apply import admin_stores, apply_sites, plan_topology
+from acl.apply import Executor, admin_stores, apply_sites, plan_topology
 from acl.binding import Binding
 from acl.compile import compile_site
 from acl.entries import TOPIC, Phase, RulesChange
@@ -19,19 +20,21 @@ from acl.guard import TooManyRemovals
 from acl.history import NoAuditLog, note, read
 from acl.kafka import Client, KafkaRules, NotAuthorised
 from acl.lockout import LockedOut, Standing, check_lockout
-from acl.plan import Plan, SitePlan, diff, digest, managed_by
+from acl.plan import Confirm, Plan, SitePlan, diff, digest, managed_by, site_steps
 from acl.reader import Reader, Start
 from acl.rules import Operation, Pattern, Resource, Rule
 from acl.saved import PlanFileError, load, save
 from acl.stale import StalePlan
 from acl.store import AdminStore
 from fairlead.errors import ConfigurationError, ExitCode
-from fairlead.local.sites import SiteSpec
+from fairlead.local.passwords import secret_variable
+from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.acl.conftest import PORT, SHIP, Append, World
 from tests.integration.acl.test_apply import outside
 from tests.integration.acl.test_commands import Run, run
+from topologies.directory import Directory
 from topologies.model import KafkaAddress
-from topologies.users import service_users
+from topologies.users import ADMIN, service_users
 
 pytestmark = pytest.mark.integration
 __all__ = ["run"]  # a fixture
@@ -40,22 +43,28 @@ WIDE = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "containers.",
 OTHER = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
 
 
+def change(client: Client, add: Iterable[Binding] = (), remove: Iterable[Binding] = ()) -> None:
+    """Change rules by hand, and wait until the broker shows it."""
+    steps = site_steps(SitePlan(client.endpoint.site, tuple(add), tuple(remove), 0))
+    Executor(AdminStore(client, local=True)).run(steps)
+
+
 def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "rules.plan"
     with Client(world.kafka(PORT)) as client:
         rules = KafkaRules(client)
-        rules.add([WIDE])
+        change(client, [WIDE])
         made = run("acl", "plan", "--out", str(file))
         assert made.exit_code == ExitCode.OK and f"fairlead acl apply {file}" in made.output
         assert not [secret for secret in world.passwords() if secret in file.read_text(encoding="utf-8")]
 
-        rules.add([OTHER])
+        change(client, [OTHER])
         stale = run("acl", "apply", str(file))
         assert isinstance(stale.exception, StalePlan) and stale.exception.exit_code == ExitCode.REFUSED
         assert "+ other may READ topic containers.*" in str(stale.exception)
         assert {WIDE, OTHER} <= rules.read()
 
-        rules.remove([OTHER])
+        change(client, (), [OTHER])
         applied = run("acl", "apply", str(file))
         assert applied.exit_code == ExitCode.OK and "done" in applied.output
         assert WIDE not in rules.read()
@@ -83,7 +92,7 @@ def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, ru
     wrong = [Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, f"x.{n}", Operation.READ)) for n in range(count)]
     with Client(world.kafka(PORT)) as client:
         rules = KafkaRules(client)
-        rules.add(wrong)
+        change(client, wrong)
         told = run("acl", "plan", "--site", PORT)
         assert told.exit_code == ExitCode.OK and "only with --allow-removals" in told.output
         refused = run("acl", "apply", "--site", PORT)
@@ -110,7 +119,7 @@ def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> N
 
 def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> None:
     with Client(world.kafka(PORT)) as client:
-        KafkaRules(client).add([WIDE])
+        change(client, [WIDE])
     assert run("acl", "apply").exit_code == ExitCode.OK
     append(PORT, TOPIC, b"no entry")
     append(PORT, TOPIC, b'{"kind": "spaceship"}')
@@ -121,7 +130,9 @@ def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> N
     body = json.loads(run("acl", "history", "--json", "--last", "0").stdout)
     assert len(body["damaged"]) == 2 and body["unread"] == []
     assert body["changes"][-1]["intent"][0]["remove"][0]["name"] == "containers."
-    assert {change["state"] for change in body["changes"]} == {"done"}
+    assert {one["state"] for one in body["changes"]} <= {"done", "interrupted"} and body["changes"][-1][
+        "state"
+    ] == "done"
     assert {change["intent"][0]["site"] for change in body["changes"]} == {PORT, SHIP}
 
 
@@ -161,28 +172,88 @@ import sys
 from fairlead.cli import run
 sys.exit(run())
 """
+KILLED = """
+import os, signal
+from acl.kafka import KafkaRules
+KafkaRules.remove = lambda self, bindings: os.kill(os.getpid(), signal.SIGKILL)
+"""
 
 
-def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: World, tmp_path: Path) -> None:
+def program(world: World, text: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "FAIRLEAD_HOME": str(world.local.folder.parent), "COLUMNS": "200"}
+    return subprocess.Popen(  # noqa: S603 our own interpreter and text
+        [sys.executable, "-c", text, *arguments, "--topology", str(world.file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "rules.plan"
+    lost = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
+    with Client(world.kafka(PORT)) as client:
+        rules = KafkaRules(client)
+        change(client, [WIDE], [lost])
+        run("acl", "plan", "--out", str(file))
+        killed = program(world, KILLED + PROGRAM, "acl", "apply", str(file), "--site", PORT)
+        killed.communicate(timeout=60)
+        assert killed.returncode == -signal.SIGKILL
+        Executor(AdminStore(client, local=True)).run([Confirm(PORT, (WIDE, lost), ())])
+        body = json.loads(run("acl", "history", "--site", PORT, "--last", "1", "--json").stdout)
+        assert body["changes"][0]["state"] == "interrupted"
+        assert body["changes"][0]["intent"][0]["add"][0]["name"] == "feeds.ducks"
+        (again,) = json.loads(run("acl", "apply", str(file), "--site", PORT, "--json").stdout)
+        assert (again["state"], again["added"], again["removed"], again["error"]) == ("begun", 0, 1, None)
+        assert WIDE not in rules.read()
+    assert "interrupted" in run("acl", "history", "--site", PORT, "--last", "2").output
+
+
+def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(world: World, tmp_path: Path) -> None:
+    """A broker that lets everybody do what no rule is about, and where ``admin`` is no super user."""
+    local = LocalSites(tmp_path / "open" / world.topology.name)
+    settings = {"super.users": "User:controller", "allow.everyone.if.no.acl.found": "true"}
+    first = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
+    own = [Binding("User:admin", "TOPIC", "PREFIXED", "fairlead.", "ALL")]
+    try:
+        local.up([SiteSpec(SHIP, properties=settings)])
+        host, port = local.kafka(SHIP, ADMIN).bootstrap[0]
+        password = local.kafka(SHIP, ADMIN).password
+        assert password is not None
+        address = KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT")
+        topology, _ = outside(world, address)
+        env = {secret_variable(SHIP, ADMIN): password.get_secret_value()}
+        stores = admin_stores(Directory(topology, local, env=env))
+        endpoint = local.kafka(SHIP, ADMIN)
+        with Client(endpoint) as client:
+            store = AdminStore(client, local=False)
+            assert store.standing(store.read()) is Standing.UNKNOWN
+            change(client, [first])
+            assert store.standing(store.read()) is Standing.OPEN
+            (refused,) = apply_sites(topology, stores, [SHIP])
+            assert isinstance(refused.error, LockedOut)
+            assert "admin could no longer" in refused.error.what and "WRITE topic fairlead.orders" in refused.error.what
+            assert store.read() == {first}
+            change(client, own)
+            (done,) = apply_sites(topology, stores, [SHIP])
+            assert done.error is None and set(own) <= store.read()
+    finally:
+        local.down(purge=True)
+
+
+def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: World) -> None:
     """The ship's brokers are stopped, not only unreachable: what is waited for is a real return."""
     with Client(world.kafka(SHIP)) as client:
-        KafkaRules(client).add([WIDE])
+        change(client, [WIDE])
     world.local.down([SHIP])
-    environment = {**os.environ, "FAIRLEAD_HOME": str(world.local.folder.parent), "COLUMNS": "200"}
 
-    def start(*more: str) -> subprocess.Popen[str]:
-        arguments = ["acl", "apply", "--wait", *more, "--topology", str(world.file)]
-        return subprocess.Popen(  # noqa: S603 our own interpreter and text
-            [sys.executable, "-c", PROGRAM, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+    def start() -> subprocess.Popen[str]:
+        return program(world, PROGRAM, "acl", "apply", "--wait")
 
-    def until(program: subprocess.Popen[str], text: str) -> None:
-        assert program.stderr is not None
-        while text not in (line := program.stderr.readline()):
+    def until(running: subprocess.Popen[str], text: str) -> None:
+        assert running.stderr is not None
+        while text not in (line := running.stderr.readline()):
             assert line, "it ended"
 
     try:
