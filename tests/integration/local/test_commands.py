@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
 import os
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,11 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fairlead.admin import require_answer
-from fairlead.commands import sites
+from fairlead.commands import devices, sites
 from fairlead.commands.context import open_topology
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.local.devices import DeviceBook
+from fairlead.local.mosquitto import log_in, wait_taken
 
 pytestmark = pytest.mark.integration
 
@@ -24,6 +28,7 @@ app = typer.Typer()
 app.command()(sites.up)
 app.command()(sites.down)
 app.command()(sites.status)
+app.add_typer(devices.app, name="devices")
 
 
 def run(*arguments: str) -> Result:
@@ -119,6 +124,35 @@ def test_replicators_links_lag_and_troubles_are_shown(two_sites: list[str]) -> N
     file.write_text("{")  # and half a file is no replicator
     assert status()["sites"][0]["replicator"] is None
     file.unlink()
+
+
+def test_devices_instead_of_a_gateway(two_sites: list[str], home: Path, tmp_path: Path) -> None:
+    site, box = two_sites[0], "BIGU1000010"
+    file = tmp_path / "minimal.yaml"
+    text = (files("topologies") / "minimal.yaml").read_text(encoding="utf-8")
+    file.write_text(text.replace("unlocode: JPTYO", "unlocode: JPTYO\n    mqtt_gateway: false", 1), encoding="utf-8")
+
+    def with_file(*arguments: str) -> Any:
+        done = CliRunner().invoke(app, [*arguments, "--topology", str(file), "--json"], catch_exceptions=False)
+        assert done.exit_code == 0
+        return json.loads(done.stdout)
+
+    gateway = open_topology("minimal").directory.mqtt(site, "device")
+    assert log_in(gateway) == "Success"
+    assert with_file("devices", "enrol", box)["told"] == two_sites
+    password = DeviceBook(home / "minimal" / "devices.json").read()[box].password
+    device = dataclasses.replace(gateway, user=box, password=password)
+    wait_taken(device)
+    with_file("up")
+    assert log_in(gateway) == "Not authorized"
+    assert log_in(device) == "Success"
+    directory = open_topology(str(file)).directory
+    assert log_in(directory.mqtt(site, "replay")) == "Success"
+    with pytest.raises(UnknownNameError, match="named 'device'"):
+        directory.mqtt(site, "device")
+    assert log_in(directory.mqtt(two_sites[1], "device")) == "Success", "only where the topology says so"
+    assert run("up").exit_code == 0
+    assert log_in(gateway) == log_in(device) == "Success"
 
 
 def test_down_of_one_site(two_sites: list[str]) -> None:
