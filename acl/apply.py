@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from acl.binding import Binding
-from acl.compile import compile_site
 from acl.entries import QuotaChange, noting, outcome, rules_intent, stamp
 from acl.guard import SHARE, check_removals
-from acl.kafka import Client, NotAuthorised, RuleStore
+from acl.kafka import Client, RuleStore
 from acl.lockout import check_lockout
 from acl.plan import (
     AddRules,
@@ -27,13 +26,12 @@ from acl.plan import (
     Skip,
     Step,
     Unread,
-    diff,
-    managed_by,
     site_steps,
 )
-from acl.quotas import SetQuota, compile_quotas, diff_quotas, managed_users, together
+from acl.planning import left_to_do, plan_site
+from acl.quotas import SetQuota, together
 from acl.quotastore import QuotaStore
-from acl.stale import Remaining, StalePlan, State, remaining
+from acl.stale import State
 from acl.store import AdminStore
 from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
 from topologies.model import Topology
@@ -140,7 +138,7 @@ def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[s
     def plan_one(site: str) -> SitePlan | Unread:
         try:
             with open_store(site) as store:
-                return _plan_site(topology, site, store)
+                return plan_site(topology, site, store)
         except FairleadError as error:
             return Unread(site, error.what, error.hint)
 
@@ -180,13 +178,6 @@ def apply_sites(
             with lock:
                 on_progress(site, f"access rules: {text}")
 
-    def prepare(site: str, held: frozenset[Binding]) -> Remaining:
-        desired, managed = compile_site(topology, site), managed_by(topology, site)
-        if saved:
-            return remaining(planned[site], held, desired, managed)
-        plan = diff(site, held, desired, managed)
-        return Remaining(plan, State.NEW, before=plan.keep + len(plan.remove))
-
     def apply_one(site: str) -> SiteResult:
         executor: Executor | None = None
         try:
@@ -194,7 +185,7 @@ def apply_sites(
                 raise _not_planned(unread[site])
             with open_store(site) as store:
                 held = store.read()
-                todo = _with_quotas(prepare(site, held), _quotas(topology, site, store), planned.get(site))
+                todo = left_to_do(topology, site, store, held, planned.get(site))
                 removals = len(planned[site].remove) if saved else None
                 check_removals(todo.plan, todo.before, max_removals, removals)
                 executor = Executor(store)
@@ -276,44 +267,6 @@ def _not_planned(site: Unread) -> NotPlanned:
         hint=f"make another plan when it is back: fairlead acl plan --site {site.site} --out",
         site=site.site,
     )
-
-
-def _plan_site(topology: Topology, site: str, store: RuleStore) -> SitePlan:
-    plan = diff(site, store.read(), compile_site(topology, site), managed_by(topology, site))
-    return replace(plan, quotas=_quotas(topology, site, store))
-
-
-def _quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, ...]:
-    """What the site's quotas would change. Who may not read them, and wants none, is not told so."""
-    desired = compile_quotas(topology, site)
-    try:
-        actual = store.read_quotas() if isinstance(store, QuotaStore) else {}
-    except NotAuthorised:
-        if desired:
-            raise
-        actual = {}
-    return diff_quotas(actual, desired, managed_users(topology, site))
-
-
-def _with_quotas(todo: Remaining, fresh: tuple[SetQuota, ...], planned: SitePlan | None) -> Remaining:
-    """The rest of a plan with its quotas; of a saved plan, those that are not set yet.
-
-    Raises:
-        StalePlan: something else would have to be set by now.
-    """
-    both = replace(todo, plan=replace(todo.plan, quotas=fresh))
-    if planned is None:
-        return both
-    if not set(fresh) <= set(planned.quotas):
-        raise StalePlan(
-            f"client quotas at site {planned.site} are other ones by now than when the plan was made",
-            hint="make another plan and look at it: fairlead acl plan --out",
-            site=planned.site,
-        )
-    if fresh and todo.state is State.DONE:
-        begun = planned.add or planned.remove or fresh != planned.quotas
-        return replace(both, state=State.BEGUN if begun else State.NEW)
-    return both
 
 
 def _check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
