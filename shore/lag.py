@@ -34,6 +34,9 @@ from topologies.model import Topology
 LOGS_ASKED: Final = 200  # for their times: those that have most to read
 _BYTES: Final = 64 << 10
 _SECONDS: Final = 15.0  # for a site to answer
+_UNKNOWN: Final = (
+    "cannot be told: a table that it reads is gone, was made anew, or is damaged ('fairlead tables' tells)"
+)
 
 
 class Lag(msgspec.Struct, frozen=True):
@@ -70,7 +73,7 @@ def lags(
         else:
             backlog = backlog_of(checkpoint, places, ids)
             seconds = (now - backlog.since).total_seconds() if backlog.since is not None else 0.0
-            why = f"cannot be told of {', '.join(backlog.unknown)}" if backlog.unknown else ""
+            why = _UNKNOWN if backlog.unknown else ""
             found[job] = Lag(backlog.rows, round(max(0.0, seconds), 1), why=why)
     if reading:
         try:

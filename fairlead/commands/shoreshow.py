@@ -37,6 +37,8 @@ class Shown:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
+            if not errors.is_terminal:  # there rich ends the table's last line only when more is drawn
+                errors.line()
 
     def _show(self, jobs: Mapping[str, JobStatus]) -> None:
         if self._live is not None:

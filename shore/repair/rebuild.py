@@ -24,7 +24,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import UnknownNameError
+from fairlead.errors import UnavailableError, UnknownNameError
 from shore.checkpoint import put_aside, settings_line, write_checkpoint
 from shore.errors import SplitStateError
 from shore.jobs.model import Job
@@ -142,4 +142,6 @@ def _next(places: Places, jobs: dict[str, Job]) -> tuple[str, ...]:
             check_state(places, [job])
         except SplitStateError:
             found.append(name)
+        except UnavailableError:  # a damaged table of another job: whoever mends that is told what to do then
+            continue
     return tuple(found)

@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from fairlead.errors import UnavailableError
 from fairlead.wire.errors import ConnectionLost
 from shore.checkpoint import write_checkpoint
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
@@ -134,6 +135,11 @@ def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
     with pytest.raises(SplitStateError, match="made anew") as error:
         check_state(places, [JOBS["feeds"]])
     assert "fairlead shore rebuild feeds" in error.value.hint
+    (Path(places.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
+    for job in ("feeds", "readings"):  # one that reads it, and its own
+        with pytest.raises(UnavailableError, match="table readings cannot be opened") as damaged:
+            check_state(places, [JOBS[job]])
+        assert "fairlead shore rebuild readings --yes" in damaged.value.hint
 
 
 class Query:
