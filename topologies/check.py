@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fairlead.errors import nearest
+from fairlead.names import SITE_NAME
 from topologies.flow import unfed
 from topologies.loose import items, part, text
 from topologies.mistakes import Finding, Path, quote
@@ -18,7 +19,6 @@ from topologies.model import InsertPoint, SiteKind
 from topologies.permissions import check_permissions
 from topologies.users import RESERVED_NAMES, is_reserved
 
-_USER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,79}")
 _GROUPS = re.compile(r"[^*?[]+\*?")  # what Kafka's rules can say: a name, or a prefix
 _STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
 _AT_PLACES = (SiteKind.PORT, SiteKind.HQ)
@@ -188,8 +188,8 @@ def _name(path: Path, name: str) -> Iterator[Finding]:
     if is_reserved(name):
         expected = f"another name than {', '.join(sorted(RESERVED_NAMES))} and replicator..."
         yield Finding(path, f"{name} is a user of Fairlead's own", expected, at_key=True)
-    elif not _USER_NAME.fullmatch(name):
-        expected = "letters, digits, dots, hyphens and underscores, beginning with a letter"
+    elif not SITE_NAME.fullmatch(name):  # a dot would put one user's groups below another's: ducks.evil, ducks.
+        expected = "lower-case letters, digits and hyphens, beginning with a letter"
         yield Finding(path, f"{quote(name)} cannot be a user's name", expected, at_key=True)
 
 

@@ -39,7 +39,7 @@ def plan(
         for note in dict.fromkeys(
             note for name in named(context, site) for note in all_left_out(context.topology, name)
         ):
-            console.print(f"[yellow]no rule for[/] {note.user} {note.permission} {note.stream}: {escape(note.why)}")
+            console.print(f"[yellow]no rule for[/] {note.user}, {escape(note.where)}: {escape(note.why)}")
         for one in made.sites:
             try:
                 check_removals(one, one.keep + len(one.remove))

@@ -197,6 +197,28 @@ def test_nobody_reaches_into_anothers_groups(topology: Topology) -> None:
                     assert not allowing(rules, one, Operation.WRITE, Resource.TRANSACTIONAL_ID, f"{other}.tx")
 
 
+@given(topologies())
+@world_settings
+def test_groups_and_transactions_of_its_own_are_for_who_can_use_them(topology: Topology) -> None:
+    for site in topology.sites:
+        rules = compile_site(topology, site)
+        for user in PEOPLE.keys() & service_users(topology, site).keys():
+            can = {r.operation for r in rules if r.user in (user, "*") and r.resource is Resource.TOPIC}
+            for kind, operation in ((Resource.GROUP, Operation.READ), (Resource.TRANSACTIONAL_ID, Operation.WRITE)):
+                assert bool(allowing(rules, user, operation, kind, f"{user}.x")) == (operation in can), (site, user)
+                assert not allowing(rules, user, operation, kind, user)
+
+
+@given(topologies())
+@world_settings
+def test_what_a_key_pattern_gives_is_added_and_takes_nothing_away(topology: Topology) -> None:
+    without = {name: stream.model_copy(update={"keys": {}}) for name, stream in topology.streams.items()}
+    plain = topology.model_copy(update={"streams": without})
+    for site in topology.sites:
+        rules = compile_site(topology, site)
+        assert all(any(implies(wide, narrow) for wide in rules) for narrow in compile_site(plain, site))
+
+
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_later_stream_or_user_gets_nothing_from_todays_rules(name: str) -> None:
     topology = load(name)

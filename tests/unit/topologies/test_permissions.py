@@ -61,6 +61,14 @@ def test_a_mistake_is_found_where_it_stands(
     assert found.nearest == nearest
 
 
+@pytest.mark.parametrize("name", ["ann.b", "Ann", "ann_b", "a" * 41])
+def test_a_users_name_that_rules_could_not_keep_apart_is_refused_with_its_line(name: str) -> None:
+    (found,) = mistakes_of(RIGHT.replace("  analyst:", f"  {name}:"))
+    assert (found.line, found.path) == (18, f"users.{name}")
+    assert "cannot be a user's name" in found.problem
+    assert "lower-case letters, digits and hyphens" in found.expected
+
+
 def test_all_of_them_are_told_at_once() -> None:
     found = mistakes_of(
         yellow('permissions: {consume: "u:", produce: "u:nobody"}, keys: {"A*": {consume: "g:"}, "YEL*": {topic: "x"}}')
