@@ -31,6 +31,10 @@ class Places:
     def table(self, name: str) -> str:
         return f"{self.base}/delta/{name}"
 
+    def customer(self, name: str) -> str:
+        """A customer's own table, in a folder that has nothing else."""
+        return f"{self.base}/customers/{name}/feed"
+
     def checkpoint(self, job: str) -> str:
         return f"{self.base}/checkpoints/{job}"
 

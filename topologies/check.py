@@ -178,6 +178,8 @@ def _grain(path: Path, customer: Mapping[str, Any]) -> Iterator[Finding]:
     grain, port = text(customer, "feed"), text(customer, "port")
     if grain and not text(customer, "feed_at"):
         yield Finding((*path, "feed"), "a kind of feed without the feed", "feed_at: <site>", at_key=True)
+    if isinstance(customer, dict) and customer.get("table") and not text(customer, "feed_at"):
+        yield Finding((*path, "table"), "a table of a feed without the feed", "feed_at: <site>", at_key=True)
     if grain == "movements" and not port:
         yield Finding((*path, "feed"), "movements at no port", "port: <UN/LOCODE>", at_key=True)
     if port and grain != "movements":

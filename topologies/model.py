@@ -246,13 +246,14 @@ class Customer(Model):
     ``feed_at``: the site where it reads ``feeds.<customer>`` (its bookings' containers), or null when it has no feed.
     ``feed``: what it gets there. ``detailed``: every reading, alert and grant of custody; ``coarse``: milestones,
     hourly conditions and alerts; ``movements``: what ships and boxes did at ``port``, of all lines, and nothing of the
-    cargo.
+    cargo. ``table``: shore keeps the feed as a Delta table in a folder of its own as well (``customers/<customer>``).
     """
 
     title: str = ""
     feed_at: SiteName | None = None
     feed: Grain = "detailed"
     port: Unlocode | None = None  # only for movements
+    table: bool = False
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     reads_at: tuple[SiteName, ...] = ()  # sites where its user exists besides feed_at

@@ -1,7 +1,7 @@
 """A port authority's feed: what ships and boxes of all lines did at its port, and nothing of the cargo.
 
-One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``; it has neither the
-booking that the event may name, nor anything of the container but its number and line. SQL for the connection of
+One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``; it has neither
+the booking that the event may name, nor anything of the container but its number and line. SQL for the connection of
 ``shore.feeds.due``.
 """
 

@@ -12,11 +12,13 @@ from topologies.model import Grain, Topology
 
 @dataclass(frozen=True, slots=True)
 class FeedReader:
-    """A customer with a feed here. ``port``: whose movements it gets, with grain ``movements`` only."""
+    """A customer with a feed here. ``port``: whose movements it gets, with grain ``movements`` only. ``table``: whether
+    it has a table of its own, too."""
 
     customer: str
     grain: Grain = "detailed"
     port: str | None = None
+    table: bool = False
 
     @property
     def welcome(self) -> str:
@@ -30,7 +32,7 @@ def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
     if topology.shore is None:
         return ()
     return tuple(
-        FeedReader(name, customer.feed, customer.port)
+        FeedReader(name, customer.feed, customer.port, customer.table)
         for name, customer in topology.customers.items()
         if customer.feed_at == topology.shore.at
     )

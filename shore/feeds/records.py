@@ -16,10 +16,18 @@ from fairlead.records.custody import Marker
 from fairlead.records.retraction import Retraction
 from fairlead.wire.convention import marker_record
 from fairlead.wire.record import NewRecord, Record
+from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
 
 MAX_RECORDS = 1_000  # of one append
 MAX_BYTES = 500_000
+_KINDS = {
+    "alerts": "alert",
+    "custody": "custody",
+    "hours": "conditions",
+    "milestones": "milestone",
+    "movements": "movement",
+}
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _REVISION = re.compile(rb',"revision":(\d+)\}$')
 _MILLISECOND = dt.timedelta(milliseconds=1)
@@ -59,6 +67,27 @@ def _retraction(row: Mapping[str, Any]) -> NewRecord:
         ((headers.RETRACTS, what.encode()),),
         timestamp_ms=max(0, _milliseconds(row["device_date_time"])),
     )
+
+
+def kept(records: Iterable[Record]) -> pa.Table:
+    """Rows of a customer's own table for data records read back from its feed."""
+    records = list(records)
+    rows = {row["feed_offset"]: row for row in delivered("", records).to_pylist()}
+    found = [
+        rows[record.offset]
+        | {
+            "kind": kind_of(rows[record.offset]["log"]),
+            "value": (record.value or b"").decode("utf-8", "replace"),
+        }
+        for record in records
+        if record.offset in rows
+    ]
+    return pa.Table.from_pylist(found, schema=CUSTOMER_FEED.plain_schema)
+
+
+def kind_of(log: str) -> str:
+    """What a record of a feed is, by its origin."""
+    return _KINDS.get(log.partition("/" if "/" in log else ".")[0], "reading")
 
 
 def delivered(customer: str, records: Iterable[Record]) -> pa.Table:

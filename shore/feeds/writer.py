@@ -7,7 +7,9 @@ which Spark calls back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
 
 from fairlead.admin import LOG_DEFAULTS, create_logs
 from fairlead.endpoint import KafkaEndpoint
@@ -19,7 +21,7 @@ from fairlead.wire.record import NewRecord, Record
 from fairlead.wire.types import TP
 from shore.append import append_once, last_version
 from shore.errors import FeedMovedError
-from shore.feeds.records import delivered, feed_topic, opening, slices
+from shore.feeds.records import delivered, feed_topic, kept, opening, slices
 from shore.places import Places
 
 _CLIENT = "fairlead-feeds"
@@ -52,17 +54,18 @@ def app_of(customer: str) -> str:
     return f"feed:{customer}"
 
 
-def read_back(endpoint: KafkaEndpoint, places: Places, customer: str) -> int:
-    """Bring table ``feeds`` up to the end of a customer's feed.
+def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: bool = False) -> int:
+    """Bring table ``feeds`` up to the end of a customer's feed; with ``table`` the customer's own table, too.
 
     Returns:
-        The offset up to which (exclusive) the table now knows the feed.
+        The offset up to which (exclusive) the tables now know the feed.
     """
+    targets = [_Target(places.table("feeds"), app_of(customer), lambda records: delivered(customer, records))]
+    if table:
+        targets.append(_Target(places.customer(customer), app_of(customer), kept))
 
     async def catch_up() -> int:
-        table = places.table("feeds")
-        done = last_version(table, app_of(customer))
-        known = 0 if done is None else done + 1
+        known = min(target.known for target in targets)
         async with await Cluster.open(endpoint, client_id=_CLIENT) as cluster:
             pending: list[Record] = []
             async for record in read_log(cluster, TP(feed_topic(customer)), known):
@@ -70,13 +73,30 @@ def read_back(endpoint: KafkaEndpoint, places: Places, customer: str) -> int:
                 if is_data(record):
                     pending.append(record)
                 if len(pending) >= _ROWS_PER_COMMIT:
-                    append_once(table, delivered(customer, pending), app=app_of(customer), version=known - 1)
+                    _store(targets, pending, known)
                     pending = []
             if pending:
-                append_once(table, delivered(customer, pending), app=app_of(customer), version=known - 1)
+                _store(targets, pending, known)
         return known
 
     return asyncio.run(catch_up())
+
+
+class _Target:
+    """A table that is filled from a feed; ``known`` is where it ends."""
+
+    def __init__(self, location: str, app: str, rows: Callable[[Sequence[Record]], pa.Table]) -> None:
+        done = last_version(location, app)
+        self.location, self.app, self.rows = location, app, rows
+        self.known = 0 if done is None else done + 1
+
+
+def _store(targets: Sequence[_Target], records: Sequence[Record], end: int) -> None:
+    """Append to each table what it does not have of these records, which end before offset ``end``."""
+    for target in targets:
+        new = [record for record in records if record.offset >= target.known]
+        if new:
+            append_once(target.location, target.rows(new), app=target.app, version=end - 1)
 
 
 def append(endpoint: KafkaEndpoint, customer: str, records: Sequence[NewRecord], *, expected_end: int) -> None:

@@ -20,6 +20,7 @@ from shore.feeds.writer import append, create_feeds, read_back
 from shore.jobs import reference
 from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
+from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
 
 ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
@@ -40,6 +41,7 @@ def query(context: JobContext) -> DataStreamWriter:
     if any(reader.grain == "movements" for reader in readers):
         reference.refresh(places, context.topology)  # the names of ships and lines
     create_feeds(endpoint, [reader.customer for reader in readers])
+    create_tables(places, readers)
     _welcome(context, readers)
 
     def changes(table: str) -> DataFrame:
@@ -77,18 +79,26 @@ def renew_checkpoint(places: Places) -> None:
         put_aside(places, "feeds", f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
 
 
+def create_tables(places: Places, readers: Sequence[FeedReader]) -> None:
+    """Make the tables of customers that have one of their own."""
+    for reader in readers:
+        if reader.table:
+            CUSTOMER_FEED.create(places.customer(reader.customer))
+
+
 def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str | FeedReader]) -> None:
     """Append to each feed what its customer is entitled to among what was touched, and does not have yet.
 
     Runs on the driver: a feed is one log, written by one. ``ROWS_PER_PASS`` bounds what it holds at once.
     """
     readers = [FeedReader(each) if isinstance(each, str) else each for each in customers]
-    ends = {reader.customer: read_back(endpoint, places, reader.customer) for reader in readers}
+    tables = {reader.customer: reader.table for reader in readers}
+    ends = {customer: read_back(endpoint, places, customer, table=own) for customer, own in tables.items()}
     while True:
         rows = entitled(places, readers, touched, limit=ROWS_PER_PASS)
         for customer, records in _by_customer(rows):
             append(endpoint, customer, [new_record(r) for r in records], expected_end=ends[customer])
-            ends[customer] = read_back(endpoint, places, customer)
+            ends[customer] = read_back(endpoint, places, customer, table=tables[customer])
         if rows.num_rows < ROWS_PER_PASS:
             return
 

@@ -8,7 +8,7 @@ customer is entitled to now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -40,6 +40,7 @@ select
     (case when retracts then 'retracts ' else '' end || log || '@' || log_offset)::blob as payload
 from feeds
 """
+_CUSTOMERS_ROWS: Final = "select '{topic}' as log, feed_offset as log_offset, encode(value) as payload from feed"
 _TWICE: Final = f"""
 select distinct customer, log, log_offset
 from (
@@ -69,7 +70,7 @@ def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> 
         version = feeds.transaction_version(app_of(customer))
         known[feed_topic(customer)] = 0 if version is None else version + 1
     rows = feeds.to_pyarrow_dataset()
-    expected, limits, behind = asyncio.run(_read(endpoint, known))
+    expected, limits, behind = asyncio.run(_read(endpoint, known, _named))
     with connection() as opened, connection() as second:
         found = _rows(opened, second, rows, limits)
         twice = _twice(opened, rows)
@@ -91,7 +92,38 @@ def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> 
     )
 
 
-async def _read(endpoint: KafkaEndpoint, known: dict[str, int]) -> tuple[dict[str, Any], dict[str, Limits], int]:
+def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> TableCheck:
+    """A customer's own table against its feed: every record of it, once, with the same value."""
+    name, topic = f"customers/{customer}", feed_topic(customer)
+    try:
+        table = DeltaTable(places.customer(customer))
+    except TableNotFoundError:
+        return TableCheck(table=name, kind="logs", same=None, notes=("job feeds has not run yet",))
+    version = table.transaction_version(app_of(customer))
+    known = {topic: 0 if version is None else version + 1}
+    expected, limits, behind = asyncio.run(_read(endpoint, known, _given))
+    with connection() as opened, connection() as second:
+        second.register("feed", table.to_pyarrow_dataset())
+        rows = second.sql(_CUSTOMERS_ROWS.format(topic=topic)).to_arrow_reader(32_768)
+        found = rows_digests(opened, rows, limits).get(topic, RowsDigest())
+    same = found.inside == expected.get(topic, RowsDigest().inside) and not found.beyond
+    return TableCheck(
+        table=name,
+        kind="logs",
+        same=same,
+        rows=found.inside.records,
+        expected=sum(each.records for each in expected.values()),
+        logs=1,
+        behind=behind,
+        gone=found.before,
+        differing=0 if same else 1,
+        notes=() if same else ("remove the folder: the next run fills it again from the feed",),
+    )
+
+
+async def _read(
+    endpoint: KafkaEndpoint, known: dict[str, int], as_row: Callable[[Record], Record | None]
+) -> tuple[dict[str, Any], dict[str, Limits], int]:
     """The digests of what stands in the feeds up to where the table knows them, these limits, and what is beyond."""
     with connection() as opened:
         digests = RecordDigests(opened)
@@ -104,7 +136,7 @@ async def _read(endpoint: KafkaEndpoint, known: dict[str, int]) -> tuple[dict[st
             }  # fmt: skip
             ranges = [LogRange(log, each.start, each.stop) for log, each in limits.items()]
             async for log, records in data_records(cluster, ranges):
-                digests.add(log, [named for record in records if (named := _named(record)) is not None])
+                digests.add(log, [row for record in records if (row := as_row(record)) is not None])
         behind = sum(max(0, each.end - known[log]) for log, each in extents.items())
         return digests.found(), limits, behind
 
@@ -117,6 +149,11 @@ def _named(record: Record) -> Record | None:
         return None
     log, offset, retracts = named
     return record._replace(value=f"{'retracts ' if retracts else ''}{log}@{offset}".encode())
+
+
+def _given(record: Record) -> Record | None:
+    """The record, if it stands for a row."""
+    return None if named_by(record) is None else record
 
 
 def _rows(

@@ -11,12 +11,13 @@ from typing import Literal
 from fairlead.endpoint import KafkaEndpoint
 from shore.damage import READING, damaged, made_again
 from shore.feeds.entitlement import customers_here
+from shore.feeds.readers import readers_here
 from shore.opened import check_tables, mending
 from shore.places import Places
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
 from shore.verify.derived import check_derived
-from shore.verify.feeds import check_feeds
+from shore.verify.feeds import check_customer, check_feeds
 from shore.verify.logs import check_logs
 from shore.verify.model import TableCheck, Verification
 from topologies.model import Topology
@@ -73,6 +74,10 @@ def _checks(
         if customers_here(topology):
             check = partial(next, check_feeds(topology, endpoint, places))
             yield _read(places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
+        for reader in readers_here(topology):
+            if reader.table:
+                customer = partial(check_customer, endpoint, places, reader.customer)
+                yield _read(places, f"customers/{reader.customer}", "logs", ("feeds",), (), customer)
 
 
 def _read(

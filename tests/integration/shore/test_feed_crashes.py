@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from fairlead.wire.convention import is_data
 from shore.checkpoint import write_checkpoint
 from shore.feeds.entitlement import TOUCHED
 from shore.feeds.readers import FeedReader
 from shore.feeds.writer import create_feeds
-from shore.jobs.feeds import deliver
+from shore.jobs.feeds import create_tables, deliver
 from shore.places import Places
 from shore.repair.logs import find_odd, repair
 from shore.tables import TABLES
+from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, booking, reading
@@ -28,14 +29,14 @@ from topologies.model import Topology
 pytestmark = pytest.mark.integration
 
 
-def prepared(world: World, folder: Path) -> tuple[Places, str, Topology]:
+def prepared(world: World, folder: Path, *, recipient: bool = False) -> tuple[Places, str, Topology]:
     """Empty tables, a checkpoint and feeds; and a box."""
     places = Places.of(folder)
     for name in TABLES:
         TABLES[name].create(places.table(name))
     write_checkpoint(places, "feeds", {}, "{}")
-    create_feeds(world.endpoint, [world.customer, world.recipient])
-    return places, world.box(0), world.topology(recipient=True)
+    create_feeds(world.endpoint, [world.customer, *([world.recipient] if recipient else [])])
+    return places, world.box(0), world.topology(recipient=recipient)
 
 
 def store(world: World, places: Places, positions: dict[str, int]) -> None:
@@ -83,10 +84,12 @@ def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> 
 
 
 def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_path: Path) -> None:
-    places, box, topology = prepared(world, tmp_path)
-    shop = FeedReader(world.recipient, "coarse")
+    places, box, topology = prepared(world, tmp_path, recipient=True)
+    shop = FeedReader(world.recipient, "coarse", table=True)
+    create_tables(places, [shop])
     given = booking(f"B-{world.tag}", world.customer, box, T0, None, consignee=world.recipient)
     world.append({world.bookings: [given]})
+    table = places.customer(world.recipient)
     rounds = 0
 
     def batch(number: int) -> Callable[[], None]:
@@ -100,14 +103,20 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
         return lambda: deliver(touched, places, world.endpoint, [world.customer, shop])
 
     def check() -> None:
-        (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
-        assert (found.same, found.differences) == (True, ())
+        found, own = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+        assert (found.same, found.differences, own.same) == (True, (), True)
         feed = [record for record in world.read(f"feeds.{world.recipient}") if is_data(record)]
+        rows = sorted(DeltaTable(table).to_pyarrow_table().to_pylist(), key=lambda row: row["feed_offset"])
+        assert [(row["feed_offset"], row["value"].encode()) for row in rows] == [(r.offset, r.value) for r in feed]
+        assert {row["kind"] for row in rows} <= {"conditions"}
         hours = {value["windowStart"]: value["readings"] for value in map(value_of, followed(feed))}
         begins = [f"{T0 + i * 60 * MINUTE:%Y-%m-%dT%H:%M:%SZ}" for i in range(rounds - 1)]
         assert hours == {begin: 1 + (i == 0) * rounds for i, begin in enumerate(begins)}
 
-    assert crash_everywhere(batch, check, ("before", "after")) == 4
+    assert crash_everywhere(batch, check, ("before", "after")) == 5  # one of them to the recipient's own table
+    write_deltalake(table, CUSTOMER_FEED.plain_schema.empty_table(), mode="overwrite", predicate="feed_offset = 1")
+    _, short = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
+    assert (short.table, short.same) == (f"customers/{world.recipient}", False)
 
 
 def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path) -> None:

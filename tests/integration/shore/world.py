@@ -141,14 +141,14 @@ class World:
 
     @property
     def recipient(self) -> str:
-        """A customer with a coarse feed, where the topology has it."""
+        """A customer with a coarse feed and a table of its own, where the topology has it."""
         return f"shop-{self.tag}"
 
     def topology(self, *more_customers: str, recipient: bool = False) -> Topology:
         site = self.endpoint.site
         customers = {name: Customer(feed_at=site) for name in (self.customer, *more_customers)}
         if recipient:
-            customers[self.recipient] = Customer(feed_at=site, feed="coarse")
+            customers[self.recipient] = Customer(feed_at=site, feed="coarse", table=True)
         return Topology(
             name=f"test-{self.tag}",
             sites={site: Site(kind=SiteKind.PORT, unlocode="JPTYO")},

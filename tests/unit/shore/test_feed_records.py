@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.wire.record import NewRecord, Record
-from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, new_record, parse_origin, slices
+from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, kind_of, new_record, parse_origin, slices
 from shore.tables.feeds import FEEDS
 
 T = dt.datetime(2026, 3, 1, 12, 0, 0, 7000, tzinfo=dt.UTC)
@@ -87,3 +87,17 @@ def test_slices_keep_order_and_bounds(sizes: list[int]) -> None:
 def test_many_small_records_make_several_appends() -> None:
     parts = list(slices([NewRecord(b"", timestamp_ms=0)] * (2 * MAX_RECORDS + 1)))
     assert [len(part) for part in parts] == [MAX_RECORDS, MAX_RECORDS, 1]
+
+
+def test_kinds_are_told_by_the_origin() -> None:
+    logs = [
+        "containers.BIGU1",
+        "yellow.YELU1",
+        "alerts.tokyo",
+        "custody.a",
+        "hours/B",
+        "milestones/B/e",
+        "movements/e.1",
+    ]
+    kinds = ["reading", "reading", "alert", "custody", "conditions", "milestone", "movement"]
+    assert [kind_of(log) for log in logs] == kinds
