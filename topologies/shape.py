@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -41,6 +42,9 @@ def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
 def _unknown(item: schema.Unknown, origins: Origins) -> Mistake:
     place = origins.of_key(item.path)
     key = str(item.path[-1])
+    # What stands behind a key that nobody knows helps nobody, and may be a password in the wrong section.
+    shown = place.excerpt[: place.column - 1 + len(key)]
+    place = replace(place, excerpt=f"{shown}: …" if shown.endswith(key) else "")
     if is_secret_key(key):
         return place.mistake(item.path, "a secret in a topology", _NOT_HERE)
     return place.mistake(item.path, "there is no such key", ", ".join(item.valid), nearest(key, item.valid))

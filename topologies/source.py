@@ -6,6 +6,7 @@ PyYAML's node graph is walked here instead of letting it build objects: nodes kn
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from topologies.mistakes import Mistake, Path, is_secret_key, show_path, without_secrets
 
 _TAG = "tag:yaml.org,2002:"
+_QUOTED = re.compile(r"'[^']{3,}'|\"[^\"]{3,}\"")
 _MAX_DEPTH = 30
 _MAX_NODES = 100_000  # after aliases are followed: a few lines of aliases can stand for billions of nodes
 _MAX_TEXT = 4_000_000
@@ -106,6 +108,8 @@ def _compose(text: str, source: Source, lines: list[str]) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
+        if hidden:
+            what = _QUOTED.sub("'…'", what)  # a password that begins with * or ! is an alias or a tag to YAML
         place = _place(source.file, mark, covered) if mark else source.origins.top
         source.mistakes.append(place.mistake((), f"not YAML: {what}", _hint(what)))
     except yaml.reader.ReaderError as error:
@@ -265,7 +269,10 @@ class _Reader:
         except (ValueError, KeyError, IndexError, OverflowError):
             self._wrong(place, path, "a number that cannot be read", "a number, or text in quotes")
             return None
-        self._wrong(place, path, f"the tag {_valid_text(node.tag)}", "a plain value without a tag")
+        secret = any(isinstance(step, str) and is_secret_key(step) for step in path)  # it may begin with !
+        self._wrong(
+            place, path, "a tag" if secret else f"the tag {_valid_text(node.tag)}", "a plain value without a tag"
+        )
         return None
 
     def _at(self, node: Node) -> Place:

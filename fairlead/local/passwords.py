@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from pydantic import SecretStr
 
 from fairlead.errors import ConfigurationError
@@ -125,11 +126,12 @@ class Passwords:
 
     def _read(self) -> dict[str, dict[str, str]]:
         try:
-            data: dict[str, dict[str, str]] = json.loads(self._file.read_text(encoding="utf-8"))
+            data = msgspec.json.decode(self._file.read_bytes(), type=dict[str, dict[str, str]])
         except FileNotFoundError:
             return {}
-        except ValueError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            # Without the cause: a parser's error may hold the text, and a program that shows all of it would show that.
             raise ConfigurationError(
                 f"{self._file} is damaged", hint="restore it, or forget the sites' data: fairlead down --purge"
-            ) from error
+            ) from None
         return data
