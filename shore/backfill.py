@@ -19,7 +19,7 @@ from shore.places import Places
 from shore.repair.derived import Span, differing, make_again
 from shore.repair.logs import LogRepair, find_odd, repair
 from shore.tables import TABLES
-from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived
+from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, job_of
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
@@ -117,7 +117,7 @@ def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
         if name not in possible:
             raise ConfigurationError(
                 f"table {name} cannot be backfilled: it does not follow from other tables alone",
-                hint=f"run 'fairlead shore rebuild' for its job; tables that can be: {', '.join(sorted(possible))}",
+                hint=f"run 'fairlead shore rebuild {job_of(name)}'; tables that can be: {', '.join(sorted(possible))}",
             )
     return frozenset(tables)
 

@@ -132,7 +132,8 @@ def rebuild(
             console.print(f"now also: fairlead shore rebuild {name} --yes")
         console.print("then: fairlead shore run --once, which reads what is still to be read")
 
-    emit(None if done is None else dataclasses.asdict(done), as_json=as_json, render=render)
+    body = {"job": job} if done is None else dataclasses.asdict(done)
+    emit({"applied": done is not None, **body}, as_json=as_json, render=render)
 
 
 def _show(rows: list[dict[str, Any]], on: Console) -> None:

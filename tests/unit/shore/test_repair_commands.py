@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ def test_proof_and_repair_before_the_site_was_started(capsys: pytest.CaptureFixt
     assert "did you mean 'readings'" in capsys.readouterr().err
     assert run(["shore", "rebuild", "readings"]) == 0  # nobody at a terminal, and no --yes
     assert "with --yes" in capsys.readouterr().out
+    assert run(["shore", "rebuild", "readings", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"applied": False, "job": "readings"}
     assert run(["shore", "backfill", "--from", "yesterday"]) == 3
     assert "a day like 2026-03-01" in " ".join(capsys.readouterr().err.split())
 
