@@ -99,8 +99,8 @@ def readers(topology: Topology, site: str, log: str, held: Collection[Binding] |
                 by_cluster=got.possible if got is not None else None,
                 because=tuple(dict.fromkeys(text for rule in rules for text in why[rule])),
                 rules=tuple(map(str, rules)),
-                held=tuple(map(str, got.allowed_by)) if got else (),
-                against=tuple(map(str, got.denied_by)) if got else (),
+                held=tuple(sorted(map(str, got.allowed_by))) if got else (),
+                against=tuple(sorted(map(str, got.denied_by))) if got else (),
                 anywhere=got.anywhere if got else True,
                 hosts=got.hosts if got else (),
             )

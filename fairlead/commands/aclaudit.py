@@ -16,10 +16,11 @@ from acl.apply import admin_stores
 from acl.audit import Reader, Verdict, readers
 from acl.held import Held, read_held
 from acl.plan import Unread
+from fairlead.commands.aclauditfeeds import Feeds, feed_of, feeds_of
 from fairlead.commands.aclshared import SitesOption, named
-from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
+from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.names import container_check_digit, is_container_number, owner_code
 from topologies.model import Topology
 
@@ -32,23 +33,6 @@ _SAYS: Final = {
     Verdict.PARTLY: "by the topology; the cluster lets it from some hosts only",
     Verdict.UNCHECKED: "cluster not asked",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Booked:
-    """A booking's state that gives, or has given, a customer the container's feed records of these device times.
-
-    ``until`` is when another state took its place, or it was cancelled: what was delivered by then stays delivered.
-    """
-
-    customer: str
-    feed_at: str | None
-    booking: str
-    status: str
-    valid_from: dt.datetime
-    valid_to: dt.datetime | None
-    recorded_from: dt.datetime | None
-    until: dt.datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +60,10 @@ def audit(
     context = open_topology(topology)
     log = _log(context.topology, container)
     held = read_held(admin_stores(context.directory), named(context, site))
-    booked, unknown = _bookings(context, container)
-    feeds = [name for name in dict.fromkeys(b.customer for b in booked) if name in context.topology.customers]
-    logs = [log, *(f"feeds.{name}" for name in feeds if context.topology.customers[name].feed_at)]
+    feeds = feeds_of(context, container)
+    with_feed = {each.customer: None for each in feeds.entitled if each.feed_at}
+    with_feed |= {each.customer: None for each in feeds.bookings if feed_of(context.topology, each.customer)[1]}
+    logs = [log, *(f"feeds.{name}" for name in with_feed)]
     found = [LogAt(one, at, _readers(context.topology, at, one, held[at])) for one in logs for at in held]
     away = [one for one in held.values() if isinstance(one, Unread)]
     body = {
@@ -86,10 +71,11 @@ def audit(
         "log": log,
         "sites": msgspec.to_builtins(found),
         "unread": msgspec.to_builtins(away),
-        "bookings": msgspec.to_builtins(booked),
-        "bookings_unknown": unknown,
+        "feeds": msgspec.to_builtins(feeds.entitled),
+        "bookings": msgspec.to_builtins(feeds.bookings),
+        "bookings_unknown": feeds.unknown,
     }
-    emit(body, as_json=as_json, render=lambda: _show(container, log, found, away, booked, unknown))
+    emit(body, as_json=as_json, render=lambda: _show(container, log, found, away, feeds))
     if any(reader.verdict in _DRIFT for one in found for reader in one.readers):
         raise typer.Exit(ExitCode.FAILED)
     if away:
@@ -116,41 +102,7 @@ def _readers(topology: Topology, site: str, log: str, held: Held) -> tuple[Reade
     return readers(topology, site, log, None if isinstance(held, Unread) else held)
 
 
-def _bookings(context: Context, container: str) -> tuple[list[Booked], str]:
-    """The states of the container's bookings, and why they are not known when they are not."""
-    from shore.read import rows, sql  # loads DuckDB and delta-rs, which the other commands of acl do without
-    from shore.tables.bookings import STATES
-
-    where = context.topology.shore
-    if where is None:
-        return [], "this topology does not say where shore runs, so it has no feeds"
-    states = STATES.format(booking_changes="booking_changes")
-    query = f"""
-        select customer, booking_reference, status, valid_from, valid_to, recorded_from, recorded_to
-        from ({states}) where equipment_reference = '{container}' and customer is not null and status <> 'CANCELLED'
-        order by valid_from, customer, recorded_from
-    """  # noqa: S608  # a number with a check digit
-    try:
-        found = rows(sql(context.folder, query, storage=where.storage))
-    except FairleadError as error:
-        return [], f"{error.what}, so nobody here knows the bookings ({error.hint})"
-    customers = context.topology.customers
-    return [
-        Booked(
-            row["customer"],
-            customers[row["customer"]].feed_at if row["customer"] in customers else None,
-            row["booking_reference"],
-            row["status"],
-            row["valid_from"],
-            row["valid_to"],
-            row["recorded_from"],
-            row["recorded_to"],
-        )
-        for row in found
-    ], ""
-
-
-def _show(container: str, log: str, found: list[LogAt], away: list[Unread], booked: list[Booked], unknown: str) -> None:
+def _show(container: str, log: str, found: list[LogAt], away: list[Unread], feeds: Feeds) -> None:
     for name in dict.fromkeys(one.log for one in found):
         console.print(f"[bold]{name}[/]" + ("" if name == log else f", the feed that has records of {container}"))
         table = Table("user", "who", "sites", "", "why", box=None, pad_edge=False)
@@ -160,18 +112,27 @@ def _show(container: str, log: str, found: list[LogAt], away: list[Unread], book
         console.print(table)
     for one in away:
         console.print(f"[yellow]{one.site}: not asked, {escape(one.why)}[/]", soft_wrap=True)
-    if unknown:
-        console.print(f"feeds: {escape(unknown)}", soft_wrap=True)
-        return
-    console.print(f"[bold]bookings of {container}[/]" + ("" if booked else ": none, so it is in no feed"))
-    if booked:
-        table = Table("customer", "feed at", "device times from", "to", "booking", "", box=None, pad_edge=False)
-        for each in booked:
-            note = each.status.lower() if each.until is None else f"until {_time(each.until)}; what it gave stays"
-            place = each.feed_at or "[dim]has no feed[/]"
-            table.add_row(
-                escape(each.customer), place, _time(each.valid_from), _time(each.valid_to), each.booking, escape(note)
-            )
+    if feeds.unknown:
+        console.print(f"feeds: {escape(feeds.unknown)}", soft_wrap=True)
+    if feeds.entitled:
+        console.print(f"[bold]in feeds, records of {container}[/]")
+        table = Table("customer", "feed", "at", "device times from", "to", box=None, pad_edge=False)
+        for each in feeds.entitled:
+            movements = each.valid_from is None
+            times = ("any, at its port", "-") if movements else (_time(each.valid_from), _time(each.valid_to))
+            table.add_row(escape(each.customer), each.feed or "[dim]has none[/]", each.feed_at or "-", *times)
+        console.print(table)
+    elif not feeds.unknown:
+        console.print(f"{container} is in no feed")
+    if feeds.bookings:
+        console.print("[bold]from these bookings[/] (what they give no more is taken back, and still there to be read)")
+        heads = ("booking", "recorded", "until", "", "for", "device times from", "to")
+        table = Table(*heads, box=None, pad_edge=False)
+        for state in feeds.bookings:
+            party = f"{escape(state.customer)}{' (consignee)' if state.party == 'consignee' else ''}"
+            recorded = (_time(state.recorded_from), _time(state.until))
+            times = (_time(state.valid_from), _time(state.valid_to))
+            table.add_row(escape(state.booking), *recorded, state.status.lower(), party, *times)
         console.print(table)
 
 

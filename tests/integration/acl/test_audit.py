@@ -179,7 +179,7 @@ def test_bookings_tell_whose_feed_has_its_records_and_when(world: World, run: An
 
     changes = [
         change(1, "ducks", "B1", "CONFIRMED", 1, None),
-        change(2, "ducks", "B1", "COMPLETED", 1, 5),
+        change(2, "ducks", "B1", "COMPLETED", 1, 5) | {"consignee": "red"},
         change(3, "other", "B2", "CONFIRMED", 7, None),
         change(4, "other", "B2", "CANCELLED", 7, None),
         change(5, "toyshop", "B3", "CONFIRMED", 9, None),
@@ -195,14 +195,21 @@ def test_bookings_tell_whose_feed_has_its_records_and_when(world: World, run: An
         shutil.rmtree(places.tables)
     assert result.exit_code == ExitCode.OK, result.output
     body = json.loads(result.stdout)
-    told = [(b["customer"], b["feed_at"], b["status"], b["valid_to"], b["until"] is None) for b in body["bookings"]]
+    assert [(b["customer"], b["feed"], b["feed_at"], b["valid_from"][:10], b["valid_to"]) for b in body["feeds"]] == [
+        ("ducks", "detailed", PORT, "2026-03-01", "2026-03-05T00:00:00Z"),
+        ("red", None, None, "2026-03-01", "2026-03-05T00:00:00Z"),
+        ("toyshop", None, None, "2026-03-09", None),
+    ]
+    told = [(b["customer"], b["party"], b["status"], b["valid_to"], b["until"] is None) for b in body["bookings"]]
     assert told == [
-        ("ducks", PORT, "CONFIRMED", None, False),
-        ("ducks", PORT, "COMPLETED", "2026-03-05T00:00:00Z", True),
-        ("other", PORT, "CONFIRMED", None, False),
-        ("toyshop", None, "CONFIRMED", None, True),
+        ("ducks", "customer", "CONFIRMED", None, False),
+        ("ducks", "customer", "COMPLETED", "2026-03-05T00:00:00Z", True),
+        ("red", "consignee", "COMPLETED", "2026-03-05T00:00:00Z", True),
+        ("other", "customer", "CONFIRMED", None, False),
+        ("other", "customer", "CANCELLED", None, True),
+        ("toyshop", "customer", "CONFIRMED", None, True),
     ]
     who = {one["log"]: {r["user"] for r in one["readers"]} for one in body["sites"]}
     assert who["feeds.ducks"] == {"ducks", "shore", "admin"} and "ducks" not in who[f"containers.{DUCK}"]
     assert set(who) == {f"containers.{DUCK}", "feeds.ducks", "feeds.other"}
-    assert "has no feed" in text and "what it gave stays" in text
+    assert "has none" in text and "red (consignee)" in text
