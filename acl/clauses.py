@@ -67,10 +67,9 @@ def clauses(topology: Topology, stream: str) -> Iterator[Clause]:
         yield from _five(stream, key, permissions, ext.keyed(stream, key))
 
 
-def all_clauses(topology: Topology) -> Iterator[Clause]:
+def all_clauses(topology: Topology) -> tuple[Clause, ...]:
     """The clauses of every stream, without those that are for nobody."""
-    for stream in topology.streams:
-        yield from (clause for clause in clauses(topology, stream) if clause.text)
+    return tuple(clause for stream in topology.streams for clause in clauses(topology, stream) if clause.text)
 
 
 def _five(stream: str, key: str | None, permissions: Permissions, extent: Extent) -> Iterator[Clause]:

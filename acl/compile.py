@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from acl.clauses import all_clauses
 from acl.needs import Grant, LeftOut, all_left_out_of, grants, public_grants
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule, implies, implying
 from topologies.model import Topology
@@ -18,13 +19,15 @@ def compile_site(topology: Topology, site: str) -> frozenset[Rule]:
 def reasons(topology: Topology, site: str) -> dict[Rule, tuple[str, ...]]:
     """The same rules, each with why it is there (a rule that covers others has their reasons as well)."""
     users = service_users(topology, site).values()
-    everyone = [grant for user in users for grant in grants(topology, user)]
+    stated = all_clauses(topology)
+    everyone = [grant for user in users for grant in grants(topology, user, stated)]
     return smallest([*everyone, *public_grants(topology, site)])
 
 
 def all_left_out(topology: Topology, site: str) -> tuple[LeftOut, ...]:
     """What the topology permits at a site and the rules do not give, see ``acl.needs.LeftOut``."""
-    return tuple(item for user in service_users(topology, site).values() for item in all_left_out_of(topology, user))
+    stated, users = all_clauses(topology), service_users(topology, site).values()
+    return tuple(item for user in users for item in all_left_out_of(topology, user, stated))
 
 
 def smallest(given: Iterable[Grant]) -> dict[Rule, tuple[str, ...]]:

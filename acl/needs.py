@@ -7,7 +7,7 @@ the streams' access expressions and from feeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from acl import extent as ext
@@ -55,8 +55,8 @@ def subject_of(user: ServiceUser) -> Subject:
     return Subject(user.name, frozenset(user.groups), frozenset(user.roles))
 
 
-def grants(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
-    """Everything one user needs at its site.
+def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[Grant]:
+    """Everything one user needs at its site. ``stated`` are the topology's clauses, for who asks about many users.
 
     Raises:
         ConfigurationError: a customer's or user's name that would reach into another's groups, or is a service's; a
@@ -75,7 +75,7 @@ def grants(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
         case Role.CUSTOMER | Role.USER:
             _check_name(user)
             yield from _feed(topology, user)
-            yield from _person(topology, user)
+            yield from _person(topology, user, all_clauses(topology) if stated is None else stated)
 
 
 def public_grants(topology: Topology, site: str) -> Iterator[Grant]:
@@ -85,12 +85,12 @@ def public_grants(topology: Topology, site: str) -> Iterator[Grant]:
             yield from _permitted(topology, EVERYBODY, site, clause)
 
 
-def all_left_out_of(topology: Topology, user: ServiceUser) -> Iterator[LeftOut]:
-    """The permissions that expressions give a customer or user and no rule can or may express."""
+def all_left_out_of(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[LeftOut]:
+    """The permissions that expressions give a customer or user and no rule can or may express; ``stated`` as above."""
     if user.role not in (Role.CUSTOMER, Role.USER):
         return
     subject = subject_of(user)
-    for clause in all_clauses(topology):
+    for clause in all_clauses(topology) if stated is None else stated:
         changes = clause.permission in ("produce", "topic", "copy")
         if changes and _by_services_only(topology, clause.stream) and clause.includes(subject):
             yield LeftOut(
@@ -185,9 +185,9 @@ def _feed(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
         yield _group(user.name, why)
 
 
-def _person(topology: Topology, user: ServiceUser) -> Iterator[Grant]:
+def _person(topology: Topology, user: ServiceUser, stated: Sequence[Clause]) -> Iterator[Grant]:
     subject = subject_of(user)
-    for clause in all_clauses(topology):
+    for clause in stated:
         if not clause.includes(subject):
             continue
         given = list(_permitted(topology, user.name, user.site, clause))

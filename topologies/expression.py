@@ -101,7 +101,9 @@ def evaluate(expression: Expression, subject: Subject) -> bool:
         case Public():
             return True
         case Name(kind, name):
-            return name in {Kind.USER: {subject.user}, Kind.GROUP: subject.groups, Kind.ROLE: subject.roles}[kind]
+            if kind is Kind.USER:
+                return name == subject.user
+            return name in (subject.groups if kind is Kind.GROUP else subject.roles)
         case Not(operand):
             return not evaluate(operand, subject)
         case And(operands):

@@ -41,7 +41,7 @@ class _Token(NamedTuple):
     is_word: bool
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=16384)  # each user of a large topology is asked about every expression in turn
 def parse(text: str) -> Expression:
     """The expression that ``text`` stands for.
 
