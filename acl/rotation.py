@@ -20,6 +20,7 @@ from fairlead.admin import counting
 from fairlead.credentials import give_password
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.local import mosquitto
 from fairlead.local.kafka import CONTROLLER
 from fairlead.local.passwords import next_variable, secret_variable
 from fairlead.local.sites import LocalSites
@@ -28,7 +29,7 @@ from topologies.model import Topology
 from topologies.users import ADMIN, is_reserved, service_users
 
 Progress = Callable[[str, str], None]
-DEVICE = "device"  # a user of Mosquitto alone
+MQTT_USERS = (mosquitto.DEVICE, mosquitto.REPLAY)  # of Mosquitto alone, where a site has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +67,11 @@ def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
     found = tuple(
         site
         for site in topology.sites
-        if user == ADMIN or user in service_users(topology, site) or (user == DEVICE and _is_local(topology, site))
+        if user == ADMIN or user in service_users(topology, site) or (user in MQTT_USERS and _is_local(topology, site))
     )
     if not found:
         known = {name for site in topology.sites for name in service_users(topology, site)}
-        raise UnknownNameError("user with a password", user, known | {ADMIN, DEVICE})
+        raise UnknownNameError("user with a password", user, known | {ADMIN, *MQTT_USERS})
     return found
 
 

@@ -76,8 +76,8 @@ _PROPERTIES = {
     # The kernel sizes the windows. With Kafka's 100 kB one connection carries 0.45 MB/s over a 250 ms round trip.
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
-    # Room for a request is made when its size is announced. With Kafka's 100 MB, three packets of anybody who can log in
-    # end a broker of 256 MB (seen on 4.3.1). Fairlead's own requests are up to 8 MB (fairlead.wire.append_carrier).
+    # Room for a request is made when its size is announced. With Kafka's 100 MB, three packets of anybody who can log
+    # in end a broker of 256 MB (seen on 4.3.1). Fairlead's own requests are up to 8 MB (fairlead.wire.append_carrier).
     "socket.request.max.bytes": 10 << 20,
     "queued.max.request.bytes": 96 << 20,
     "num.network.threads": 2,
@@ -172,6 +172,14 @@ def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker 
     }
     replicated = _REPLICATED if len(site.brokers) > 1 else {}
     return "".join(f"{key}={value}\n" for key, value in (_PROPERTIES | replicated | own | site.properties).items())
+
+
+def logs_in_as_admin(folder: Path) -> bool:
+    """Whether a broker was started, by an older Fairlead, to log in to others as ``admin``."""
+    try:
+        return f'username="{ADMIN}"' in (folder / "server.properties").read_text(encoding="utf-8")
+    except OSError:
+        return False
 
 
 def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr], *, node_id: int = 1) -> bool:

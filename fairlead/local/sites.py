@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from pydantic import SecretStr
 
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
-from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.local import cds, kafka, mosquitto, ports, processes
 from fairlead.local.directory import KnownSites
@@ -253,6 +253,7 @@ class LocalSites(KnownSites):
         Raises:
             UnavailableError: the site does not answer, or did not take the new password in time.
             UnknownNameError: it has no such user. ConfigurationError: see ``Passwords.begin``.
+            RefusedError: the site's brokers could not go on with another password of ``admin``.
         """
         with self._locked():
             state = self._known(site)
@@ -260,6 +261,15 @@ class LocalSites(KnownSites):
                 raise UnknownNameError(f"user of {site} named", user, {*state.kafka_users, *state.mqtt_users})
             if user in state.kafka_users and not any(ports.accepts(broker.port) for broker in state.brokers):
                 raise UnavailableError(f"{site} is not running", hint=f"fairlead up {site}", site=site)
+            if user == kafka.ADMIN and any(
+                kafka.logs_in_as_admin(self._site(site).kafka_folder(broker.number)) for broker in state.brokers
+            ):
+                raise RefusedError(
+                    f"{site}'s brokers were started by an older Fairlead and log in to each other as {user}: with "
+                    "another password of it no transaction would ever end there",
+                    hint=f"restart the site first: fairlead down {site}; fairlead up {site}",
+                    site=site,
+                )
             new = self._passwords.begin(site, user)
             if user in state.mqtt_users:
                 self._change_in_mosquitto(site, state, user, new)

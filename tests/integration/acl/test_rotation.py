@@ -183,6 +183,19 @@ def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(pla
         producer.commit_transaction(20)
 
 
+def test_brokers_that_log_in_as_admin_themselves_are_restarted_first(place: Place) -> None:
+    file = place.local.folder / "sites" / PORT / "kafka" / "server.properties"
+    text = file.read_text()
+    file.write_text(text.replace('username="controller"', 'username="admin"'))
+    before = place.secrets
+    try:
+        with pytest.raises(RefusedError, match="no transaction would ever end"):
+            place.rotate(ADMIN, PORT)
+    finally:
+        file.write_text(text)
+    assert place.secrets == before
+
+
 def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
     """librdkafka renews its login by itself, and loses its session at the first renewal after a new password."""
     trouble: list[KafkaError] = []

@@ -22,6 +22,7 @@ import pytest
 
 from acl.history import read as read_history
 from fairlead import cli
+from fairlead.console import show_error
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.local.passwords import Passwords
 from fairlead.local.workers import Workers
@@ -116,13 +117,12 @@ def run(
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
     caplog.set_level(logging.DEBUG)
     raised: list[FairleadError] = []
-    show = cli.show_error
 
     def shown(error: FairleadError, *, as_json: bool = False) -> None:
         raised.append(error)
-        show(error, as_json=as_json)
+        show_error(error, as_json=as_json)
 
-    monkeypatch.setattr(cli, "show_error", shown)
+    monkeypatch.setattr("fairlead.cli.show_error", shown)
 
     def invoke(*arguments: str, topology: Path | None = None) -> int:
         line = [*arguments, "--topology", str(topology or world.file)]
