@@ -131,6 +131,14 @@ def test_services_may_do_what_they_need_and_nothing_else(topology: Topology) -> 
             if "bridge" in users and not moves:
                 writable = may(rules, "bridge", Operation.WRITE, topic)
                 assert not writable or (own and log.stream in SERVICE_STREAMS)
+            if "bridge" in users and moves:
+                at_sea = SITES[site].kind is SiteKind.SHIP
+                holds = arrives(topology, log.stream, site) if at_sea else can_be_here(topology, log.stream, site)
+                assert may(rules, "bridge", Operation.WRITE, topic) == holds, (site, topic)
+                assert may(rules, "bridge", Operation.CREATE, topic) == (holds and not at_sea), (site, topic)
+            if "bridge" in users:
+                assert not may(rules, "bridge", Operation.DELETE, topic)
+                assert not may(rules, "bridge", Operation.ALTER_CONFIGS, topic)
             if "shore" in users:
                 writable = may(rules, "shore", Operation.WRITE, topic)
                 assert writable == (stream.insert_point is InsertPoint.SHORE and own), (site, topic)
@@ -139,6 +147,7 @@ def test_services_may_do_what_they_need_and_nothing_else(topology: Topology) -> 
                 for operation in (Operation.WRITE, Operation.CREATE, Operation.DELETE):
                     allowed = may(rules, "replicator", operation, topic)
                     assert not (allowed and own), (site, topic)
+                    assert not (allowed and not arrives(topology, log.stream, site)), (site, topic)
                     if taken and (moves or topology.fixed_holder(topic) not in (None, site)):
                         replica_of_known_log = log.stream not in ONE_LOG_PER_SITE or log.key in topology.sites
                         assert allowed or not replica_of_known_log or _not_a_log(topology, topic), (site, topic)
