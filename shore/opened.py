@@ -14,7 +14,7 @@ from shore.joins import VIEWS
 from shore.places import Places
 from shore.tables import TABLES
 
-_DISK: Final = re.compile(r"No space left|Permission denied|Read-only file system")
+_DISK: Final = re.compile(r"No space left|File too large|Permission denied|Read-only file system")
 _VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_view")
 
 
