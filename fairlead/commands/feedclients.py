@@ -184,6 +184,7 @@ class _Maker:
             f"reads from the start, then goes on where group {self.group} stopped; groups begin with "
             f"{self.endpoint.user}.",
             "records with the header 'fairlead' are Fairlead's own marks: pass over them",
+            "a record with the header 'retracts' takes back the one whose header 'origin' it names",
             *(("this site is on this machine only: run it here",) if local else ()),
         )
 
