@@ -46,6 +46,8 @@ DUE: Final = pa.schema(
     ]
 )
 
+_OTHER_STREAMS: Final = frozenset({"alerts", "custody", "events"})
+
 BOXES: Final = "select distinct equipment_reference from states semi join touched using (equipment_reference)"
 
 
@@ -201,6 +203,7 @@ class Due:
     ) -> None:
         self._connection = connection
         self._all = touched["log"].null_count > 0
+        self._touched = touched
         connection.register("touched", touched)
         connection.register("customers", reader_rows(readers))
 
@@ -210,6 +213,15 @@ class Due:
         for statement in _PREPARED:
             self._connection.execute(statement)
         return {row[0] for row in self._connection.execute(BOXES).fetchall()}
+
+    @property
+    def first_reading(self) -> int | None:
+        """No reading before this offset, of whichever log, is needed; None where older ones may be: bookings changed,
+        or hours are to be made."""
+        hours = self._connection.execute("select 1 from boxes where grain = 'coarse' limit 1").fetchall()
+        if self._all or hours:
+            return None
+        return _first_reading(self._touched)
 
     def rows(self, relations: Mapping[str, Any], *, limit: int) -> pa.Table:
         """At most ``limit`` rows of ``DUE``: of copied records what is to be taken back, then what is to be delivered;
@@ -245,6 +257,16 @@ def look(readers: Collection[FeedReader], touched: pa.Table) -> Iterator[Due]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         yield Due(connection, readers, touched)
+
+
+def _first_reading(touched: pa.Table) -> int:
+    """The lowest offset among the logs of containers that were touched; 0 where there are none."""
+    first = [
+        row["first_offset"]
+        for row in touched.select(["log", "first_offset"]).to_pylist()
+        if row["log"].partition(".")[0] not in _OTHER_STREAMS
+    ]
+    return min(first, default=0)
 
 
 def touched_boxes(touched: pa.Table) -> set[str]:

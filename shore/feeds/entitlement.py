@@ -52,6 +52,8 @@ def entitled(places: Places, customers: Collection[str | FeedReader], touched: p
         wanted = among(BOX, boxes)
         movers = [reader.customer for reader in readers if reader.grain == "movements"]
         relations = {name: opened(places, name).filter(wanted) for name in ("readings", "alerts")}
+        if (first := due.first_reading) is not None:  # in steady state most files are left out by it
+            relations["readings"] = relations["readings"].filter(pc.field("log_offset") >= first)
         relations["feeds"] = opened(places, "feeds").filter(wanted | among("customer", movers))
         relations["custody_entries"] = _custody(places, boxes)
         events = opened(places, "events")

@@ -78,6 +78,8 @@ JOBS: dict[str, Job] = {
         Job("quality", 3, ("quality",), "300 seconds", quality.query),
     )
 }
+PROMPT = {"readings": "2 seconds", "operations": "2 seconds", "feeds": "1 second"}
+"""Pauses where customers have feeds: a record waits for two batches, and is to be in its feed within 5 s."""
 MAX_RECORDS = 500_000
 MAX_STARTS = 4  # of one query in one run
 _POLL_SECONDS = 0.2
@@ -124,7 +126,8 @@ def run(
         raise ConfigurationError(
             f"topology {topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    chosen = [replace(job, interval=(intervals or {}).get(job.name, job.interval)) for job in choose(topology, jobs)]
+    pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
+    chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose(topology, jobs)]
     places = Places.of(folder, topology.shore.storage)
     with only_one(folder):
         board = Board(folder, chosen, on_progress)

@@ -178,6 +178,26 @@ def test_only_what_is_touched_is_looked_at(allowed: Allowed) -> None:
     assert [offset for *_, offset in found] == [3, 4]
 
 
+def test_readings_before_the_first_touched_one_are_left_alone_and_alerts_touch_no_reading(allowed: Allowed) -> None:
+    readings = [*(reading(i, i) for i in (1, 2, 3)), *(reading(i, i, OTHER) for i in (1, 2, 3))]
+    bookings = [booking(1, 0, None), booking(2, 0, None, booking_reference="B2", equipment_reference=OTHER)]
+    alert = {"log": "alerts.tokyo", "log_offset": 1, "equipment_reference": MINE, "event_date_time": hours(1)}
+    touched = [
+        {"equipment_reference": MINE, "log": "alerts.tokyo", "first_offset": 1},
+        {"equipment_reference": MINE, "log": LOG, "first_offset": 3},
+        {"equipment_reference": OTHER, "log": f"containers.{OTHER}", "first_offset": 2},
+    ]
+    rows: dict[str, Any] = {"readings": readings, "booking_changes": bookings, "alerts": [alert | {"payload": b"{}"}]}
+    found = allowed(touched=touched, **rows)
+    assert [(log, offset) for _, log, offset in found] == [
+        ("alerts.tokyo", 1),
+        (LOG, 3),
+        (f"containers.{OTHER}", 2),
+        (f"containers.{OTHER}", 3),
+    ]
+    assert [log for _, log, _ in allowed(touched=touched[:1], **rows)] == ["alerts.tokyo"]
+
+
 def test_passes_are_bounded_and_in_order(allowed: Allowed) -> None:
     readings = [reading(i, i) for i in (3, 1, 2)]
     found = allowed(readings=readings, booking_changes=[booking(1, 0, None)], limit=2)
