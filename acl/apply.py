@@ -193,7 +193,7 @@ def apply_sites(
                     if todo.plan.add or todo.plan.remove:
                         check_lockout(site, held, todo.plan, store.standing(held))
                     identity = saved.identity if saved else Plan(topology.name, (todo.plan,)).identity
-                    _carry_out(store, executor, topology.name, identity, todo.plan)
+                    carry_out(store, executor, topology.name, identity, todo.plan)
         except FairleadError as error:
             tell(site, error.what)
             return SiteResult(site, *((executor.added, executor.removed) if executor else (0, 0)), 0, 0, error)
@@ -239,16 +239,21 @@ def check_complete(results: Iterable[SiteResult]) -> None:
         raise AccessIncomplete(what, hint=hint, sites=names)
 
 
-def _carry_out(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
+def carry_out(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
+    """Do one site's plan, each change noted in the audit log before and after.
+
+    Args:
+        identity: The plan's, for the log.
+    """
     if plan.add or plan.remove:
-        _carry_out_rules(store, executor, topology, identity, replace(plan, quotas=()))
+        _change_rules(store, executor, topology, identity, replace(plan, quotas=()))
     for user, quotas in together(plan.quotas).items():
         intent = QuotaChange(**stamp(topology, plan.site), user=user, quotas=quotas)
         with noting(store.note, intent):
             executor.run([SetQuotas(plan.site, tuple(q for q in plan.quotas if q.user == user))])
 
 
-def _carry_out_rules(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
+def _change_rules(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
     intent = rules_intent(topology, plan.site, identity, plan.add, plan.remove)
     store.note(intent)
     try:

@@ -12,10 +12,15 @@ from dataclasses import replace
 from functools import partial
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka.admin import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
 from pydantic import SecretStr
 
-from fairlead.admin import explain, require_answer
+from fairlead.admin import explain, kafka_error, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import LoginRefusedError, UnavailableError
 
@@ -54,6 +59,23 @@ def give_password(admin: KafkaEndpoint, user: str, password: SecretStr, *, timeo
             away.append(error)  # it learns of the password before it lets anybody in
     if len(away) == len(admin.bootstrap):
         raise away[0]
+
+
+def take_password(admin: KafkaEndpoint, user: str, *, timeout: float = 20.0) -> None:
+    """Take a user's passwords away, of every mechanism, so that it can log in no more; one without any is fine.
+
+    Raises:
+        RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer.
+    """
+    client = require_answer(admin, timeout)
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        change = UserScramCredentialDeletion(user, mechanism)
+        for done in client.alter_user_scram_credentials([change], request_timeout=timeout).values():
+            try:
+                done.result()
+            except KafkaException as error:
+                if kafka_error(error).name() != "RESOURCE_NOT_FOUND":
+                    raise explain(error, admin, f"take away the password of {user}") from None
 
 
 def accepts(endpoint: KafkaEndpoint) -> bool:

@@ -8,6 +8,7 @@ from fairlead.commands.aclapply import apply
 from fairlead.commands.aclaudit import audit
 from fairlead.commands.aclexplain import explain
 from fairlead.commands.aclhistory import history
+from fairlead.commands.acloffboard import offboard
 from fairlead.commands.aclplan import drift, plan
 from fairlead.commands.aclrotate import rotate
 
@@ -22,3 +23,4 @@ app.command()(explain)
 app.command()(audit)
 app.command()(history)
 app.command()(rotate)
+app.command()(offboard)

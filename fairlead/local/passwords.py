@@ -110,6 +110,13 @@ class Passwords:
             data[site + _NEXT] = left
         self._save(data)
 
+    def forget_user(self, site: str, user: str) -> None:
+        """Drop one user's passwords at a site."""
+        data = self._read()
+        for section in (site, site + _NEXT):
+            data.get(section, {}).pop(user, None)
+        self._save({section: users for section, users in data.items() if users})
+
     def forget(self, site: str) -> None:
         """Drop a site's passwords."""
         data = self._read()

@@ -277,6 +277,18 @@ class LocalSites(KnownSites):
                 give(self.kafka(site, kafka.ADMIN), user, new)
             self._passwords.keep(site, {user: new})
 
+    def forget_user(self, site: str, user: str) -> None:
+        """Drop what is kept here of a Kafka user that the site's brokers know no more; one that is unknown is fine.
+
+        Raises:
+            UnavailableError: the site was never started here.
+        """
+        with self._locked():
+            state, known = read_state(self._state_file), self._known(site)
+            left = known.model_copy(update={"kafka_users": tuple(name for name in known.kafka_users if name != user)})
+            write_state(self._state_file, state.model_copy(update={"sites": {**state.sites, site: left}}))
+            self._passwords.forget_user(site, user)
+
     def _change_in_mosquitto(self, site: str, state: SiteState, user: str, new: SecretStr) -> None:
         folder = self._site(site).mosquitto_folder
         users = {name: self._passwords.wanted(site, name) for name in state.mqtt_users}

@@ -1,0 +1,75 @@
+"""A customer that left the topology is taken off real brokers: rules, quotas, password."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from acl.apply import Executor
+from acl.binding import Binding
+from acl.entries import QuotaChange, RulesChange, UserChange
+from acl.history import read
+from acl.kafka import Client, KafkaRules
+from acl.plan import SitePlan, site_steps
+from acl.quotas import SetQuota
+from acl.quotastore import read_quotas
+from acl.rules import Operation, Pattern, Resource, Rule
+from acl.store import AdminStore
+from fairlead.credentials import accepts
+from fairlead.errors import ConfigurationError, ExitCode, RefusedError
+from fairlead.local.sites import SiteSpec
+from tests.integration.acl.conftest import PORT, SHIP, World
+from tests.integration.acl.test_commands import Run, run
+from topologies.users import service_users
+
+pytestmark = pytest.mark.integration
+__all__ = ["run"]  # a fixture
+
+LEAVER = "leaver"
+RULE = Binding.of(Rule(LEAVER, Resource.TOPIC, Pattern.LITERAL, f"feeds.{LEAVER}", Operation.READ))
+QUOTA = SetQuota(LEAVER, "consumer_byte_rate", None, 1000.0)
+
+
+def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None:
+    world.local.up([SiteSpec(PORT, (*service_users(world.topology, PORT), LEAVER))])
+    before = world.kafka(PORT, LEAVER)
+    assert accepts(before)
+    with Client(world.kafka(PORT)) as client:
+        store = AdminStore(client, local=True)
+        Executor(store).run(site_steps(SitePlan(PORT, (RULE,), (), 0)))
+        store.set_quotas([QUOTA])
+
+    shown = json.loads(run("acl", "offboard", LEAVER, "--json").stdout)
+    assert [(s["site"], len(s["rules"]), s["can_log_in"]) for s in shown["sites"]] == [
+        (PORT, 1, True),
+        (SHIP, 0, False),
+    ]
+    assert shown["sites"][0]["quotas"] == {"consumer_byte_rate": 1000.0}
+    assert not shown["applied"] and accepts(before)
+
+    done = run("acl", "offboard", LEAVER, "--yes")
+    assert done.exit_code == ExitCode.OK
+    assert not accepts(before)
+    assert LEAVER not in read_quotas(world.kafka(PORT))
+    with Client(world.kafka(PORT)) as client:
+        assert RULE not in KafkaRules(client).read()
+    assert LEAVER not in Path(world.local.folder, "secrets.json").read_text(encoding="utf-8")
+    noted = [entry for entry in read(world.kafka(PORT))[0] if isinstance(entry, UserChange) and entry.user == LEAVER]
+    assert [(entry.action, entry.phase) for entry in noted] == [("delete", "intent"), ("delete", "done")]
+    entries = read(world.kafka(PORT))[0]
+    assert [e for e in entries if isinstance(e, RulesChange) and RULE in e.remove]
+    assert [e for e in entries if isinstance(e, QuotaChange) and e.quotas == {"consumer_byte_rate": None}]
+
+    world.local.up([SiteSpec(PORT, tuple(service_users(world.topology, PORT)))])
+    assert not accepts(before)  # up does not make it again
+    left = json.loads(run("acl", "offboard", LEAVER, "--yes", "--json").stdout)
+    assert not [site for site in left["sites"] if site["rules"] or site["can_log_in"]]
+
+
+def test_who_is_still_needed_is_refused(world: World, run: Run) -> None:
+    refused = run("acl", "offboard", "ducks", "--yes")
+    assert isinstance(refused.exception, ConfigurationError) and "customers.ducks" in str(refused.exception)
+    assert isinstance(run("acl", "offboard", "bridge", "--yes").exception, RefusedError)
+    assert accepts(world.kafka(PORT, "ducks"))
