@@ -241,7 +241,7 @@ def milestones_of(moves: list[tuple[str, Moved]], history: list[Change]) -> list
     return sorted(found)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_a_feed_with_retractions_applied_is_what_its_customer_is_entitled_to(steps: list[Any]) -> None:
     world = World()
