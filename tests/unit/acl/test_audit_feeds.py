@@ -31,5 +31,6 @@ def test_a_port_authority_needs_no_booking(tmp_path: Path) -> None:
 def test_a_topology_without_shore_has_no_feeds(tmp_path: Path) -> None:
     topology = load("big-blue").model_copy(update={"shore": None, "customers": {}})
     found = feeds_of(asked(topology, tmp_path), "BIGU1000010")
-    assert found.entitled == found.bookings == ()
+    assert found.entitled == ()
+    assert found.bookings == ()
     assert "does not say where shore runs" in found.unknown

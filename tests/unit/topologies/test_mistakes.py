@@ -252,7 +252,9 @@ BETWEEN = [
     ),
     Case(16, "  ducks: {reads_at: [^shpo]}", "customers.ducks.reads_at[0]", "no site 'shpo'", "shop", "shop"),
     Case(16, "  ducks: {^feed: coarse}", "customers.ducks.feed", "a kind of feed without the feed", "feed_at: <site>"),
-    Case(16, "  ducks: {^table: true}", "customers.ducks.table", "a table of a feed without the feed", "feed_at: <site>"),
+    Case(
+        16, "  ducks: {^table: true}", "customers.ducks.table", "a table of a feed without the feed", "feed_at: <site>"
+    ),
     Case(
         16,
         "  ducks: {feed_at: sydney, ^feed: movements}",
