@@ -8,7 +8,7 @@ at once cannot both commit: the loser of the race gets delta-rs's ``CommitFailed
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
@@ -22,13 +22,19 @@ def last_version(location: str, app: str) -> int | None:
     return DeltaTable(location).transaction_version(app)
 
 
-def append_once(location: str, rows: pa.Table, *, app: str, version: int) -> bool:
-    """Append ``rows`` in one commit; False when (``app``, ``version``) was committed before."""
+def append_once(
+    location: str, rows: pa.Table, *, app: str, version: int, noted: Mapping[str, int] | None = None
+) -> bool:
+    """Append ``rows`` in one commit; False when (``app``, ``version``) was committed before.
+
+    Args:
+        noted: Further numbers that the commit records, by name (``last_version`` reads them).
+    """
 
     def write(table: DeltaTable, properties: CommitProperties) -> None:
         write_deltalake(table, rows, mode="append", commit_properties=properties)
 
-    return _once(location, app, version, write)
+    return _once(location, {app: version, **(noted or {})}, app, write)
 
 
 def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, app: str, version: int) -> bool:
@@ -42,13 +48,15 @@ def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, 
     def write(table: DeltaTable, properties: CommitProperties) -> None:
         table.create_write_transaction(added, "append", schema, commit_properties=properties)
 
-    return _once(location, app, version, write)
+    return _once(location, {app: version}, app, write)
 
 
-def _once(location: str, app: str, version: int, write: Callable[[DeltaTable, CommitProperties], None]) -> bool:
+def _once(
+    location: str, numbers: Mapping[str, int], app: str, write: Callable[[DeltaTable, CommitProperties], None]
+) -> bool:
     table = DeltaTable(location)
     done = table.transaction_version(app)
-    if done is not None and done >= version:
+    if done is not None and done >= numbers[app]:
         return False
-    write(table, CommitProperties(app_transactions=[Transaction(app, version)]))
+    write(table, CommitProperties(app_transactions=[Transaction(name, number) for name, number in numbers.items()]))
     return True

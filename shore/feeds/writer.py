@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from fairlead.wire.record import NewRecord, Record
 from fairlead.wire.types import TP
 from shore.append import append_once, last_version
 from shore.errors import FeedMovedError
+from shore.feeds.count import Count
 from shore.feeds.records import delivered, feed_topic, kept, opening, slices
 from shore.places import Places
 
@@ -60,9 +62,14 @@ def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: 
     Returns:
         The offset up to which (exclusive) the tables now know the feed.
     """
-    targets = [_Target(places.table("feeds"), app_of(customer), lambda records: delivered(customer, records))]
+    rows = partial(delivered, customer)
+    targets = [_Target(places.table("feeds"), app_of(customer), rows, Count.of(places, customer))]
     if table:
         targets.append(_Target(places.customer(customer), app_of(customer), kept))
+
+    def store(records: Sequence[Record], end: int) -> None:
+        for target in targets:
+            target.append(records, end)
 
     async def catch_up() -> int:
         known = min(target.known for target in targets)
@@ -73,10 +80,10 @@ def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: 
                 if is_data(record):
                     pending.append(record)
                 if len(pending) >= _ROWS_PER_COMMIT:
-                    _store(targets, pending, known)
+                    store(pending, known)
                     pending = []
             if pending:
-                _store(targets, pending, known)
+                store(pending, known)
         return known
 
     return asyncio.run(catch_up())
@@ -85,18 +92,20 @@ def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: 
 class _Target:
     """A table that is filled from a feed; ``known`` is where it ends."""
 
-    def __init__(self, location: str, app: str, rows: Callable[[Sequence[Record]], pa.Table]) -> None:
+    def __init__(
+        self, location: str, app: str, rows: Callable[[Sequence[Record]], pa.Table], count: Count | None = None
+    ) -> None:
         done = last_version(location, app)
-        self.location, self.app, self.rows = location, app, rows
+        self.location, self.app, self.rows, self._count = location, app, rows, count
         self.known = 0 if done is None else done + 1
 
-
-def _store(targets: Sequence[_Target], records: Sequence[Record], end: int) -> None:
-    """Append to each table what it does not have of these records, which end before offset ``end``."""
-    for target in targets:
-        new = [record for record in records if record.offset >= target.known]
+    def append(self, records: Sequence[Record], end: int) -> None:
+        """Append what the table does not have of these records, which end before offset ``end``."""
+        new = [record for record in records if record.offset >= self.known]
         if new:
-            append_once(target.location, target.rows(new), app=target.app, version=end - 1)
+            rows = self.rows(new)
+            noted = self._count.with_more(rows.num_rows) if self._count else None
+            append_once(self.location, rows, app=self.app, version=end - 1, noted=noted)
 
 
 def append(endpoint: KafkaEndpoint, customer: str, records: Sequence[NewRecord], *, expected_end: int) -> None:

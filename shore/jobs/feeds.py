@@ -13,6 +13,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from fairlead.endpoint import KafkaEndpoint
 from shore.append import append_once, last_version
 from shore.checkpoint import put_aside, read_checkpoint
+from shore.feeds.count import check_whole
 from shore.feeds.entitlement import TOUCHED, all_touched, entitled
 from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import new_record
@@ -42,6 +43,7 @@ def query(context: JobContext) -> DataStreamWriter:
         reference.refresh(places, context.topology)  # the names of ships and lines
     create_feeds(endpoint, [reader.customer for reader in readers])
     create_tables(places, readers)
+    check_whole(places, [reader.customer for reader in readers])
     _welcome(context, readers)
 
     def changes(table: str) -> DataFrame:

@@ -15,6 +15,7 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.sweep import Extent
+from shore.feeds.count import rows_app
 from shore.feeds.entitlement import customers_here
 from shore.feeds.records import feed_topic
 from shore.feeds.writer import app_of, read_back
@@ -44,6 +45,10 @@ def read_again(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> i
         for customer, start in starts.items():
             rows = rows.filter((pc.field("customer") != customer) | (pc.field("feed_offset") < start))
         known = [Transaction(app_of(customer), start - 1) for customer, start in starts.items()]
+        known += [
+            Transaction(rows_app(customer), pc.sum(pc.equal(rows["customer"], customer)).as_py() or 0)
+            for customer in starts
+        ]
         write_deltalake(table, rows, mode="overwrite", commit_properties=CommitProperties(app_transactions=known))
     for customer in starts:
         read_back(endpoint, places, customer)

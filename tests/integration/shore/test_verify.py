@@ -16,6 +16,8 @@ from fairlead.wire.convention import is_data
 from fairlead.wire.record import NewRecord
 from shore import backfill
 from shore.checkpoint import read_checkpoint, write_checkpoint
+from shore.errors import SplitStateError
+from shore.feeds.count import check_whole
 from shore.feeds.writer import append as append_to_feed
 from shore.feeds.writer import create_feeds, read_back
 from shore.jobs.runner import JOBS
@@ -194,14 +196,26 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     whole = tables.feeds()
     former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
     tables.add(former, "feeds")
+    check_whole(places, [customer, "stranger"])
     DeltaTable(places.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
+    with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
+        check_whole(places, [customer])
     done = rebuild("feeds", JOBS, world.topology(), world.endpoint, places)
     assert done.written == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    assert read_back(world.endpoint, places, customer) == 9
+    check_whole(places, [customer])
+    append_to_feed(world.endpoint, customer, records[:2], expected_end=9)
+    assert read_back(world.endpoint, places, customer) == 11
+    check_whole(places, [customer])
+    tables.add(whole.slice(0, 1), "feeds")
+    with pytest.raises(SplitStateError, match="11 rows"):
+        check_whole(places, [customer])
+    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, places).written == {"feeds": 11}
+    whole = tables.feeds().slice(1)
     world.delete_before(f"feeds.{customer}", 4)
-    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, places).written == {"feeds": 9}
+    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, places).written == {"feeds": 11}
     assert tables.feeds() == pa.concat_tables([former, whole])
+    check_whole(places, [customer])
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:

@@ -1,0 +1,68 @@
+"""How many rows table ``feeds`` has of each customer, noted with every commit: whether somebody else took some away.
+
+What a customer has is what this table says, so a row that is missing would have its record given a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from shore.append import last_version
+from shore.duck import opened
+from shore.errors import SplitStateError
+from shore.places import Places
+
+
+def rows_app(customer: str) -> str:
+    """The name under which the table remembers how many rows it has of a customer."""
+    return f"rows:{customer}"
+
+
+class Count:
+    """The number of rows of one customer, as it grows."""
+
+    def __init__(self, customer: str, rows: int) -> None:
+        self._customer = customer
+        self._rows = rows
+
+    @classmethod
+    def of(cls, places: Places, customer: str) -> Count:
+        """As the last commit noted it; counted where none did: in a table of an older version."""
+        noted = last_version(places.table("feeds"), rows_app(customer))
+        return cls(customer, noted if noted is not None else counted(places).get(customer, 0))
+
+    def with_more(self, rows: int) -> dict[str, int]:
+        """What the commit of so many more rows notes."""
+        self._rows += rows
+        return {rows_app(self._customer): self._rows}
+
+
+def check_whole(places: Places, customers: Collection[str]) -> None:
+    """Do nothing where table ``feeds`` has of each customer the rows that were written.
+
+    Raises:
+        SplitStateError: it has not; records would be given to that customer a second time.
+    """
+    found = counted(places)
+    for customer in customers:
+        noted = last_version(places.table("feeds"), rows_app(customer))
+        if noted is not None and found.get(customer, 0) != noted:
+            raise SplitStateError(
+                f"table feeds has {found.get(customer, 0):,} rows of customer {customer}, and {noted:,} were written: "
+                "somebody else changed it, and going on could give records a second time",
+                hint="fairlead shore rebuild feeds --yes reads it again from the feeds; then shore goes on",
+                customer=customer,
+            )
+
+
+def counted(places: Places) -> dict[str, int]:
+    """The rows of each customer in the table as it is now."""
+    rows: pads.Dataset = opened(places, "feeds")
+    with duckdb.connect(":memory:") as connection:
+        connection.register("feeds", rows.scanner(columns=["customer"]).to_reader())
+        found: pa.Table = connection.sql("select customer, count(*) as rows from feeds group by 1").to_arrow_table()
+    return dict(zip(found["customer"].to_pylist(), found["rows"].to_pylist(), strict=True))
