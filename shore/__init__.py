@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # this module is imported in every worker process of Spark: it must cost nothing
-    from fairlead.endpoint import KafkaEndpoint
+    from fairlead.endpoint import Endpoint
     from shore.status import JobStatus
     from topologies.model import Topology
 
 
 def run(
     topology: Topology,
-    endpoint: KafkaEndpoint,
+    endpoint: Endpoint,
     folder: Path,
     jobs: Sequence[str] | None = None,
     *,

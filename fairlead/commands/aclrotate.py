@@ -47,8 +47,6 @@ def rotate(
     local = LocalSites(context.folder)
     results = rotation.rotate(context.topology, context.directory, local, user, sites, progress, now=now)
     _show(results, as_json=as_json)
-    if user == "shore" and not as_json:
-        errors.print("shore keeps the password of its start: stop it, and start it again", soft_wrap=True)
     if now:
         _readmit(context, [result for result in results if result.withdrawn is not None], as_json=as_json)
     rotation.check_complete(results)

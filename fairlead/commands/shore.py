@@ -38,7 +38,7 @@ def run(
     """
     place = open_shore(topology)
     with Shown(as_json) as show:
-        done = shore.run(place.topology, place.endpoint, place.folder, jobs, once=once, on_progress=show)
+        done = shore.run(place.topology, lambda: place.endpoint, place.folder, jobs, once=once, on_progress=show)
     emit(msgspec.to_builtins(done), as_json=as_json, render=lambda: None)
 
 

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import Endpoint
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import customers_here
@@ -25,12 +25,12 @@ from shore.jobs.interrupts import interrupts
 from shore.jobs.lock import only_one
 from shore.jobs.model import Job, JobContext
 from shore.jobs.progress import NotStarted, Running, failure
+from shore.jobs.site import Site
 from shore.jobs.state import check_state
 from shore.maintenance.evolution import check_types
 from shore.places import Places
 from shore.session import close as close_session
 from shore.session import spark as open_session
-from shore.source.datasource import register
 from shore.status import JobStatus
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
@@ -87,7 +87,7 @@ _POLL_SECONDS = 0.2
 
 def run(
     topology: Topology,
-    endpoint: KafkaEndpoint,
+    endpoint: Endpoint,
     folder: Path,
     jobs: Sequence[str] | None = None,
     *,
@@ -102,7 +102,8 @@ def run(
     """Run shore's jobs for one topology.
 
     Args:
-        endpoint: Kafka of the site ``topology.shore.at``, as user ``shore``.
+        endpoint: Kafka of the site ``topology.shore.at``, as user ``shore``; given as a function, it is asked at each
+            start of a query, and one that a changed password has ended is started again.
         folder: The topology's state folder; tables and checkpoints are there unless ``shore.storage`` names a URL.
         jobs: Names of jobs; all that the topology has work for when None.
         once: Read what is there now, then return. Otherwise run until ``stop`` is set.
@@ -143,9 +144,9 @@ def run(
             interrupts(stop := stop or threading.Event()) as interrupted,
             _session(folder, topology.shore, session, settings) as spark,
         ):
-            register(spark, endpoint)
-            context = JobContext(topology, endpoint, places, spark, max_records)
-            _run_stages(context, chosen, once, board, stop)
+            site = Site(endpoint, spark)
+            context = JobContext(topology, site.renew(), places, spark, max_records)
+            _run_stages(context, site, chosen, once, board, stop)
         if once and interrupted.is_set():
             raise KeyboardInterrupt
         return dict(board.jobs)
@@ -176,13 +177,15 @@ def _session(
         close_session(session)
 
 
-def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: Board, stop: threading.Event) -> None:
+def _run_stages(
+    context: JobContext, site: Site, jobs: Sequence[Job], once: bool, board: Board, stop: threading.Event
+) -> None:
     stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
     if not once:
         stages = [list(jobs)]
 
     def start(job: Job) -> StreamingQuery:
-        return start_query(context, job, once)
+        return start_query(replace(context, endpoint=site.renew()), job, once)
 
     board.show()
     for stage in stages:
@@ -191,7 +194,7 @@ def _run_stages(context: JobContext, jobs: Sequence[Job], once: bool, board: Boa
             for job in stage:
                 if not stop.is_set():
                     running.append(_begin(job, start, once))
-            wait(running, board, stop, start, forever=not once)
+            wait(running, board, stop, start, forever=not once, passing=site.has_changed)
         except BaseException as error:
             board.fail(error)
             raise
@@ -245,6 +248,7 @@ def wait(
     start: Callable[[Job], StreamingQuery],
     *,
     forever: bool = False,
+    passing: Callable[[], bool] = lambda: False,
 ) -> None:
     """Until all have ended, one has failed, or ``stop`` is set.
 
@@ -252,12 +256,15 @@ def wait(
     ``forever``, one whose error may pass by itself is started again after a pause until it comes through, and one that
     has failed for good does not stop the others: its error is raised when there are no others left, or at the end.
 
+    Args:
+        passing: Whether any error may have passed by now, because what queries are started with has changed.
+
     Raises:
         JobFailedError: the first job that failed for good.
     """
     while not stop.is_set():
         for one in running:
-            _tend(one, start, forever=forever)
+            _tend(one, start, forever=forever, passing=passing)
         active = any(one.query.isActive or one.again is not None for one in running)
         board.look(running, now=not active)
         if not active and all(one.failed is not None or one.query.exception() is None for one in running):
@@ -269,7 +276,7 @@ def wait(
             raise one.failed
 
 
-def _tend(one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool) -> None:
+def _tend(one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool, passing: Callable[[], bool]) -> None:
     """Look after one query: note that it has failed, start it again when that is due."""
     now = time.monotonic()
     if one.again is not None:
@@ -285,8 +292,8 @@ def _tend(one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool
         return
     failed = failure(one.job.name, str(error))
     if forever:
-        one.fail(failed, now=now if failed.passing else None)
-    elif failed.retriable and one.starts < MAX_STARTS:
+        one.fail(failed, now=now if failed.passing or passing() else None)
+    elif (failed.retriable or passing()) and one.starts < MAX_STARTS:
         one.restarted(start(one.job))
     else:
         raise failed from None

@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 import shore
+from acl.binding import Binding
+from acl.kafka import Client, KafkaRules
 from fairlead.admin import delete_logs
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.credentials import give_password
+from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.local.sites import LocalSites
+from fairlead.wire.convention import is_data
 from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
 from shore.places import Places
@@ -24,7 +30,7 @@ from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.test_jobs import records, rows, write
-from tests.integration.shore.world import MINUTE, T0, World, alert, reading
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.sparkcluster import until
 from tests.support.tables import fill
 from tests.unit.shore import test_conditions_batches as hours
@@ -53,7 +59,7 @@ class Running:
 
 
 @contextmanager
-def running(shore_of: Shore, spark: SparkSession, *jobs: str) -> Iterator[Running]:
+def running(shore_of: Shore, spark: SparkSession, *jobs: str, endpoint: Endpoint | None = None) -> Iterator[Running]:
     """Shore runs these jobs inside, and is stopped at the end; it must not have failed."""
     stop, run, world = threading.Event(), Running(), shore_of.world
 
@@ -63,8 +69,8 @@ def running(shore_of: Shore, spark: SparkSession, *jobs: str) -> Iterator[Runnin
     def work() -> None:
         try:
             shore.run(
-                world.topology(), world.endpoint, shore_of.folder, jobs, session=spark, stop=stop, on_progress=watch,
-                intervals=dict.fromkeys(jobs, "1 second"),
+                world.topology(), endpoint or world.endpoint, shore_of.folder, jobs, session=spark, stop=stop,
+                on_progress=watch, intervals=dict.fromkeys(jobs, "1 second"),
             )  # fmt: skip
         except BaseException as error:
             run.ended = error
@@ -117,6 +123,34 @@ def test_a_site_away_while_shore_runs(
         assert {run.said(job).failing_since for job in reading_jobs} == {None}
     assert set(rows(shore_of)) == {*records(world, 3), (f"containers.{other}", 300 + 10**9)}
     assert len(rows(shore_of)) == 51
+
+
+def test_another_password_while_shore_runs(shore_of: Shore, spark: SparkSession, world: World) -> None:
+    """What is connected goes on, whoever has to log in again does so with the new password; every record once."""
+    user, old, new = f"reader-{world.tag}", SecretStr("an-old-password"), SecretStr("a-new-password")
+    asked = replace(world.endpoint, user=user, password=old)
+    give_password(world.endpoint, user, old)
+    with Client(world.endpoint) as client:
+        everything = [
+            Binding(f"User:{user}", kind, "LITERAL", "*", "ALL") for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")
+        ]
+        KafkaRules(client).add(everything)
+    jobs = ("readings", "operations", "feeds")
+
+    def fed() -> int:
+        return sum(is_data(record) for record in world.read(f"feeds.{world.customer}"))
+
+    write(world, boxes=2, count=10)
+    world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, world.box(0), T0, None)]})
+    with running(shore_of, spark, *jobs, endpoint=lambda: asked) as run:
+        run.until(lambda: shore_of.count("readings") == 20 and fed() == 10, "what was there before")
+        asked = replace(asked, other_passwords=(new,))
+        give_password(world.endpoint, user, new)
+        asked = replace(asked, password=new, other_passwords=())
+        write(world, boxes=2, count=10, first=10)
+        run.until(lambda: shore_of.count("readings") == 40 and fed() == 20, "what came after the change")
+        run.until(lambda: {run.said(job).state for job in jobs} == {"running"}, "jobs that run")
+    assert len(set(rows(shore_of))) == 40
 
 
 def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: SparkSession, world: World) -> None:

@@ -252,6 +252,26 @@ def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pyte
     assert (status.state_rows, status.state_bytes, status.behind, status.unreadable) == (8, 110, 4, 1)
 
 
+@pytest.mark.parametrize("forever", [True, False])
+def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
+    forever: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shore.jobs.progress.PAUSES", (0.0,))
+    stop = threading.Event()
+    board = Stopping(stop, ("running",))
+    one = Running(JOBS["readings"], cast(Any, Query(BROKEN)))
+    changed = iter([True])
+    wait(
+        [one],
+        cast(Any, board),
+        stop,
+        lambda _: cast(Any, Running_(None)),
+        forever=forever,
+        passing=lambda: next(changed),
+    )
+    assert (one.status().state, one.starts) == ("running", 2)
+
+
 class Waiting(Running_):  # whose site went away after a batch
     recentProgress = (
         *Running_.recentProgress,
