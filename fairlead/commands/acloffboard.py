@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from acl import offboarding
-from acl.offboarding import Leftover
 from fairlead.commands.aclshared import SitesOption, named
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit, errors
-from fairlead.local.sites import LocalSites
+
+if TYPE_CHECKING:  # what starts sites is loaded where it is needed
+    from acl.offboarding import Leftover
 
 
 def offboard(
@@ -28,6 +28,9 @@ def offboard(
 
     Example: fairlead acl offboard ducks --yes
     """
+    from acl import offboarding
+    from fairlead.local.sites import LocalSites
+
     context = open_topology(topology)
     offboarding.check_leaves(context.topology, user)
     found = offboarding.look(context.directory, user, named(context, site))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from acl import rotation
-from acl.rotation import Rotated
 from fairlead.commands.aclshared import SitesOption, named
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit, errors
 from fairlead.errors import UnknownNameError
-from fairlead.local.sites import LocalSites
+
+if TYPE_CHECKING:  # what starts sites is loaded where it is needed
+    from acl.rotation import Rotated
 
 
 def rotate(
@@ -37,8 +37,11 @@ def rotate(
 
     Example: fairlead acl rotate ducks --site los-angeles
     """
+    from acl import rotation
+    from fairlead.local.sites import LocalSites
+
     context = open_topology(topology)
-    sites = _chosen(context, user, site)
+    sites = _chosen(context, rotation.sites_of(context.topology, user), user, site)
 
     def progress(name: str, text: str) -> None:
         if not as_json:
@@ -52,8 +55,7 @@ def rotate(
     rotation.check_complete(results)
 
 
-def _chosen(context: Context, user: str, sites: list[str] | None) -> tuple[str, ...]:
-    all_of_it = rotation.sites_of(context.topology, user)
+def _chosen(context: Context, all_of_it: tuple[str, ...], user: str, sites: list[str] | None) -> tuple[str, ...]:
     chosen = named(context, sites)
     if sites and (strange := [name for name in chosen if name not in all_of_it]):
         raise UnknownNameError(f"site where {user} has a password, named", strange[0], all_of_it)
@@ -82,6 +84,8 @@ def _show(results: Sequence[Rotated], *, as_json: bool) -> None:
 
 def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> None:
     """Wait until the old sessions have ended, site by site, and give the rules back."""
+    from acl import rotation
+
     for result in sorted(results, key=_left):
         withdrawn = result.withdrawn
         if withdrawn is None or result.error is not None:

@@ -77,8 +77,8 @@ _PROPERTIES = {
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
     # Room for a request is made when its size is announced. With Kafka's 100 MB, three packets of anybody who can log
-    # in end a broker of 256 MB (seen on 4.3.1). Fairlead's own requests are up to 8 MB (fairlead.wire.append_carrier).
-    "socket.request.max.bytes": 10 << 20,
+    # in end a broker of 256 MB (seen on 4.3.1). 16 MiB is what a replicator's appends need (replication.foreign_rules).
+    "socket.request.max.bytes": 16 << 20,
     "queued.max.request.bytes": 96 << 20,
     "num.network.threads": 2,
     "num.io.threads": 2,
