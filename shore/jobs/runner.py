@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.endpoint import Endpoint
+from fairlead.endpoint import Endpoint, current
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import customers_here
@@ -145,7 +145,7 @@ def run(
             _session(folder, topology.shore, session, settings) as spark,
         ):
             site = Site(endpoint, spark)
-            context = JobContext(topology, site.renew(), places, spark, max_records)
+            context = JobContext(topology, current(endpoint), places, spark, max_records)
             _run_stages(context, site, chosen, once, board, stop)
         if once and interrupted.is_set():
             raise KeyboardInterrupt
@@ -185,7 +185,7 @@ def _run_stages(
         stages = [list(jobs)]
 
     def start(job: Job) -> StreamingQuery:
-        return start_query(replace(context, endpoint=site.renew()), job, once)
+        return start_query(replace(context, endpoint=site.renew(job.name)), job, once)
 
     board.show()
     for stage in stages:
@@ -248,7 +248,7 @@ def wait(
     start: Callable[[Job], StreamingQuery],
     *,
     forever: bool = False,
-    passing: Callable[[], bool] = lambda: False,
+    passing: Callable[[str], bool] = lambda _job: False,
 ) -> None:
     """Until all have ended, one has failed, or ``stop`` is set.
 
@@ -257,7 +257,7 @@ def wait(
     has failed for good does not stop the others: its error is raised when there are no others left, or at the end.
 
     Args:
-        passing: Whether any error may have passed by now, because what queries are started with has changed.
+        passing: Whether any error of a job may have passed by now, because what it is started with has changed.
 
     Raises:
         JobFailedError: the first job that failed for good.
@@ -276,7 +276,9 @@ def wait(
             raise one.failed
 
 
-def _tend(one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool, passing: Callable[[], bool]) -> None:
+def _tend(
+    one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool, passing: Callable[[str], bool]
+) -> None:
     """Look after one query: note that it has failed, start it again when that is due."""
     now = time.monotonic()
     if one.again is not None:
@@ -292,8 +294,8 @@ def _tend(one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool
         return
     failed = failure(one.job.name, str(error))
     if forever:
-        one.fail(failed, now=now if failed.passing or passing() else None)
-    elif (failed.retriable or passing()) and one.starts < MAX_STARTS:
+        one.fail(failed, now=now if failed.passing or passing(one.job.name) else None)
+    elif (failed.retriable or passing(one.job.name)) and one.starts < MAX_STARTS:
         one.restarted(start(one.job))
     else:
         raise failed from None

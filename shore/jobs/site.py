@@ -14,17 +14,17 @@ class Site:
 
     def __init__(self, ask: Endpoint, spark: SparkSession) -> None:
         self._ask, self._spark = ask, spark
-        self._known: KafkaEndpoint | None = None
+        self._registered: KafkaEndpoint | None = None
+        self._of_jobs: dict[str, KafkaEndpoint] = {}
 
-    def renew(self) -> KafkaEndpoint:
-        """The endpoint for a query that starts now, and for the sources and sinks that it makes."""
-        endpoint = current(self._ask)
-        if endpoint != self._known:
+    def renew(self, job: str) -> KafkaEndpoint:
+        """The endpoint for a job's query that starts now, and for the sources and sinks that it makes."""
+        endpoint = self._of_jobs[job] = current(self._ask)
+        if endpoint != self._registered:
             register(self._spark, endpoint)
-            self._known = endpoint
+            self._registered = endpoint
         return endpoint
 
-    def has_changed(self) -> bool:
-        """Whether a query that starts now would log in otherwise than those that were started before: then a refused
-        login passes by itself."""
-        return current(self._ask) != self._known
+    def has_changed(self, job: str) -> bool:
+        """Whether a job's query would log in otherwise if it started now: then a refused login passes by itself."""
+        return current(self._ask) != self._of_jobs.get(job)

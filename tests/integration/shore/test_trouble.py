@@ -52,7 +52,10 @@ class Running:
             assert self.ended is None, self.ended
             return true()
 
-        until(found, what, patience=300)
+        try:
+            until(found, what, patience=300)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; the jobs: {self.jobs}") from error
 
     def said(self, job: str) -> JobStatus:
         return self.jobs.get(job, JobStatus(job, "waiting"))

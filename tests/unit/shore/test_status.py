@@ -267,7 +267,7 @@ def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
         stop,
         lambda _: cast(Any, Running_(None)),
         forever=forever,
-        passing=lambda: next(changed),
+        passing=lambda job: job == "readings" and next(changed),
     )
     assert (one.status().state, one.starts) == ("running", 2)
 
