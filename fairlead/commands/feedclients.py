@@ -59,7 +59,7 @@ def recipe(
 
     Args:
         endpoint: The site's Kafka, seen by the customer; its password is not looked at.
-        topics: Names, and prefixes that end with a dot.
+        topics: Names, and beginnings of names, as ``acl.probe.entitlement`` has them.
         group: Consumer group; begins with the customer's name and a dot.
         ca: Path of the authority's PEM file as the client will find it; None without TLS, or for the machine's own.
         password: Only where the files are to have it themselves.
@@ -101,11 +101,12 @@ class _Maker:
     @property
     def one_topic(self) -> str | None:
         """The only topic, if it is one and no prefix."""
-        return self.topics[0] if len(self.topics) == 1 and not self.topics[0].endswith(".") else None
+        return self.topics[0] if len(self.topics) == 1 and _beginning(self.topics[0]) is None else None
 
     def patterns(self) -> list[str]:
         """The topics as regular expressions of whole names."""
-        return [re.escape(t) + ".*" if t.endswith(".") else re.escape(t) for t in self.topics]
+        beginnings = [(topic, _beginning(topic)) for topic in self.topics]
+        return [re.escape(topic) if begin is None else re.escape(begin) + ".*" for topic, begin in beginnings]
 
     def librdkafka(self) -> dict[str, str]:
         """Settings of librdkafka (kcat, and most languages but Java), without the password."""
@@ -167,7 +168,8 @@ class _Maker:
     def python(self) -> tuple[dict[str, str], str]:
         settings = "".join(f"        {name!r}: {value!r},\n" for name, value in self.librdkafka().items())
         secret = repr(self.password) if self.password else f'os.environ["{self.variable}"]'
-        wanted = [topic if not topic.endswith(".") else f"^{re.escape(topic)}" for topic in self.topics]
+        beginnings = [(topic, _beginning(topic)) for topic in self.topics]
+        wanted = [topic if begin is None else f"^{re.escape(begin)}" for topic, begin in beginnings]
         text = _PYTHON.replace("SETTINGS", settings.rstrip("\n")).replace("SECRET", secret)
         return {"feed.py": text.replace("TOPICS", repr(wanted))}, "python3 feed.py"
 
@@ -187,6 +189,11 @@ class _Maker:
             "a record with the header 'retracts' takes back the one whose header 'origin' it names",
             *(("this site is on this machine only: run it here",) if local else ()),
         )
+
+
+def _beginning(topic: str) -> str | None:
+    """What names begin with that it stands for; None for a name."""
+    return topic.removesuffix("*") if topic.endswith((".", "*")) else None
 
 
 _JAVA: Final = """\

@@ -68,6 +68,15 @@ def test_tls_without_an_authority_of_its_own_takes_the_machines() -> None:
     assert "SASL_SSL" in made(ClientKind.PYTHON, endpoint).files["feed.py"]
 
 
+def test_keys_by_their_beginning() -> None:
+    topics = ("red.REDU99*", "red.REDU9812345")
+    kcat = made(ClientKind.KCAT, PLAIN, *topics)
+    assert "'^red\\.REDU99.*$' '^red\\.REDU9812345$'" in kcat.command
+    assert "--include 'red\\.REDU99.*|red\\.REDU9812345'" in made(ClientKind.CONSOLE, PLAIN, *topics).command
+    assert "['^red\\\\.REDU99', 'red.REDU9812345']" in made(ClientKind.PYTHON, PLAIN, *topics).files["feed.py"]
+    assert "--include 'red\\.REDU99.*'" in made(ClientKind.CONSOLE, PLAIN, "red.REDU99*").command
+
+
 def test_streams_as_well_as_single_logs() -> None:
     def command(kind: ClientKind) -> str:
         return made(kind, PLAIN, "feeds.red", "red.").command
