@@ -6,12 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from acl.binding import Binding
-from acl.entries import QuotaChange, noting, outcome, rules_intent, stamp
+from acl.entries import QuotaChange, noting, rules_intent, stamp
 from acl.guard import SHARE, check_removals
 from acl.kafka import Client, RuleStore
 from acl.lockout import check_lockout
@@ -29,8 +30,7 @@ from acl.plan import (
     site_steps,
 )
 from acl.planning import left_to_do, plan_site
-from acl.quotas import SetQuota, together
-from acl.quotastore import QuotaStore
+from acl.quotas import together
 from acl.stale import State
 from acl.store import AdminStore
 from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
@@ -97,15 +97,10 @@ class Executor:
                     self.removed += len(bindings)
                 case Confirm(site, added, removed):
                     self._confirm(site, frozenset(added), frozenset(removed))
-                case SetQuotas(site, quotas):
-                    self._set_quotas(site, quotas)
+                case SetQuotas(_, quotas):
+                    self._store.set_quotas(quotas)
                 case LeaveAlone() | Skip():
                     pass
-
-    def _set_quotas(self, site: str, quotas: tuple[SetQuota, ...]) -> None:
-        if not isinstance(self._store, QuotaStore):
-            raise FairleadError(f"site {site} keeps no client quotas", hint="take them out of the topology")
-        self._store.set_quotas(quotas)
 
     def _confirm(self, site: str, added: frozenset[Binding], removed: frozenset[Binding]) -> None:
         deadline, pause = time.monotonic() + CONFIRM_TIMEOUT, 0.01
@@ -142,7 +137,7 @@ def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[s
         except FairleadError as error:
             return Unread(site, error.what, error.hint)
 
-    results = _at_once(plan_one, named)
+    results = at_once(plan_one, named)
     return Plan(
         topology.name,
         tuple(r for r in results if isinstance(r, SitePlan)),
@@ -202,7 +197,7 @@ def apply_sites(
         numbers = (executor.added, executor.removed, todo.plan.keep, len(todo.plan.alone))
         return SiteResult(site, *numbers, state=todo.state)
 
-    return tuple(_at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
+    return tuple(at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
 
 
 def apply_topology(
@@ -254,16 +249,13 @@ def carry_out(store: RuleStore, executor: Executor, topology: str, identity: str
 
 
 def _change_rules(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
-    intent = rules_intent(topology, plan.site, identity, plan.add, plan.remove)
-    store.note(intent)
-    try:
+    with noting(
+        store.note,
+        *rules_intent(topology, plan.site, identity, plan.add, plan.remove),
+        facts=lambda: {"added": executor.added, "removed": executor.removed},
+        failed=partial(store.note, patience=_PATIENCE),
+    ):
         executor.run(site_steps(plan))
-    except BaseException as problem:
-        what = problem.what if isinstance(problem, FairleadError) else type(problem).__name__
-        with suppress(FairleadError):  # then an intent without outcome says that it was interrupted
-            store.note([outcome(intent[0], what, added=executor.added, removed=executor.removed)], _PATIENCE)
-        raise
-    store.note([outcome(intent[0], added=executor.added, removed=executor.removed)])
 
 
 def _not_planned(site: Unread) -> NotPlanned:
@@ -281,7 +273,8 @@ def _check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str
     return tuple(site for site in topology.sites if sites is None or site in sites)
 
 
-def _at_once(work: Callable[[str], R], sites: Collection[str]) -> list[R]:
+def at_once(work: Callable[[str], R], sites: Collection[str]) -> list[R]:
+    """The same work for several sites side by side, results in their order: one that is away holds up no other."""
     if not sites:
         return []
     with ThreadPoolExecutor(max_workers=min(16, len(sites)), thread_name_prefix="acl") as pool:

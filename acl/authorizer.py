@@ -9,15 +9,10 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from acl.binding import Binding
-from acl.rules import Operation, Resource
+from acl.rules import Operation, Resource, implying
 
 _EVERYBODY = "User:*"
 _ANY = "*"
-# Being allowed one of these means being allowed the other as well; being denied it means nothing for the other.
-_IMPLIED_BY = {
-    Operation.DESCRIBE: frozenset({"READ", "WRITE", "DELETE", "ALTER"}),
-    Operation.DESCRIBE_CONFIGS: frozenset({"ALTER_CONFIGS"}),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +75,5 @@ def _fits(rule: Binding, principal: str, operation: Operation, resource: Resourc
         return False
     if rule.operation in ("ALL", operation.value):
         return True
-    return rule.permission != "DENY" and rule.operation in _IMPLIED_BY.get(operation, ())
+    # Being denied what implies it means nothing for it.
+    return rule.permission != "DENY" and rule.operation in implying(operation)

@@ -20,7 +20,7 @@ from acl.apply import Executor
 from acl.binding import Binding
 from acl.kafka import Client
 from acl.plan import SitePlan, site_steps
-from acl.store import AdminStore
+from acl.store import AdminStore, rules_of
 from fairlead.endpoint import KafkaEndpoint
 
 MARGIN = 2.0  # seconds beyond the longest life of a session
@@ -53,7 +53,7 @@ def withdraw(admin: KafkaEndpoint, user: str) -> Withdrawn:
     with Client(admin) as client:
         seconds = session_seconds(_settings(client))
         store = AdminStore(client, local=False)
-        rules = tuple(sorted(rule for rule in store.read() if rule.user == user))
+        rules = rules_of(store, user)
         Executor(store).run(site_steps(SitePlan(admin.site, (), rules, 0)))
     return Withdrawn(rules, seconds, time.monotonic())
 

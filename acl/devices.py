@@ -5,7 +5,6 @@ from __future__ import annotations
 from acl.extent import can_hold_containers
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.devices import DeviceKind, device_kind
-from fairlead.names import owner_code
 from topologies.model import SiteKind, Topology
 
 
@@ -20,10 +19,7 @@ def sites_of_device(topology: Topology, name: str) -> tuple[str, ...]:
     """
     match device_kind(name):
         case DeviceKind.CONTAINER:
-            stream = topology.container_stream(name)
-            if stream is None:
-                owners = [owner for each in topology.streams.values() for owner in each.owners]
-                raise UnknownNameError("owner code with a stream in this topology", owner_code(name), owners)
+            stream = topology.stream_of_container(name)
             return tuple(site for site in topology.sites if can_hold_containers(topology, stream, site))
         case DeviceKind.SHIP:
             ship = topology.ship_with(name)

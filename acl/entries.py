@@ -14,7 +14,7 @@ import getpass
 import platform
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final
@@ -22,6 +22,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from acl.binding import Binding
+from fairlead.errors import FairleadError
 
 TOPIC: Final = "fairlead.access"
 PART: Final = 2000  # rules in one entry, so that a record stays well below what a topic takes
@@ -139,20 +140,30 @@ def rules_intent(
     ]
 
 
+Write = Callable[[Iterable[Entry]], None]
+
+
 @contextmanager
-def noting(write: Callable[[Iterable[Entry]], None], intent: Entry) -> Iterator[None]:
+def noting(
+    write: Write, *intent: Entry, facts: Callable[[], dict[str, Any]] = dict, failed: Write | None = None
+) -> Iterator[None]:
     """Do a change inside: its intent is written before, its outcome after, also when it fails.
 
     Args:
         write: Appends entries: ``functools.partial(acl.history.note, endpoint)``.
+        facts: What the outcome says besides, asked when the change has ended.
+        failed: Appends the outcome of a change that failed, where ``write`` would be too patient with a site that is
+            gone. If it cannot, the intent without outcome says that the change was interrupted.
     """
-    write([intent])
+    write(intent)
     try:
         yield
     except BaseException as problem:
-        write([outcome(intent, str(problem).partition("\n")[0] or type(problem).__name__)])
+        what = problem.what if isinstance(problem, FairleadError) else type(problem).__name__
+        with suppress(FairleadError):
+            (failed or write)([outcome(intent[0], what, **facts())])
         raise
-    write([outcome(intent)])
+    write([outcome(intent[0], **facts())])
 
 
 def changes(entries: Iterable[Entry]) -> tuple[Change, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 
-from acl.apply import OpenStore
+from acl.apply import OpenStore, at_once
 from acl.binding import Binding
 from acl.plan import Unread
 from fairlead.errors import FairleadError
@@ -24,7 +23,4 @@ def read_held(open_store: OpenStore, sites: Collection[str]) -> dict[str, Held]:
         except FairleadError as error:
             return Unread(site, error.what, error.hint)
 
-    if not sites:
-        return {}
-    with ThreadPoolExecutor(max_workers=min(16, len(sites)), thread_name_prefix="acl") as pool:
-        return dict(zip(sites, pool.map(read, sites), strict=True))
+    return dict(zip(sites, at_once(read, sites), strict=True))

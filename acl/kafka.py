@@ -8,7 +8,7 @@ ends the wait.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 from acl.binding import Binding
 from acl.entries import Entry
 from acl.lockout import Standing
+from acl.quotas import SetQuota
 from fairlead.admin import admin_client, kafka_error
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
@@ -137,7 +138,7 @@ class Client:
 
 
 class RuleStore(Protocol):
-    """Where a site's rules are kept."""
+    """Where a site's rules and quotas are kept."""
 
     def read(self) -> frozenset[Binding]:
         """All rules of the cluster."""
@@ -153,6 +154,12 @@ class RuleStore(Protocol):
 
     def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
         """Append to the site's audit log, within ``patience`` seconds."""
+
+    def read_quotas(self) -> dict[str, dict[str, float]]:
+        """The quotas of users, by user and Kafka's key."""
+
+    def set_quotas(self, changes: Collection[SetQuota]) -> None:
+        """Make these changes."""
 
 
 class KafkaRules:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
-from acl.apply import Executor, carry_out
+from acl.apply import Executor, at_once, carry_out
 from acl.binding import Binding
-from acl.entries import Entry, UserChange, noting, stamp
-from acl.history import note
+from acl.entries import UserChange, noting, stamp
 from acl.kafka import Client
 from acl.plan import Plan, SitePlan
 from acl.quotas import SetQuota
-from acl.store import AdminStore
+from acl.store import AdminStore, rules_of
 from acl.users import existing
 from fairlead.credentials import take_password
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
@@ -73,7 +73,7 @@ def check_leaves(topology: Topology, user: str) -> None:
 
 def look(directory: Directory, user: str, sites: Collection[str]) -> tuple[Leftover, ...]:
     """What each of these sites has of a user. Changes nothing; a site's error is in its result."""
-    return tuple(_look(directory, user, site) for site in sites)
+    return tuple(at_once(partial(_look, directory, user), sites))
 
 
 def take_off(
@@ -123,7 +123,7 @@ def _look(directory: Directory, user: str, site: str) -> Leftover:
     try:
         with Client(directory.kafka(site, ADMIN)) as client:
             store = AdminStore(client, local=directory.is_local(site))
-            rules = tuple(sorted(rule for rule in store.read() if rule.principal == f"User:{user}"))
+            rules = rules_of(store, user)
             limits = store.read_quotas().get(user, {})
             login = bool(existing(client, [user]))
     except FairleadError as error:
@@ -137,10 +137,6 @@ def _take_off(topology: Topology, directory: Directory, user: str, leftover: Lef
     with Client(admin) as client:
         store = AdminStore(client, local=directory.is_local(site))
         carry_out(store, Executor(store), topology.name, Plan(topology.name, (plan,)).identity, plan)
-
-    def write(entries: Iterable[Entry]) -> None:
-        note(admin, entries)
-
-    if leftover.login:
-        with noting(write, UserChange(**stamp(topology.name, site), user=user, action="delete")):
-            take_password(admin, user)
+        if leftover.login:
+            with noting(store.note, UserChange(**stamp(topology.name, site), user=user, action="delete")):
+                take_password(admin, user)

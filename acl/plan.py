@@ -183,7 +183,7 @@ def managed_by(topology: Topology, site: str) -> Managed:
     A cluster that Fairlead started is all Fairlead's, but for the super user's. On another's cluster it is the rules
     of users that the topology or Fairlead's services name, and those for everybody about the topology's own streams.
     """
-    if topology.sites[site].kafka is None:
+    if topology.sites[site].is_local:
         return lambda binding: binding.user != ADMIN
     known = {name for other in topology.sites for name in service_users(topology, other)}
     known |= set(topology.customers) | set(topology.users)

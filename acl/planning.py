@@ -9,7 +9,6 @@ from acl.compile import compile_site
 from acl.kafka import NotAuthorised, RuleStore
 from acl.plan import SitePlan, diff, managed_by
 from acl.quotas import SetQuota, compile_quotas, diff_quotas, managed_users
-from acl.quotastore import QuotaStore
 from acl.stale import Remaining, StalePlan, State, remaining
 from topologies.model import Topology
 
@@ -46,7 +45,7 @@ def _quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, 
     """What the site's quotas would change. Who may not read them, and wants none, is not told so."""
     desired = compile_quotas(topology, site)
     try:
-        actual = store.read_quotas() if isinstance(store, QuotaStore) else {}
+        actual = store.read_quotas()
     except NotAuthorised:
         if desired:
             raise

@@ -46,7 +46,7 @@ def compile_quotas(topology: Topology, site: str) -> dict[str, dict[str, float]]
 def managed_users(topology: Topology, site: str) -> Callable[[str], bool]:
     """Whose quotas are Fairlead's to change: on its own clusters everybody's but its services', elsewhere those of the
     topology's customers and users."""
-    if topology.sites[site].kafka is None:
+    if topology.sites[site].is_local:
         return lambda user: not is_reserved(user)
     return lambda user: user in topology.customers or user in topology.users
 

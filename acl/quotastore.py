@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from typing import Final, Protocol, TypeVar, runtime_checkable
+from typing import Final, TypeVar
 
 from acl.kafka import NotAuthorised
 from acl.quotas import SetQuota, together
@@ -19,17 +19,6 @@ T = TypeVar("T")
 _CLIENT: Final = "fairlead-access"
 _TIMEOUT: Final = 10.0  # seconds for a request
 _REFUSED: Final = "CLUSTER_AUTHORIZATION_FAILED"
-
-
-@runtime_checkable
-class QuotaStore(Protocol):
-    """Where a site's quotas are kept."""
-
-    def read_quotas(self) -> dict[str, dict[str, float]]:
-        """The quotas of users, by user and Kafka's key."""
-
-    def set_quotas(self, changes: Collection[SetQuota]) -> None:
-        """Make these changes."""
 
 
 def read_quotas(endpoint: KafkaEndpoint) -> dict[str, dict[str, float]]:

@@ -67,7 +67,9 @@ def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
     found = tuple(
         site
         for site in topology.sites
-        if user == ADMIN or user in service_users(topology, site) or (user in MQTT_USERS and _is_local(topology, site))
+        if user == ADMIN
+        or user in service_users(topology, site)
+        or (user in MQTT_USERS and topology.sites[site].is_local)
     )
     if not found:
         known = {name for site in topology.sites for name in service_users(topology, site)}
@@ -108,7 +110,7 @@ def rotate(
                 if now:
                     withdrawn = withdraw(directory.kafka(site, ADMIN), user)
                     on_progress(site, f"{len(withdrawn.rules)} rules of {user} withdrawn")
-                password_in = (_locally if _is_local(topology, site) else _outside)(directory, local, site, user)
+                password_in = (_locally if topology.sites[site].is_local else _outside)(directory, local, site, user)
         except FairleadError as error:
             on_progress(site, error.what)
             return Rotated(site, user, error=error, withdrawn=withdrawn)
@@ -166,10 +168,6 @@ def _require_user(admin: KafkaEndpoint, user: str) -> None:
     with Client(admin) as client:
         if not existing(client, [user]):
             raise UnknownNameError(f"SCRAM user of {admin.site} named", user, [admin.user or ADMIN])
-
-
-def _is_local(topology: Topology, site: str) -> bool:
-    return topology.sites[site].kafka is None
 
 
 def _intent(topology: Topology, site: str, user: str, *, now: bool) -> UserChange:

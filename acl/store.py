@@ -12,7 +12,7 @@ from confluent_kafka import TopicCollection
 from acl.binding import Binding
 from acl.entries import Entry
 from acl.history import note
-from acl.kafka import Client, KafkaRules, NotAuthorised
+from acl.kafka import Client, KafkaRules, NotAuthorised, RuleStore
 from acl.lockout import Standing, authorize, hosts
 from acl.quotas import SetQuota
 from acl.quotastore import read_quotas, set_quotas
@@ -63,6 +63,11 @@ class AdminStore(KafkaRules):
             if error.fields.get("code") != "UNKNOWN_TOPIC_OR_PART":  # it may know that there is none
                 raise
         return True
+
+
+def rules_of(store: RuleStore, user: str) -> tuple[Binding, ...]:
+    """The rules of a site that name a user."""
+    return tuple(sorted(rule for rule in store.read() if rule.principal == f"User:{user}"))
 
 
 def find_standing(held: frozenset[Binding], may_describe: Callable[[str], bool]) -> Standing:

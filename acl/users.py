@@ -7,24 +7,23 @@ command line here; existing users are left as they are, because a cluster does n
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
-    ScramCredentialInfo,
-    ScramMechanism,
     UserScramCredentialAlteration,
-    UserScramCredentialUpsertion,
 )
 
+from acl.entries import UserChange, noting, stamp
+from acl.history import note
 from acl.kafka import Client, NotAuthorised, translate
 from fairlead.admin import kafka_error
 from fairlead.errors import ConfigurationError
+from fairlead.scram import credential
 from topologies.directory import Directory
 from topologies.model import Topology
 from topologies.users import ADMIN, service_users
-
-ITERATIONS = 4096  # Kafka refuses fewer
 
 
 def create_missing(topology: Topology, directory: Directory, site: str) -> tuple[str, ...]:
@@ -34,7 +33,7 @@ def create_missing(topology: Topology, directory: Directory, site: str) -> tuple
         ConfigurationError: the site is local, or a missing user has no password in the environment (nobody is made).
         NotAuthorised: the administrator may not describe or alter the cluster.
     """
-    if topology.sites[site].kafka is None:
+    if topology.sites[site].is_local:
         raise ConfigurationError(f"{site} is started on this machine, its users are made by fairlead up", site=site)
     wanted = service_users(topology, site)
     with Client(directory.kafka(site, ADMIN)) as client:
@@ -48,17 +47,14 @@ def create_missing(topology: Topology, directory: Directory, site: str) -> tuple
         missing = sorted(set(wanted) - existing(client, list(wanted)))
         passwords = {user: directory.kafka(site, user).password for user in missing}
         changes: list[UserScramCredentialAlteration] = [
-            UserScramCredentialUpsertion(
-                user,
-                ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS),
-                password.get_secret_value().encode(),
-            )
-            for user, password in passwords.items()
-            if password is not None
+            credential(user, password) for user, password in passwords.items() if password is not None
         ]
         if changes:
-            for user, future in client.admin.alter_user_scram_credentials(changes).items():
-                client.wait(future, f"creating user {user}")
+            common = stamp(topology.name, site)
+            intent = [UserChange(**common, user=user, action="create") for user in missing]
+            with noting(partial(note, client.endpoint), *intent):
+                for user, future in client.admin.alter_user_scram_credentials(changes).items():
+                    client.wait(future, f"creating user {user}")
     return tuple(missing)
 
 

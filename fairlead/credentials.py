@@ -13,18 +13,16 @@ from functools import partial
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
-    ScramCredentialInfo,
     ScramMechanism,
     UserScramCredentialDeletion,
-    UserScramCredentialUpsertion,
 )
 from pydantic import SecretStr
 
 from fairlead.admin import explain, kafka_error, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import LoginRefusedError, UnavailableError
+from fairlead.scram import credential
 
-ITERATIONS = 4096  # Kafka refuses fewer; more make each login cost more and protect no random password better
 _PAUSE = 0.05
 
 
@@ -40,9 +38,7 @@ def give_password(admin: KafkaEndpoint, user: str, password: SecretStr, *, timeo
             new password after ``timeout`` seconds: the change may or may not have been made, and may be made again.
     """
     client = require_answer(admin, timeout)
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-    change = UserScramCredentialUpsertion(user, info, password.get_secret_value().encode())
-    for done in client.alter_user_scram_credentials([change], request_timeout=timeout).values():
+    for done in client.alter_user_scram_credentials([credential(user, password)], request_timeout=timeout).values():
         try:
             done.result()
         except KafkaException as error:

@@ -56,7 +56,7 @@ class Directory:
         Raises:
             UnknownNameError: the topology has no such site.
         """
-        return self._site(site).kafka is None
+        return self._site(site).is_local
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
         """The site's MQTT broker for a user; errors as ``kafka``."""

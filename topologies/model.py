@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
+from fairlead.errors import UnknownNameError
 from fairlead.local.profile import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
 from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, Percent, SparkSettings, Start
@@ -177,6 +178,11 @@ class Site(Model):
     mqtt: MqttAddress | None = None
     mqtt_profile: Profile | None = None
     mqtt_gateway: bool = True
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its cluster is one that ``fairlead up`` starts on this machine."""
+        return self.kafka is None
 
     def retention_of(self, stream: str) -> dt.timedelta:
         """How long this site keeps records of a stream; forever unless the topology says otherwise."""
@@ -358,6 +364,18 @@ class Topology(Model):
             if stream.insert_point is InsertPoint.MOVES and owner in stream.owners:
                 return name
         return None
+
+    def stream_of_container(self, container_number: str) -> str:
+        """The stream of a box, as ``container_stream``.
+
+        Raises:
+            UnknownNameError: nobody here owns it.
+        """
+        stream = self.container_stream(container_number)
+        if stream is None:
+            owners = [owner for each in self.streams.values() for owner in each.owners]
+            raise UnknownNameError("owner code with a stream in this topology", owner_code(container_number), owners)
+        return stream
 
     def ship_with(self, imo: str) -> str | None:
         """The site of the ship with this IMO number."""

@@ -10,7 +10,7 @@ import argparse
 import resource
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +20,7 @@ from acl.compile import compile_site
 from acl.entries import Entry
 from acl.kafka import RuleStore
 from acl.lockout import Standing
+from acl.quotas import SetQuota
 from acl.rules import Operation, Pattern, Resource, Rule
 from benchmarks.access.parts import Say
 from benchmarks.access.world import world
@@ -46,6 +47,12 @@ class Held:
         return Standing.SUPER
 
     def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
+        raise NotImplementedError
+
+    def read_quotas(self) -> dict[str, dict[str, float]]:
+        return {}
+
+    def set_quotas(self, changes: Collection[SetQuota]) -> None:
         raise NotImplementedError
 
 

@@ -117,7 +117,7 @@ def _load(file: Path, context: Context, sites: Sequence[str]) -> SavedPlan:
 
 
 def _create_users(context: Context, sites: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    outside = [name for name in sites if context.topology.sites[name].kafka is not None]
+    outside = [name for name in sites if not context.topology.sites[name].is_local]
     if not outside:
         raise ConfigurationError(
             "no site of this topology is outside this machine",

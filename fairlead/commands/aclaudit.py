@@ -20,8 +20,8 @@ from fairlead.commands.aclauditfeeds import Feeds, feed_of, feeds_of
 from fairlead.commands.aclshared import SitesOption, named
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit
-from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
-from fairlead.names import container_check_digit, is_container_number, owner_code
+from fairlead.errors import ConfigurationError, ExitCode
+from fairlead.names import container_check_digit, is_container_number
 from topologies.model import Topology
 
 _DRIFT: Final = frozenset({Verdict.EXTRA, Verdict.MISSING, Verdict.PARTLY})
@@ -91,11 +91,7 @@ def _log(topology: Topology, container: str) -> str:
             if right
             else "four letters and seven digits, upper case: BIGU1000010",
         )
-    stream = topology.container_stream(container)
-    if stream is None:
-        owners = [owner for each in topology.streams.values() for owner in each.owners]
-        raise UnknownNameError("owner code with a stream in this topology", owner_code(container), owners)
-    return f"{stream}.{container}"
+    return f"{topology.stream_of_container(container)}.{container}"
 
 
 def _readers(topology: Topology, site: str, log: str, held: Held) -> tuple[Reader, ...]:

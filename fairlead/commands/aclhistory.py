@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from acl.apply import at_once
 from acl.entries import Change, Entry, QuotaChange, RulesChange, UserChange, changes
 from acl.history import Damaged, read
 from acl.show import together
@@ -37,9 +37,7 @@ def history(
     damaged: list[dict[str, Any]] = []
     away: list[str] = []
     sites = named(context, site)
-    with ThreadPoolExecutor(max_workers=len(sites)) as pool:  # one that is away holds up no other
-        answers = list(pool.map(partial(_read, context), sites))
-    for name, answer in zip(sites, answers, strict=True):
+    for name, answer in zip(sites, at_once(partial(_read, context), sites), strict=True):
         if isinstance(answer, FairleadError):
             away.append(name)
             errors.print(f"[yellow]{name}: not read, {escape(answer.what)}[/]")
@@ -90,8 +88,9 @@ def _what(change: Change) -> str:
             parts = [entry for entry in change.intent if isinstance(entry, RulesChange)]
             add, remove = sum(len(entry.add) for entry in parts), sum(len(entry.remove) for entry in parts)
             return f"plan {plan}: {add} to add, {remove} to remove"
-        case UserChange(user=user, action=action, detail=detail):
-            return " ".join([action, "user", user, *(f"{key}={value}" for key, value in detail.items())])
+        case UserChange(action=action, detail=detail):
+            users = ", ".join(entry.user for entry in change.intent if isinstance(entry, UserChange))
+            return " ".join([action, "user", users, *(f"{key}={value}" for key, value in detail.items())])
         case QuotaChange(user=user, quotas=quotas):
             return f"quotas of {user}: " + ", ".join(f"{key}={value}" for key, value in quotas.items())
 

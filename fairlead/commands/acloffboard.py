@@ -9,9 +9,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.commands.aclshared import SitesOption, named
+from fairlead.commands.aclshared import SitesOption, named, progress
 from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
-from fairlead.console import console, emit, errors
+from fairlead.console import console, emit
 
 if TYPE_CHECKING:  # what starts sites is loaded where it is needed
     from acl.offboarding import Leftover
@@ -36,13 +36,8 @@ def offboard(
     found = offboarding.look(context.directory, user, named(context, site))
     results = found
     if yes:
-
-        def progress(name: str, text: str) -> None:
-            if not as_json:
-                errors.print(f"{name}: {escape(text)}", soft_wrap=True)
-
-        local = LocalSites(context.folder)
-        results = offboarding.take_off(context.topology, context.directory, local, user, found, progress)
+        local, tell = LocalSites(context.folder), progress(quiet=as_json)
+        results = offboarding.take_off(context.topology, context.directory, local, user, found, tell)
     emit(
         {"applied": yes, "user": user, "sites": [_builtins(one) for one in found]},
         as_json=as_json,

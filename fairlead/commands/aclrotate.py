@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from fairlead.commands.aclshared import SitesOption, named
+from fairlead.commands.aclshared import SitesOption, named, progress
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
 from fairlead.console import console, emit, errors
 from fairlead.errors import UnknownNameError
@@ -43,12 +43,8 @@ def rotate(
     context = open_topology(topology)
     sites = _chosen(context, rotation.sites_of(context.topology, user), user, site)
 
-    def progress(name: str, text: str) -> None:
-        if not as_json:
-            errors.print(f"{name}: {escape(text)}", soft_wrap=True)
-
     local = LocalSites(context.folder)
-    results = rotation.rotate(context.topology, context.directory, local, user, sites, progress, now=now)
+    results = rotation.rotate(context.topology, context.directory, local, user, sites, progress(quiet=as_json), now=now)
     _show(results, as_json=as_json)
     if now:
         _readmit(context, [result for result in results if result.withdrawn is not None], as_json=as_json)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 import typer
@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from acl import show
 from fairlead.commands.context import Context
-from fairlead.console import console
+from fairlead.console import console, errors
 from fairlead.errors import UnknownNameError
 
 SitesOption = Annotated[
@@ -29,6 +29,16 @@ def named(context: Context, sites: list[str] | None) -> tuple[str, ...]:
         if site not in context.topology.sites:
             raise UnknownNameError("site", site, context.topology.sites)
     return tuple(site for site in context.topology.sites if not sites or site in sites)
+
+
+def progress(*, quiet: bool) -> Callable[[str, str], None]:
+    """What tells, site by site, what is being done; nothing when ``quiet``."""
+
+    def tell(site: str, text: str) -> None:
+        if not quiet:
+            errors.print(f"{site}: {escape(text)}", soft_wrap=True)
+
+    return tell
 
 
 def print_lines(lines: Iterable[show.Line]) -> None:

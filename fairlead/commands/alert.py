@@ -155,7 +155,7 @@ async def _at(context: Context, at: str | None, question: Callable[[Cluster], Aw
 
     async def ask(site: str) -> tuple[str, T]:
         processes = context.local.status()
-        if context.topology.sites[site].kafka is None and not (site in processes and processes[site].kafka_up):
+        if context.topology.sites[site].is_local and not (site in processes and processes[site].kafka_up):
             raise UnavailableError(f"the Kafka of {site} does not run", hint=f"fairlead up {site}", site=site)
         cluster = await Cluster.open(context.directory.kafka(site, ADMIN), client_id="fairlead-alert")
         try:

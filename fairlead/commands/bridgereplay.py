@@ -72,7 +72,7 @@ async def _replay(context: Context, site: str, choice: Choice, *, dry_run: bool,
     processes = context.local.status()
 
     def kafka(name: str) -> KafkaEndpoint:
-        here = context.topology.sites[name].kafka is None
+        here = context.topology.sites[name].is_local
         if here and name in processes and not processes[name].kafka_up:
             raise UnavailableError(f"the Kafka of {name} does not run", hint=f"fairlead up {name}", site=name)
         return context.directory.kafka(name, ADMIN)

@@ -58,7 +58,7 @@ def ground_of(context: Context) -> AbstractAsyncContextManager[Ground]:
     processes = context.local.status()
 
     def kafka(site: str) -> KafkaEndpoint:
-        here = context.topology.sites[site].kafka is None
+        here = context.topology.sites[site].is_local
         if here and site in processes and not processes[site].kafka_up:
             raise UnavailableError(f"the Kafka of {site} does not run", hint=f"fairlead up {site}", site=site)
         return context.directory.kafka(site, ADMIN)

@@ -72,4 +72,4 @@ def place_devices(topology: Topology, folder: Path, sites: Collection[str]) -> N
 
 
 def _is_local(topology: Topology, site: str) -> bool:
-    return topology.sites[site].kafka is None and topology.sites[site].mqtt is None
+    return topology.sites[site].is_local and topology.sites[site].mqtt is None

@@ -75,7 +75,7 @@ def up(
 def bring_up(context: Context, names: Sequence[str], *, quiet: bool, mqtt_profile: Profile | None = None) -> list[str]:
     """Start these sites, with users and access rules, and wait until they serve; the names of the local ones."""
     topology = context.topology
-    local = [name for name in names if topology.sites[name].kafka is None]
+    local = [name for name in names if topology.sites[name].is_local]
     specs = [
         SiteSpec(
             name,

@@ -95,7 +95,7 @@ async def _count_all(
 ) -> dict[str, dict[str, Any]]:
     async def count(name: str) -> dict[str, Any]:
         process = processes.get(name)
-        if topology.sites[name].kafka is None and not (process and process.kafka_up):
+        if topology.sites[name].is_local and not (process and process.kafka_up):
             return {"logs": None, "records": None, "error": None}
         try:
             async with asyncio.timeout(_TIMEOUT):

@@ -21,8 +21,7 @@ from crc32c import crc32c
 from pydantic import SecretStr
 
 from fairlead.local.files import explained
-
-SCRAM_ITERATIONS = 4096  # the least Kafka takes; random 192-bit passwords need no stretching
+from fairlead.scram import ITERATIONS
 
 # What `kafka-storage format` finalises for Kafka 4.3 (metadata.version 30 is 4.3-IV0).
 FEATURES = {
@@ -82,7 +81,7 @@ def bootstrap_checkpoint(users: Mapping[str, SecretStr]) -> bytes:
 
 def scram_record(user: str, password: SecretStr, salt: bytes) -> bytes:
     """A UserScramCredentialRecord: what the broker keeps instead of the password (RFC 5802)."""
-    salted = hashlib.pbkdf2_hmac("sha512", password.get_secret_value().encode(), salt, SCRAM_ITERATIONS)
+    salted = hashlib.pbkdf2_hmac("sha512", password.get_secret_value().encode(), salt, ITERATIONS)
     stored_key = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
     server_key = hmac.digest(salted, b"Server Key", "sha512")
     return (
@@ -92,7 +91,7 @@ def scram_record(user: str, password: SecretStr, salt: bytes) -> bytes:
         + _bytes(salt)
         + _bytes(stored_key)
         + _bytes(server_key)
-        + struct.pack(">i", SCRAM_ITERATIONS)
+        + struct.pack(">i", ITERATIONS)
         + b"\0"
     )
 

@@ -17,10 +17,7 @@ import psutil
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
     UserScramCredentialAlteration,
-    UserScramCredentialUpsertion,
 )
 from pydantic import SecretStr
 
@@ -28,9 +25,10 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.local import ports
 from fairlead.local.files import tail, write_file
-from fairlead.local.formatting import SCRAM_ITERATIONS, format_log_dir
+from fairlead.local.formatting import format_log_dir
 from fairlead.local.state import Broker, SiteState
 from fairlead.local.waiting import Wait
+from fairlead.scram import credential
 
 ADMIN = "admin"  # super user of every local cluster
 CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change
@@ -274,10 +272,7 @@ def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr]) -> None:
     Raises:
         UnavailableError: the broker did not take one.
     """
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, SCRAM_ITERATIONS)
-    wanted: list[UserScramCredentialAlteration] = [
-        UserScramCredentialUpsertion(u, info, p.get_secret_value().encode()) for u, p in users.items()
-    ]
+    wanted: list[UserScramCredentialAlteration] = [credential(u, p) for u, p in users.items()]
     for user, done in admin.alter_user_scram_credentials(wanted).items() if wanted else ():
         try:
             done.result()

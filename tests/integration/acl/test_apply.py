@@ -11,6 +11,8 @@ from pydantic import SecretStr
 from acl.apply import AccessIncomplete, admin_stores, apply_sites, apply_topology, plan_topology
 from acl.binding import Binding
 from acl.compile import compile_site
+from acl.entries import Phase, UserChange
+from acl.history import read
 from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
 from acl.rules import Operation, Pattern, Resource, Rule
 from acl.users import create_missing
@@ -117,7 +119,13 @@ def test_users_are_made_with_passwords_from_the_environment_only(world: World) -
     assert "FAIRLEAD_SECRET_SHIP_DUCKS" in caught.value.hint
     env = {**admin, secret_variable(SHIP, "ducks"): "quack-quack-quack"}
     with_user = Directory(topology, world.local, env=env)
+    before = len(read(world.kafka(SHIP))[0])
     assert create_missing(topology, with_user, SHIP) == ("ducks",)
+    noted = [entry for entry in read(world.kafka(SHIP))[0][before:] if isinstance(entry, UserChange)]
+    assert [(entry.user, entry.action, entry.phase) for entry in noted] == [
+        ("ducks", "create", Phase.INTENT),
+        ("ducks", "create", Phase.DONE),
+    ]
     with Client(with_user.kafka(SHIP, "ducks")) as client:
         assert client.cluster_operations() == frozenset()
     wrong = dataclasses.replace(with_user.kafka(SHIP, "ducks"), password=SecretStr("quack"))

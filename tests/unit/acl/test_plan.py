@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -29,6 +29,7 @@ from acl.plan import (
     site_steps,
     steps,
 )
+from acl.quotas import SetQuota
 from acl.rules import Operation, Pattern, Resource, Rule
 from acl.show import tell, tell_drift, together, totals
 from fairlead.errors import UnavailableError, UnknownNameError
@@ -53,6 +54,12 @@ class MemoryStore:
 
     def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
         self.entries += entries
+
+    def read_quotas(self) -> dict[str, dict[str, float]]:
+        return {}
+
+    def set_quotas(self, changes: Collection[SetQuota]) -> None:
+        raise NotImplementedError
 
     def read(self) -> frozenset[Binding]:
         if self._before is not None and self.stale_reads > 0:
