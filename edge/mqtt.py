@@ -21,7 +21,7 @@ import paho.mqtt.client as paho
 from edge.acks import AckOrder, Ticket
 from edge.errors import MqttLoginRefusedError, MqttRefusedError, MqttUnavailableError
 from edge.mqttconnection import MqttConnection
-from fairlead.endpoint import MqttWay, current_mqtt
+from fairlead.endpoint import MqttWay, current, with_each_password
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class MqttSession:
         on_change: Callable[[], None] | None = None,
     ) -> None:
         self._ask = endpoint
-        self._endpoint = current_mqtt(endpoint)
+        self._endpoint = current(endpoint)
         self._refusals = 0  # of the login, in a row
         self._refused_since = 0.0
         self._client_id = client_id
@@ -181,8 +181,8 @@ class MqttSession:
 
     async def _connect(self) -> MqttConnection:
         self._order.new_connection()
-        self._endpoint = current_mqtt(self._ask)
-        ways = self._endpoint.with_each_password()
+        self._endpoint = current(self._ask)
+        ways = with_each_password(self._endpoint)
         connection = self._connection = MqttConnection(
             ways[self._refusals % len(ways)],
             self._client_id,
@@ -211,7 +211,7 @@ class MqttSession:
         now = asyncio.get_running_loop().time()
         self._refused_since = self._refused_since if self._refusals else now
         self._refusals += 1
-        if self._refusals < len(current_mqtt(self._ask).with_each_password()):
+        if self._refusals < len(with_each_password(current(self._ask))):
             return True
         return callable(self._ask) and self._had_session and now - self._refused_since < REFUSED_SECONDS
 

@@ -13,7 +13,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
 from edge.errors import MqttLoginRefusedError, MqttRefusedError, MqttUnavailableError
-from fairlead.endpoint import MqttEndpoint
+from fairlead.endpoint import MqttEndpoint, let_in
 from fairlead.errors import FairleadError
 
 C = TypeVar("C", bound=paho.Client)
@@ -81,16 +81,7 @@ def visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str
     Raises:
         MqttUnavailableError, MqttRefusedError
     """
-    return _let_in(endpoint, lambda way: _visit(way, client_id, clean=clean, subscribe=subscribe))
-
-
-def _let_in(endpoint: MqttEndpoint, work: Callable[[MqttEndpoint], bool]) -> bool:
-    """Do it with the password that counts."""
-    *others, last = endpoint.with_each_password()
-    for other in others:
-        with contextlib.suppress(MqttLoginRefusedError):
-            return work(other)
-    return work(last)
+    return let_in(endpoint, MqttLoginRefusedError, lambda way: _visit(way, client_id, clean=clean, subscribe=subscribe))
 
 
 def _visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: str | None) -> bool:
@@ -137,7 +128,7 @@ def echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:
     Raises:
         MqttUnavailableError, MqttRefusedError
     """
-    return _let_in(endpoint, lambda way: _echo(way, client_id, topic))
+    return let_in(endpoint, MqttLoginRefusedError, lambda way: _echo(way, client_id, topic))
 
 
 def _echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:

@@ -6,7 +6,6 @@ committed, which is before the broker takes writes; ``fairlead.wire``'s ``Cluste
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -24,7 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import KafkaEndpoint, let_in, with_each_password
 from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
 
 LOG_DEFAULTS: dict[str, str] = {
@@ -160,17 +159,13 @@ def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClien
     Raises:
         RefusedError: wrong user or password. UnavailableError: no answer within ``timeout`` seconds.
     """
-    *others, last = endpoint.with_each_password()
-    for other in others:
-        with contextlib.suppress(LoginRefusedError):
-            return _answer(other, timeout)
-    return _answer(last, timeout)
+    return let_in(endpoint, LoginRefusedError, lambda way: _answer(way, timeout))
 
 
 def counting(endpoint: KafkaEndpoint, timeout: float = 5.0) -> KafkaEndpoint:
     """The endpoint with the password that counts, while one is being changed: librdkafka takes only one. Asks for it
     only where there are several; where nobody answers, the first may be as good as any."""
-    *others, last = endpoint.with_each_password()
+    *others, last = with_each_password(endpoint)
     for other in others:
         try:
             _answer(other, timeout)

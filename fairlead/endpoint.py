@@ -6,8 +6,10 @@ Passwords are ``SecretStr``: they do not show in ``repr``, logs or tracebacks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import SecretStr
 
@@ -38,11 +40,6 @@ class KafkaEndpoint:
     tls_verify_hostname: bool = True
     detours: tuple[tuple[Address, Address], ...] = ()
     other_passwords: tuple[SecretStr, ...] = ()
-
-    def with_each_password(self) -> tuple[KafkaEndpoint, ...]:
-        """The endpoint with each password that may count, ``password`` first, and none beside it."""
-        known = dict.fromkeys((self.password, *self.other_passwords))
-        return tuple(replace(self, password=password, other_passwords=()) for password in known)
 
     def reached_at(self, host: str, port: int) -> Address:
         """Where to connect to for a broker that is advertised there."""
@@ -75,15 +72,6 @@ class KafkaEndpoint:
         return conf
 
 
-Endpoint = KafkaEndpoint | Callable[[], KafkaEndpoint]
-"""An endpoint, or where to ask for it as it is now: passwords change while programs run."""
-
-
-def current(endpoint: Endpoint) -> KafkaEndpoint:
-    """The endpoint as it is now."""
-    return endpoint() if callable(endpoint) else endpoint
-
-
 @dataclass(frozen=True, slots=True)
 class MqttEndpoint:
     """A site's MQTT broker seen by one user.
@@ -101,16 +89,32 @@ class MqttEndpoint:
     keep_seconds: float = 0.0
     other_passwords: tuple[SecretStr, ...] = ()  # as a Kafka endpoint's
 
-    def with_each_password(self) -> tuple[MqttEndpoint, ...]:
-        """The endpoint with each password that may count, ``password`` first, and none beside it."""
-        known = dict.fromkeys((self.password, *self.other_passwords))
-        return tuple(replace(self, password=password, other_passwords=()) for password in known)
 
-
+Endpoint = KafkaEndpoint | Callable[[], KafkaEndpoint]
+"""An endpoint, or where to ask for it as it is now: passwords change while programs run."""
 MqttWay = MqttEndpoint | Callable[[], MqttEndpoint]
-"""An endpoint, or where to ask for it as it is now."""
+"""The same of an MQTT broker."""
+
+Seen = TypeVar("Seen", KafkaEndpoint, MqttEndpoint)
+T = TypeVar("T")
 
 
-def current_mqtt(endpoint: MqttWay) -> MqttEndpoint:
+def current(endpoint: Seen | Callable[[], Seen]) -> Seen:
     """The endpoint as it is now."""
     return endpoint() if callable(endpoint) else endpoint
+
+
+def with_each_password(endpoint: Seen) -> tuple[Seen, ...]:
+    """The endpoint with each password that may count, ``password`` first, and none beside it."""
+    known = dict.fromkeys((endpoint.password, *endpoint.other_passwords))
+    return tuple(replace(endpoint, password=password, other_passwords=()) for password in known)
+
+
+def let_in(endpoint: Seen, refused: type[Exception], work: Callable[[Seen], T]) -> T:
+    """Do something with the password that counts: with each that may, until one is not ``refused``; what the last one
+    raises is raised."""
+    ways = with_each_password(endpoint)
+    for way in ways[:-1]:
+        with suppress(refused):
+            return work(way)
+    return work(ways[-1])

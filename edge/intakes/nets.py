@@ -26,7 +26,7 @@ from edge.intakes.order import Source
 from edge.messages import SUBSCRIPTION
 from edge.mqtt import MqttSession
 from edge.mqttclient import visit
-from fairlead.endpoint import MqttEndpoint, MqttWay, current_mqtt
+from fairlead.endpoint import MqttEndpoint, MqttWay, current
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Nets:
 
     @property
     def _endpoint(self) -> MqttEndpoint:
-        return current_mqtt(self._way)
+        return current(self._way)
 
     def changed(self) -> None:
         """The core's session is connected, or not any more."""

@@ -23,7 +23,7 @@ from edge.intakes.sorting import Sorter
 from edge.messages import SUBSCRIPTION
 from edge.mqtt import Delivery, MqttSession
 from edge.mqttclient import echo
-from fairlead.endpoint import MqttEndpoint, MqttWay, current_mqtt
+from fairlead.endpoint import MqttEndpoint, MqttWay, current
 from fairlead.errors import ConfigurationError
 from topologies.model import Topology
 
@@ -211,7 +211,7 @@ class WayIn:
 
     @property
     def _endpoint(self) -> MqttEndpoint:
-        return current_mqtt(self._way)
+        return current(self._way)
 
     def _setup(self, number: int) -> Setup:
         endpoint = self._endpoint

@@ -16,9 +16,9 @@ from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, Top
 from fairlead.commands.devicesites import by_site, device_book, outside_sites, push
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, UnknownNameError
-from fairlead.local.devicefiles import locked
 from fairlead.local.devices import Device, check_names, device_rules
 from fairlead.local.files import write_file
+from fairlead.local.lock import locked
 
 app = typer.Typer(
     help="Devices: an MQTT password for each box, ship and terminal, with which it may publish on its own topics only.",

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from acl.devices import has_way_in, sites_of_device
 from fairlead.errors import ConfigurationError
-from fairlead.local.devicefiles import give_devices, locked, without_user
+from fairlead.local.devicefiles import give_devices, without_user
 from fairlead.local.devices import Device, DeviceBook
+from fairlead.local.lock import locked
 from fairlead.local.mosquitto import BRIDGE, DEVICE, REPLAY
 from topologies.model import Topology
 

@@ -7,38 +7,13 @@ another password now; others stay connected.
 from __future__ import annotations
 
 import signal
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from fairlead.errors import UnavailableError
 from fairlead.local import mosquitto, processes
 from fairlead.local.devices import Device
-from fairlead.local.files import explained
 from fairlead.local.layout import LocalSite
 from fairlead.local.state import read_state, write_state
-
-_PATIENCE = 600.0  # seconds; a start of sites holds the lock
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Alone at work in a state folder, with ``fairlead up`` and ``down`` as well.
-
-    Raises:
-        UnavailableError: somebody else has been for ten minutes.
-    """
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        with FileLock(folder / ".lock", timeout=_PATIENCE):
-            yield
-    except Timeout as error:
-        raise UnavailableError(
-            f"another fairlead has been at work in {folder} for {_PATIENCE:.0f} s", hint="look for it with ps"
-        ) from error
 
 
 def give_devices(folder: Path, site: str, devices: Collection[Device]) -> bool:

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 from pydantic import SecretStr
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.endpoint import KafkaEndpoint, with_each_password
 from fairlead.errors import UnavailableError
 from fairlead.local import ports
 from fairlead.local.files import tail, write_file
@@ -246,7 +246,7 @@ def wait_ready(
     def client(seen: KafkaEndpoint) -> AdminClient:
         return AdminClient({**seen.librdkafka(), **quick, "error_cb": on_error})
 
-    ways, tried = endpoint.with_each_password(), 0
+    ways, tried = with_each_password(endpoint), 0
     admin = client(endpoint)
     while True:
         try:

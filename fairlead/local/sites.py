@@ -7,17 +7,16 @@ each other.
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
 from pydantic import SecretStr
 
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
@@ -27,6 +26,7 @@ from fairlead.local import cds, kafka, mosquitto, ports, processes
 from fairlead.local.directory import KnownSites
 from fairlead.local.files import explained, require_room
 from fairlead.local.formatting import kafka_uuid
+from fairlead.local.lock import locked
 from fairlead.local.passwords import secret_variable
 from fairlead.local.profile import Profile
 from fairlead.local.site import Start, Toolbox, port_taken
@@ -37,7 +37,6 @@ Progress = Callable[[str, str], None]
 GivePassword = Callable[[KafkaEndpoint, str, SecretStr], None]
 What = Literal["kafka", "mqtt"]
 _ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, logs of the brokers, Mosquitto's queue
-_LOCK_TIMEOUT = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,28 +310,9 @@ class LocalSites(KnownSites):
         with_files = {folder.name for folder in (self.folder / "sites").glob("*") if folder.is_dir()}
         return sorted(with_pid | with_files)
 
-    @contextlib.contextmanager
-    def _locked(self, tell: Progress | None = None) -> Iterator[None]:
+    def _locked(self, tell: Progress | None = None) -> AbstractContextManager[None]:
         """One caller at a time, across processes."""
-        with explained(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = FileLock(self.folder / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if tell:
-                tell("", "waiting for another fairlead up or down")
-            try:
-                lock.acquire(timeout=_LOCK_TIMEOUT)
-            except Timeout as error:
-                raise UnavailableError(
-                    f"another fairlead up or down has been at work in {self.folder} for {_LOCK_TIMEOUT:.0f} s",
-                    hint="look for it with ps, and end it",
-                ) from error
-        try:
-            yield
-        finally:
-            lock.release()
+        return locked(self.folder, lambda: tell("", "waiting for another fairlead up or down") if tell else None)
 
 
 def _empty(folder: Path, *, keep: str) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import SecretStr
 
-from fairlead.endpoint import Endpoint, KafkaEndpoint
+from fairlead.endpoint import Endpoint, KafkaEndpoint, with_each_password
 from fairlead.errors import FairleadError
 from fairlead.wire.connection import Connection, connect
 from fairlead.wire.errors import AuthenticationFailed, ConnectionLost, RequestTimeout
@@ -131,7 +131,7 @@ class Pool:
         tried: list[SecretStr | None] = []
         refusal: AuthenticationFailed | None = None
         for _ in range(2):
-            for endpoint in self.endpoint().with_each_password():
+            for endpoint in with_each_password(self.endpoint()):
                 if endpoint.password in tried:
                     continue
                 tried.append(endpoint.password)

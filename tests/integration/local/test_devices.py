@@ -17,9 +17,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pydantic import SecretStr
 
 from fairlead.local import mosquitto, ports, processes
-from fairlead.local.devicefiles import give_devices, locked, without_user
+from fairlead.local.devicefiles import give_devices, without_user
 from fairlead.local.devices import Device, DeviceBook
 from fairlead.local.layout import LocalSite
+from fairlead.local.lock import locked
 from fairlead.local.profile import Profile
 from fairlead.local.state import SiteState, State, read_state, write_state
 
