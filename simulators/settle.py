@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from fairlead.clusters import Clusters
 from fairlead.errors import UnavailableError
@@ -17,6 +19,7 @@ from topologies.model import Link, Topology
 from topologies.users import ADMIN
 
 INTERVAL = 0.2  # seconds between two looks
+STATUS_SECONDS = 10.0  # a replicator that lives writes its status file each second
 
 
 class NotSettled(UnavailableError):
@@ -49,6 +52,19 @@ async def settle(topology: Topology, directory: Directory, folder: Path, *, pati
                     behind=behind,
                 )
             await asyncio.sleep(INTERVAL)
+    await told(topology, folder)
+
+
+async def told(topology: Topology, folder: Path, patience: float = STATUS_SECONDS) -> None:
+    """Return when no replicator's status file speaks of records still to come over an open link: it is written a moment
+    after the records are there, and the report takes its figures from it. What it still says after ``patience`` seconds
+    is for the report to tell."""
+    end = time.monotonic() + patience
+    while True:
+        late = [link for link in links_told(topology, folder) if link["state"] != "closed" and link.get("lag")]
+        if not late or time.monotonic() >= end:
+            return
+        await asyncio.sleep(INTERVAL)
 
 
 async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:
@@ -75,13 +91,15 @@ def _carries(topology: Topology, link: Link, topic: str) -> bool:
 
 
 def _closed(topology: Topology, folder: Path) -> set[str]:
-    names = set()
+    return {link["name"] for link in links_told(topology, folder) if link["state"] == "closed"}
+
+
+def links_told(topology: Topology, folder: Path) -> Iterator[dict[str, Any]]:
+    """Every link as the replicators' status files have it."""
     for site in topology.sites:
         file = folder / "run" / f"replicator.{site}.json"
         if file.exists():
-            links = json.loads(file.read_text(encoding="utf-8"))["links"]
-            names |= {link["name"] for link in links if link["state"] == "closed"}
-    return names
+            yield from json.loads(file.read_text(encoding="utf-8"))["links"]
 
 
 async def _ends(cluster: Cluster) -> dict[str, int]:

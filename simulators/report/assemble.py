@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
-import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from simulators.report.collect import container_logs, count, ids_of, records_of
 from simulators.report.customers import ask
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
 from simulators.run import Sailed, alert_seconds
+from simulators.settle import links_told
 from simulators.steps import ReadingId
 from topologies.directory import Directory
 from topologies.model import Topology
@@ -135,19 +135,13 @@ def _ask_all(topology: Topology, directory: Directory, sailed: Sailed) -> dict[s
 
 def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
     """What the replicators counted, from their status files; links that moved nothing included."""
-    out = []
-    for site in topology.sites:
-        file = folder / "run" / f"replicator.{site}.json"
-        if not file.exists():
-            continue
-        for link in json.loads(file.read_text(encoding="utf-8"))["links"]:
-            out.append(
-                LinkFigures(
-                    name=link["name"],
-                    records=link["records"],
-                    bytes=link["bytes"],
-                    lag=link["lag"] or 0,
-                    state=link["state"],
-                )
-            )
-    return tuple(out)
+    return tuple(
+        LinkFigures(
+            name=link["name"],
+            records=link["records"],
+            bytes=link["bytes"],
+            lag=link["lag"] or 0,
+            state=link["state"],
+        )
+        for link in links_told(topology, folder)
+    )

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
-from simulators.settle import behind_of
+from simulators.settle import INTERVAL, behind_of, told
 from tests.unit.simulators.fakes import FakeClusters
 from topologies.load import load
 
@@ -37,6 +38,27 @@ async def test_what_a_target_lacks_is_counted_over_each_open_link(sites: FakeClu
         "events.duck-star over duck-star->tokyo:berthed": 2,
         f"{LOG} over duck-star->tokyo:berthed": 4,
     }
+
+
+async def test_a_status_file_may_come_a_moment_after_the_records(tmp_path: Path) -> None:
+    file = tmp_path / "run" / "replicator.tokyo.json"
+    file.parent.mkdir()
+
+    def write(state: str, lag: int | None) -> None:
+        links = [{"name": "duck-star->tokyo", "state": state, "lag": lag}]
+        file.write_text(json.dumps({"links": links}), encoding="utf-8")
+
+    write("mirroring", 43)
+    waiting = asyncio.create_task(told(MINIMAL, tmp_path, patience=60.0))
+    await asyncio.wait([waiting], timeout=2 * INTERVAL)
+    assert not waiting.done()
+    write("mirroring", 0)
+    await asyncio.wait_for(waiting, 10)
+    for state, lag in (("closed", 43), ("mirroring", None)):
+        write(state, lag)
+        await asyncio.wait_for(told(MINIMAL, tmp_path, patience=60.0), 10)
+    write("mirroring", 43)
+    await asyncio.wait_for(told(MINIMAL, tmp_path, patience=0.0), 10)
 
 
 async def test_a_closed_link_is_not_waited_for(sites: FakeClusters, tmp_path: Path) -> None:
