@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 from shore.duck import among, opened
 from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
 from shore.feeds.readers import FeedReader, readers_here
+from shore.jobs.custody import logs_of
 from shore.jobs.reference import stored
 from shore.places import Places
 from shore.tables.reference import OWNERS, SITES
@@ -31,11 +31,11 @@ def all_touched(places: Places) -> pa.Table:
     return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
 
 
-def entitled(places: Places, customers: Collection[str | FeedReader], touched: pa.Table, *, limit: int) -> pa.Table:
+def entitled(places: Places, readers: Collection[FeedReader], touched: pa.Table, *, limit: int) -> pa.Table:
     """Records that customers may see and do not have, or have and may not see any more, among those touched.
 
     Args:
-        customers: Readers of feeds; a bare name is one of a detailed feed.
+        readers: Of these feeds.
         touched: Rows of schema ``TOUCHED``.
         limit: At most so many rows, the first: what is to be taken back, then what is to be delivered, each by
             customer, log and offset.
@@ -43,7 +43,6 @@ def entitled(places: Places, customers: Collection[str | FeedReader], touched: p
     Returns:
         Rows of schema ``shore.feeds.due.DUE``.
     """
-    readers = [FeedReader(each) if isinstance(each, str) else each for each in customers]
     if any(reader.grain == "coarse" for reader in readers):
         touched = _with_cargo(places, touched)
     with look(readers, touched) as due:
@@ -55,19 +54,14 @@ def entitled(places: Places, customers: Collection[str | FeedReader], touched: p
         if (first := due.first_reading) is not None:  # in steady state most files are left out by it
             relations["readings"] = relations["readings"].filter(pc.field("log_offset") >= first)
         relations["feeds"] = opened(places, "feeds").filter(wanted | among("customer", movers))
-        relations["custody_entries"] = _custody(places, boxes)
+        relations["custody_entries"] = opened(places, "custody_entries").filter(
+            among("entry_log", logs_of(places, boxes))
+        )
         events = opened(places, "events")
         relations["events"] = events if movers else events.filter(wanted | pc.field(BOX).is_null())
         if movers:
             relations |= {table.name: stored(places, table) for table in (SITES, OWNERS)}
         return due.rows(relations, limit=limit)
-
-
-def _custody(places: Places, boxes: Collection[str]) -> Any:
-    """Entries of the ledgers about the logs of these containers, as a dataset."""
-    entries = opened(places, "custody_entries")
-    known = pc.unique(entries.to_table(columns=["entry_log"])["entry_log"]).to_pylist()
-    return entries.filter(among("entry_log", {log for log in known if log and log.partition(".")[2] in boxes}))
 
 
 def _with_cargo(places: Places, touched: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ which Spark calls back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from fairlead.wire.record import NewRecord, Record
 from fairlead.wire.types import TP
 from shore.append import append_once, last_version
 from shore.errors import FeedMovedError
-from shore.feeds.count import Count
+from shore.feeds.count import with_more
 from shore.feeds.records import delivered, feed_topic, kept, opening, slices
 from shore.places import Places
 
@@ -62,8 +62,8 @@ def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: 
     Returns:
         The offset up to which (exclusive) the tables now know the feed.
     """
-    rows = partial(delivered, customer)
-    targets = [_Target(places.table("feeds"), app_of(customer), rows, Count.of(places, customer))]
+    rows, noted = partial(delivered, customer), partial(with_more, places, customer)
+    targets = [_Target(places.table("feeds"), app_of(customer), rows, noted)]
     if table:
         targets.append(_Target(places.customer(customer), app_of(customer), kept))
 
@@ -93,10 +93,14 @@ class _Target:
     """A table that is filled from a feed; ``known`` is where it ends."""
 
     def __init__(
-        self, location: str, app: str, rows: Callable[[Sequence[Record]], pa.Table], count: Count | None = None
+        self,
+        location: str,
+        app: str,
+        rows: Callable[[Sequence[Record]], pa.Table],
+        noted: Callable[[int], Mapping[str, int]] = lambda _rows: {},
     ) -> None:
         done = last_version(location, app)
-        self.location, self.app, self.rows, self._count = location, app, rows, count
+        self.location, self.app, self.rows, self._noted = location, app, rows, noted
         self.known = 0 if done is None else done + 1
 
     def append(self, records: Sequence[Record], end: int) -> None:
@@ -104,8 +108,7 @@ class _Target:
         new = [record for record in records if record.offset >= self.known]
         if new:
             rows = self.rows(new)
-            noted = self._count.with_more(rows.num_rows) if self._count else None
-            append_once(self.location, rows, app=self.app, version=end - 1, noted=noted)
+            append_once(self.location, rows, app=self.app, version=end - 1, noted=self._noted(rows.num_rows))
 
 
 def append(endpoint: KafkaEndpoint, customer: str, records: Sequence[NewRecord], *, expected_end: int) -> None:

@@ -34,8 +34,13 @@ def of_boxes(places: Places, boxes: Collection[str]) -> pa.Table:
     """The intervals of all logs of these containers, from the ledgers: table ``custody`` may be a moment behind."""
     if not boxes:
         return CUSTODY.plain_schema.empty_table()
+    return _of_logs(places, logs_of(places, boxes))
+
+
+def logs_of(places: Places, boxes: Collection[str]) -> list[str]:
+    """The logs of these containers that the ledgers speak of."""
     known = pc.unique(opened(places, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]).to_pylist()
-    return _of_logs(places, [log for log in known if log is not None and log.partition(".")[2] in boxes])
+    return [log for log in known if log is not None and log.partition(".")[2] in boxes]
 
 
 def everything(places: Places) -> pa.Table:

@@ -88,12 +88,11 @@ def create_tables(places: Places, readers: Sequence[FeedReader]) -> None:
             CUSTOMER_FEED.create(places.customer(reader.customer))
 
 
-def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, customers: Sequence[str | FeedReader]) -> None:
+def deliver(touched: pa.Table, places: Places, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]) -> None:
     """Append to each feed what its customer is entitled to among what was touched, and does not have yet.
 
     Runs on the driver: a feed is one log, written by one. ``ROWS_PER_PASS`` bounds what it holds at once.
     """
-    readers = [FeedReader(each) if isinstance(each, str) else each for each in customers]
     tables = {reader.customer: reader.table for reader in readers}
     ends = {customer: read_back(endpoint, places, customer, table=own) for customer, own in tables.items()}
     while True:

@@ -8,7 +8,7 @@ customer is entitled to now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import duckdb
@@ -22,7 +22,7 @@ from fairlead.wire.record import Record
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
 from shore.feeds.entitlement import all_touched, entitled
-from shore.feeds.readers import FeedReader, readers_here
+from shore.feeds.readers import FeedReader
 from shore.feeds.records import feed_topic, named_by
 from shore.feeds.writer import app_of
 from shore.places import Places
@@ -31,7 +31,6 @@ from shore.tables import TABLES
 from shore.verify.digest import Limits, RecordDigests, RowsDigest, connection, rows_digests
 from shore.verify.model import Difference, TableCheck
 from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of
-from topologies.model import Topology
 
 _SHOWN: Final = 10
 _ROWS: Final = """
@@ -54,17 +53,13 @@ order by all limit {_SHOWN}
 """  # noqa: S608  # a constant
 
 
-def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> Iterator[TableCheck]:
-    """One check; none where no customer has its feed at this site."""
-    readers = readers_here(topology)
+def check_feeds(readers: Sequence[FeedReader], endpoint: KafkaEndpoint, places: Places) -> TableCheck:
+    """Table ``feeds``, of those whose feed begins at this site."""
     customers = [reader.customer for reader in readers]
-    if not customers:
-        return
     try:
         feeds = DeltaTable(places.table("feeds"))
     except TableNotFoundError:
-        yield TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
-        return
+        return TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
     known = {}
     for customer in customers:
         version = feeds.transaction_version(app_of(customer))
@@ -77,7 +72,7 @@ def check_feeds(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> 
     differing = [log for log in limits if found.get(log, RowsDigest()).inside != expected.get(log, RowsDigest().inside)]
     differing += [log for log, each in found.items() if each.beyond and log in limits and log not in differing]
     missing, notes = _missing(places, readers)
-    yield TableCheck(
+    return TableCheck(
         table="feeds",
         kind="logs",
         same=not differing and not twice and not missing,

@@ -10,7 +10,6 @@ from typing import Literal
 
 from fairlead.endpoint import KafkaEndpoint
 from shore.damage import READING, damaged, made_again
-from shore.feeds.entitlement import customers_here
 from shore.feeds.readers import readers_here
 from shore.opened import check_tables, mending
 from shore.places import Places
@@ -71,13 +70,15 @@ def _checks(
             yield _read(places, derived.table, "derived", (derived.table,), derived.inputs, check)
     if wanted is None or "feeds" in wanted:
         tell("comparing feeds with the customers' feeds")
-        if customers_here(topology):
-            check = partial(next, check_feeds(topology, endpoint, places))
+        if readers := readers_here(topology):
+            check = partial(check_feeds, readers, endpoint, places)
             yield _read(places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
-        for reader in readers_here(topology):
+        for reader in readers:
             if reader.table:
-                customer = partial(check_customer, endpoint, places, reader.customer)
-                yield _read(places, f"customers/{reader.customer}", "logs", ("feeds",), (), customer)
+                customer, folder = reader.customer, places.customer(reader.customer)
+                check = partial(check_customer, endpoint, places, customer)
+                todo = f"remove {folder}: the next run fills it again from the feed"
+                yield _read(places, f"customers/{customer}", "logs", (), (), check, todo)
 
 
 def _read(
@@ -87,7 +88,9 @@ def _read(
     own: tuple[str, ...],
     inputs: tuple[str, ...],
     check: Callable[[], TableCheck],
+    todo: str = "",
 ) -> TableCheck:
+    """One check; ``todo`` is what is to be done when something cannot be read that is no table of shore's own."""
     try:
         return check()
     except READING as error:
@@ -98,6 +101,6 @@ def _read(
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            todo = mending(why) or made_again(places, own[0])
+            todo = mending(why) or todo or made_again(places, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]
         return TableCheck(table=name, kind=kind, same=False, unreadable=True, notes=tuple(notes))

@@ -66,7 +66,7 @@ def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> 
         world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, begin, None)]})
         rounds += 1
         store(world, places, {world.log(box): 11, world.bookings: 1 + rounds})
-        return lambda: deliver(touching(box), places, world.endpoint, [world.customer])
+        return lambda: deliver(touching(box), places, world.endpoint, [FeedReader(world.customer)])
 
     def check() -> None:
         (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
@@ -100,7 +100,7 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
         store(world, places, {world.log(box): 3 + number * 2, world.bookings: 2})
         rounds += 1
         touched = pa.table([[box], [world.log(box)], [1 + number * 2]], names=TOUCHED.names).cast(TOUCHED)
-        return lambda: deliver(touched, places, world.endpoint, [world.customer, shop])
+        return lambda: deliver(touched, places, world.endpoint, [FeedReader(world.customer), shop])
 
     def check() -> None:
         found, own = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
@@ -130,7 +130,7 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
         world.append({world.log(box): more})
         store(world, places, {world.log(box): 1 + (number + 1) * 4, world.bookings: 2})
         rounds += 1
-        return lambda: deliver(touching(box), places, world.endpoint, [world.customer])
+        return lambda: deliver(touching(box), places, world.endpoint, [FeedReader(world.customer)])
 
     def check() -> None:
         (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables

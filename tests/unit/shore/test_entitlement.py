@@ -12,6 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from shore.feeds.entitlement import TOUCHED, entitled
+from shore.feeds.readers import FeedReader
 from shore.places import Places
 from shore.tables import TABLES
 
@@ -60,7 +61,7 @@ def allowed(tmp_path: Path) -> Allowed:
             write_deltalake(places.table(name), content, mode="overwrite")
         everything = [{"equipment_reference": box, "log": None, "first_offset": None} for box in (MINE, OTHER)]
         touched = pa.Table.from_pylist(rows.get("touched", everything), schema=TOUCHED)
-        found = entitled(places, ["ducks", "toyshop"], touched, limit=limit).to_pylist()
+        found = entitled(places, [FeedReader("ducks"), FeedReader("toyshop")], touched, limit=limit).to_pylist()
         chosen = [row for row in found if (row["retracts"] is not None) == retracted]
         return [(row["customer"], row["log"], row["log_offset"]) for row in chosen]
 

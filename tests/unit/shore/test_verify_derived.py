@@ -16,6 +16,7 @@ from shore.places import Places
 from shore.read import table
 from shore.repair.derived import Span, differing, make_again
 from shore.tables import TABLES
+from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify.catalogue import DERIVED
 from shore.verify.derived import check_derived
 from shore.verify.run import verify
@@ -24,6 +25,7 @@ from tests.unit.shore import fleet as story
 from tests.unit.shore import test_conditions_batches as hours
 from tests.unit.shore.test_custody import VOYAGE, store
 from topologies.load import load
+from topologies.model import Customer
 
 CUSTODY = next(each for each in DERIVED if each.table == "custody")
 
@@ -96,6 +98,22 @@ def test_what_is_made_from_a_damaged_table_is_not_blamed(places: Places, tmp_pat
     (why,) = damaged(places, ["custody", "custody_entries", "mkt"]).items()
     assert why[0] == "custody_entries"
     assert "Parquet" in why[1]
+
+
+def test_a_customers_table_that_cannot_be_read_says_how_to_have_it_again(tmp_path: Path) -> None:
+    topology = load("minimal")
+    assert topology.shore is not None
+    ducks = Customer(feed_at=topology.shore.at, table=True)
+    places = Places.of(tmp_path)
+    CUSTOMER_FEED.create(places.customer("ducks"))
+    for file in Path(places.customer("ducks"), "_delta_log").glob("*.json"):
+        file.write_text("this is no commit")
+    nowhere = KafkaEndpoint("alpha", (("127.0.0.1", 1),))
+    found = verify(topology.model_copy(update={"customers": {"ducks": ducks}}), nowhere, tmp_path, ["feeds"])
+    check = found.of("customers/ducks")
+    assert check is not None and (check.same, check.unreadable) == (False, True)
+    assert f"remove {places.customer('ducks')}: the next run fills it again from the feed" in check.notes[0]
+    assert "rebuild" not in check.notes[0]
 
 
 def test_tables_that_grow_meanwhile_are_not_compared(places: Places) -> None:
