@@ -16,7 +16,7 @@ from acl.apply import OpenStore, admin_stores, apply_sites, check_complete, plan
 from acl.binding import Binding
 from acl.compile import compile_site
 from acl.rules import Operation, Pattern, Resource, Rule
-from benchmarks.access.parts import Say
+from benchmarks._suite import Say
 from benchmarks.access.world import HQ, world
 from fairlead.local.sites import LocalSites, SiteSpec
 from topologies.directory import Directory

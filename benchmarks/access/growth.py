@@ -12,7 +12,7 @@ from typing import Any
 
 from acl.compile import compile_site
 from acl.rules import Pattern, Resource, Rule
-from benchmarks.access.parts import Say
+from benchmarks._suite import Say
 from benchmarks.access.world import CONTAINERS, stream_of, world
 
 HEADLINES: tuple[str, ...] = ()

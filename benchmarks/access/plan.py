@@ -22,7 +22,7 @@ from acl.kafka import RuleStore
 from acl.lockout import Standing
 from acl.quotas import SetQuota
 from acl.rules import Operation, Pattern, Resource, Rule
-from benchmarks.access.parts import Say
+from benchmarks._suite import Say
 from benchmarks.access.world import world
 
 HEADLINES = ("plan_seconds",)

@@ -13,8 +13,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, StrictUndefined
-
+from benchmarks._page import environment, number
 from benchmarks.replication.ratios import Figures, verdicts
 
 TEMPLATE: Final = Path(__file__).with_name("page.md.j2")
@@ -39,23 +38,10 @@ WORDS: Final = {
 
 def render(figures: Figures) -> str:
     """The page in Markdown. Parts that the figures do not have are left out."""
-    environment = Environment(
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Markdown, from our own figures
-    )
-    environment.filters |= {"number": number, "fraction": fraction}
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    made = environment()
+    made.filters["fraction"] = fraction
+    template = made.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(figures=figures, verdicts=verdicts, shown=shown, words=WORDS)
-
-
-def number(value: float) -> str:
-    """A number to be read: thousands with commas, otherwise three digits that count."""
-    if isinstance(value, int) or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def fraction(value: float) -> str:

@@ -19,9 +19,9 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from benchmarks._suite import Say
 from benchmarks.edge.names import topology
 from benchmarks.shore.gauge import Gauge
-from benchmarks.shore.parts import Say
 from benchmarks.shore.session import STUCK_SECONDS, Work, session
 from benchmarks.shore.site import Site, fresh
 from shore.errors import SlowWorkerError

@@ -1,12 +1,10 @@
-"""How long after a reading is in its log at headquarters it is in the customer's feed, in steady state.
-
-    python -m benchmarks.shore.feeds [--boxes N] [--rate N] [--seconds N] [--intervals "2 seconds,10 seconds"]
+"""Part ``feeds``: how long after a reading is in its log at headquarters it is in the customer's feed, steadily.
 
 A site with one log per box and a booking for each; jobs ``readings``, ``operations`` and ``feeds`` run continuously as
 ``fairlead shore run`` has them, with the pauses given (the product's own where none are). Readings are appended one
 after the other at an even rate; a consumer follows the feed. The time of a reading is from the answer that it is stored
 in its log until the consumer has it from the feed. Readings of the first part of a run, while Spark is cold, do not
-count. Writes ``build/bench/shore-feeds.json``.
+count.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import datetime as dt
-import json
 import statistics
 import tempfile
 import threading
@@ -24,9 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import shore
-from benchmarks._results import machine, write
+from benchmarks._suite import Say
 from benchmarks.edge.names import SITE, log_of, topology
-from benchmarks.shore.parts import Say, say
 from benchmarks.shore.site import Site, fresh, reading
 from fairlead.admin import create_logs
 from fairlead.records import encode, headers
@@ -40,6 +36,7 @@ from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TP
 from topologies.model import DEFAULT_STREAMS, Customer, Shore, Topology
 
+HEADLINES: Final[tuple[str, ...]] = ()
 CUSTOMER: Final = "ducks"
 JOBS: Final = ("readings", "operations", "feeds")
 TARGET_SECONDS: Final = 5.0
@@ -49,19 +46,19 @@ _POLL: Final = 0.05
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--boxes", type=int, default=50)
-    parser.add_argument("--rate", type=float, default=5.0, help="readings a second, of all boxes together")
-    parser.add_argument("--seconds", type=float, default=180.0, help="of readings that count")
-    parser.add_argument("--cold", type=float, default=30.0, help="seconds of readings before, that do not count")
-    parser.add_argument("--intervals", default="", help="pauses of readings and feeds, in Spark's words")
+    parser.add_argument("--feed-boxes", type=int, default=50)
+    parser.add_argument("--feed-rate", type=float, default=5.0, help="readings a second, of all boxes together")
+    parser.add_argument("--feed-seconds", type=float, default=180.0, help="of readings that count")
+    parser.add_argument("--feed-cold", type=float, default=30.0, help="seconds of readings before, that do not count")
+    parser.add_argument("--feed-intervals", default="", help="pauses of readings and feeds, in Spark's words")
 
 
 def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     """p50, p95 and the longest time, in seconds."""
-    pauses = [text.strip() for text in options.intervals.split(",") if text.strip()]
+    pauses = [text.strip() for text in options.feed_intervals.split(",") if text.strip()]
     intervals = dict(zip(("readings", "feeds"), pauses * (1 if len(pauses) > 1 else 2), strict=False))
-    with fresh(options.boxes) as site, tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
-        numbers = site.open_logs(options.boxes, say)
+    with fresh(options.feed_boxes) as site, tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        numbers = site.open_logs(options.feed_boxes, say)
         asyncio.run(_book(site, numbers))
         stop, found = threading.Event(), dict[str, Any]()
 
@@ -75,7 +72,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         worker.start()
         shore.run(_topology(), site.endpoint, Path(folder), JOBS, intervals=intervals, stop=stop)
         worker.join()
-    return {"intervals": intervals or "the product's", "rate": options.rate, "boxes": options.boxes, **found}
+    return {"intervals": intervals or "the product's", "rate": options.feed_rate, "boxes": options.feed_boxes, **found}
 
 
 def figures(taken: Sequence[float]) -> dict[str, float]:
@@ -126,16 +123,16 @@ async def _sail(site: Site, numbers: Sequence[str], options: argparse.Namespace,
         first = await _append(appender, numbers[0], 1, stored)
         await _until(lambda: first in arrived, _PATIENCE)
         say(f"the first reading took {arrived[first] - stored[first]:.1f} s")
-        begin, count = time.monotonic(), int(options.rate * (options.cold + options.seconds))
+        begin, count = time.monotonic(), int(options.feed_rate * (options.feed_cold + options.feed_seconds))
         for index in range(count):
-            await asyncio.sleep(max(0.0, begin + index / options.rate - time.monotonic()))
+            await asyncio.sleep(max(0.0, begin + index / options.feed_rate - time.monotonic()))
             sequence, box = divmod(index, len(numbers))
             await _append(appender, numbers[box], 2 + sequence, stored)
         await appender.close()
     await _until(lambda: stored.keys() <= arrived.keys(), _PATIENCE)
     done.set()
     await follower
-    counted = [name for name, at in stored.items() if at >= begin + options.cold]
+    counted = [name for name, at in stored.items() if at >= begin + options.feed_cold]
     taken = [arrived[name] - stored[name] for name in counted]
     return {"readings": len(taken), "seconds": figures(taken), "target_seconds": TARGET_SECONDS}
 
@@ -169,15 +166,3 @@ async def _until(condition: Any, patience: float) -> None:
         if time.monotonic() > end:
             raise SystemExit(f"not in the feed within {patience:.0f} s")
         await asyncio.sleep(_POLL)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options(parser)
-    found = machine() | measure(parser.parse_args(), say)
-    print(json.dumps(found, indent=1))
-    write("shore-feeds", found)
-
-
-if __name__ == "__main__":
-    main()

@@ -14,8 +14,8 @@ import argparse
 import time
 from typing import Any, Final
 
+from benchmarks._suite import Say
 from benchmarks.shore import stock
-from benchmarks.shore.parts import Say
 from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import SIZES, Site, fresh
 from shore.session import settings as usual_settings

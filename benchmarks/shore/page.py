@@ -8,35 +8,27 @@ Copies the figures to ``docs/benchmarks/shore.json`` and writes ``docs/benchmark
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import Environment, StrictUndefined
-
-from benchmarks.replication.page import number
+from benchmarks._page import environment, make
 
 TEMPLATE: Final = Path(__file__).with_name("page.md.j2")
 FIGURES: Final = Path("docs/benchmarks/shore.json")
 PAGE: Final = Path("docs/benchmarks/shore.md")
-_OTHERS: Final = (("alerts", "Alerts"), ("point_query", "One container among very many readings"))
+_OTHERS: Final = (
+    ("alerts", "Alerts"),
+    ("point_query", "One container among very many readings"),
+    ("feeds", "From a log at headquarters to a customer's feed"),
+)
 _NOT_SHOWN: Final = frozenset({"at", "machine", "target"})
 
 
 def render(figures: dict[str, Any]) -> str:
     """The page in Markdown. Parts that the figures do not have are left out."""
-    environment = Environment(
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - Markdown, from our own figures
-    )
-    environment.filters["number"] = number
-    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    template = environment().from_string(TEMPLATE.read_text(encoding="utf-8"))
     text = template.render(figures=figures, named=named, plain=plain, others=_OTHERS)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
@@ -60,14 +52,5 @@ def plain(part: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--figures", type=Path, help="new figures, to be kept as docs/benchmarks/shore.json")
-    given = parser.parse_args().figures
-    if given is not None:
-        FIGURES.write_text(given.read_text(encoding="utf-8"), encoding="utf-8")
-    PAGE.write_text(render(json.loads(FIGURES.read_text(encoding="utf-8"))), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    make(FIGURES, PAGE, render, __doc__)

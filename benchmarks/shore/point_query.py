@@ -22,8 +22,8 @@ from typing import Any, Final
 from deltalake import DeltaTable
 
 from benchmarks._results import FOLDER
+from benchmarks._suite import Say
 from benchmarks.shore.generated import generate, numbers
-from benchmarks.shore.parts import Say
 from fairlead.errors import UnavailableError
 from shore.maintenance.compact import compact, plan_compaction
 from shore.places import Places

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from benchmarks._suite import Say
 from benchmarks.edge.names import topology
 from benchmarks.shore.gauge import Gauge
-from benchmarks.shore.parts import Say
 from benchmarks.shore.site import Site
 from shore.jobs import readings
 from shore.jobs.model import JobContext

@@ -15,11 +15,11 @@ from typing import Final
 import msgspec
 import psutil
 
+from benchmarks._suite import Say
 from benchmarks.custody.devices import boxes, reading_body
 from benchmarks.edge.names import SITE, USER, log_of
 from benchmarks.edge.site import brokers_for
 from benchmarks.replication.world import BROKER, broker_heap
-from benchmarks.shore.parts import Say
 from fairlead.admin import create_logs
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec

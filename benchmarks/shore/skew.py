@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from benchmarks._suite import Say
 from benchmarks.edge.names import log_of
-from benchmarks.shore.parts import Say
 from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import Site, fresh
 from shore.tables.readings import READINGS

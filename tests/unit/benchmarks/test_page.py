@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.replication.mirrormaker_side import described
-from benchmarks.replication.page import FIGURES, PAGE, fraction, number, render
+from benchmarks._page import number
+from benchmarks.replication.page import FIGURES, PAGE, fraction, render
 from benchmarks.replication.ratios import compare, growth, growth_targets
 
 ROOT = Path(__file__).parents[3]
