@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.replication.mirrormaker_side import described
 from benchmarks._page import number
+from benchmarks.replication.mirrormaker_side import described
 from benchmarks.replication.page import FIGURES, PAGE, fraction, render
 from benchmarks.replication.ratios import compare, growth, growth_targets
 
