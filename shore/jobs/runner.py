@@ -127,6 +127,7 @@ def run(
         raise ConfigurationError(
             f"topology {topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
+    asked = current(endpoint)  # what is wrong with it is said before Spark starts
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose(topology, jobs)]
     places = Places.of(folder, topology.shore.storage)
@@ -145,7 +146,7 @@ def run(
             _session(folder, topology.shore, session, settings) as spark,
         ):
             site = Site(endpoint, spark)
-            context = JobContext(topology, current(endpoint), places, spark, max_records)
+            context = JobContext(topology, asked, places, spark, max_records)
             _run_stages(context, site, chosen, once, board, stop)
         if once and interrupted.is_set():
             raise KeyboardInterrupt

@@ -155,7 +155,10 @@ def test_status_check(folder: Path, capsys: pytest.CaptureFixture[str], job: Job
 
 
 @pytest.mark.usefixtures("folder")
-def test_running_before_the_site_was_started(capsys: pytest.CaptureFixture[str]) -> None:
+def test_running_before_the_site_was_started(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shore.jobs.runner.open_session", lambda *_args, **_more: pytest.fail("Spark was started"))
     assert run(["shore", "run", "--once"]) in (3, 4)
     assert "fairlead up" in capsys.readouterr().err
     assert run(["shore", "run", "reading"]) != 0
