@@ -10,11 +10,17 @@ READY := .venv/.ready
 TOPOLOGY ?= big-blue
 TEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 120
+# Files of the suites that make containers runs once more; any other runs the same way (docs/compose.md).
+IN_CONTAINERS := wire/test_faults edge/test_readings edge/test_custody edge/test_faults edge/test_intakes edge/test_kills \
+	replication/test_copies replication/test_links replication/test_custody replication/test_faults_kills \
+	replication/test_faults_leaders replication/test_states_of_disks \
+	acl/test_apply acl/test_attacks acl/test_customers acl/test_enforced acl/test_offboarding
+LOCKED := --universal --python-version 3.11 --generate-hashes --no-header --no-emit-index-url --no-emit-find-links
 
 # Hundreds of short processes (workers of Spark, bridges, commands) would each compile every module that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format bench bench-replication bench-custody bench-edge bench-shore bench-access chaos fuzz up down status lock clean
+.PHONY: help demo test check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access chaos containers fuzz image compose-demo up down status lock release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -23,7 +29,7 @@ demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, w
 	tools/demo.sh
 
 test: check ## everything: make check, then all tests against real brokers
-	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS)
+	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --durations 40 --durations-min 10
 
 check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/ruff check
@@ -31,9 +37,14 @@ check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## repair style where that can be done by a program
+format: $(READY) ## repair what can be repaired by a program: style, and what shells complete
+	$(BIN)/python -m tools.completion
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(READY) ## the documentation as a site in build/site, its generated pages first
+	$(BIN)/python -m handbook
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY) ## the figures; also as JSON in build/bench
 	for file in benchmarks/[a-z]*.py; do echo; $(BIN)/python -m "benchmarks.$$(basename "$$file" .py)"; done
@@ -53,12 +64,23 @@ bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, po
 bench-access: $(READY) ## plans for 200 customers, 2,000 changed rules at a broker, what rules grow with (about 2 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.access
 
-chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each
+chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each; all examples
 	$(BIN)/pytest -m chaos -s
+	$(BIN)/pytest -m "hypothesis and not chaos and not containers" --hypothesis-profile=whole
+
+containers: $(READY) ## a fleet in containers while its machines and networks fail, and files of the suites against containers; needs docker and make image
+	$(BIN)/pytest -m containers tests/containers
+	tools/scratch.sh $(BIN)/pytest --sites=containers $(IN_CONTAINERS:%=tests/integration/%.py)
 
 fuzz: $(READY) ## everything that reads bytes of others, with atheris, for FUZZ_SECONDS (120) in all
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --require-hashes -r tests/fuzz/requirements.txt
 	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
+
+image: $(READY) ## the container images, with docker (docs/compose.md)
+	tools/image.sh
+
+compose-demo: $(READY) ## the duck voyage in containers, one broker of each port killed on the way; its report (about 20 minutes)
+	tools/compose-demo.sh
 
 up: $(READY) ## start the sites of TOPOLOGY (big-blue)
 	$(BIN)/fairlead up --topology $(TOPOLOGY)
@@ -69,10 +91,14 @@ down: $(READY) ## stop the sites of TOPOLOGY, keep their data
 status: $(READY) ## show the sites of TOPOLOGY
 	$(BIN)/fairlead status --topology $(TOPOLOGY)
 
-lock: $(READY) ## renew requirements.lock (with uv) and fairlead/jars/jars.lock
-	uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --extra dev \
-	    --upgrade --output-file requirements.lock pyproject.toml
+lock: $(READY) ## renew requirements.lock, its part requirements-run.lock (both with uv), fairlead/jars/jars.lock and the notices
+	uv pip compile $(LOCKED) --extra dev --upgrade --output-file requirements.lock pyproject.toml
+	uv pip compile $(LOCKED) --constraints requirements.lock --output-file requirements-run.lock pyproject.toml
 	$(BIN)/python tools/lock_jars.py
+	$(BIN)/python -m tools.release.notices
+
+release: $(READY) ## of the last commit, in dist/: wheel, sdist, SBOM, notices, sums; the same bytes each time
+	$(BIN)/python -m tools.release
 
 clean: ## forget what was built here, but neither .venv nor any topology's data
 	rm -rf build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache *.egg-info

@@ -12,14 +12,16 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from acl.binding import Binding
-from acl.entries import QuotaChange, noting, rules_intent, stamp
+from acl.entries import QuotaChange, UserChange, noting, rules_intent, stamp
 from acl.guard import SHARE, check_removals
+from acl.heldout import HeldOut, hint, refuse, tell, without
 from acl.kafka import Client, RuleStore
-from acl.lockout import check_lockout
+from acl.lockout import check_lockout, foresee_lockout
 from acl.plan import (
     AddRules,
     Confirm,
     LeaveAlone,
+    Lockout,
     Plan,
     RemoveRules,
     SetQuotas,
@@ -31,11 +33,11 @@ from acl.plan import (
 )
 from acl.planning import left_to_do, plan_site
 from acl.quotas import together
-from acl.stale import State
+from acl.stale import Remaining, State
 from acl.store import AdminStore
 from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
 from topologies.model import Topology
-from topologies.users import ADMIN
+from topologies.users import ADMIN, is_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +68,7 @@ class NotPlanned(UnavailableError):
 @dataclass(frozen=True, slots=True)
 class SiteResult:
     """What was done at one site; ``error`` is None when all of its plan was. ``state`` is how far a saved plan was
-    there already."""
+    there already, ``held_out`` are users who were given no rules because their old sessions may still be open."""
 
     site: str
     added: int
@@ -75,6 +77,7 @@ class SiteResult:
     left_alone: int
     error: FairleadError | None = None
     state: State = State.NEW
+    held_out: tuple[str, ...] = ()
 
 
 class Executor:
@@ -130,18 +133,23 @@ def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[s
     """What every site would change. A site that cannot be read is in ``Plan.unread``; nothing is changed anywhere."""
     named = _check_sites(topology, sites)
 
-    def plan_one(site: str) -> SitePlan | Unread:
+    def plan_one(site: str) -> tuple[SitePlan, Lockout | None] | Unread:
         try:
             with open_store(site) as store:
-                return plan_site(topology, site, store)
+                held = store.read()
+                made = plan_site(topology, site, store, held)
+                changes = made.add or made.remove
+                return made, foresee_lockout(site, held, made, store.standing(held)) if changes else None
         except FairleadError as error:
             return Unread(site, error.what, error.hint)
 
     results = at_once(plan_one, named)
+    read = [r for r in results if not isinstance(r, Unread)]
     return Plan(
         topology.name,
-        tuple(r for r in results if isinstance(r, SitePlan)),
+        tuple(made for made, _ in read),
         tuple(r for r in results if isinstance(r, Unread)),
+        tuple(lockout for _, lockout in read if lockout),
     )
 
 
@@ -153,6 +161,7 @@ def apply_sites(
     *,
     saved: Plan | None = None,
     max_removals: float = SHARE,
+    readmit: Collection[str] = (),
 ) -> tuple[SiteResult, ...]:
     """Make the rules of each site what the topology says: read, compare, add, then remove. Errors are in the results.
 
@@ -162,13 +171,15 @@ def apply_sites(
     Args:
         saved: Do this plan, at its sites, as long as it is still true there (``acl.stale``); without one, plan now.
         max_removals: The share of a site's rules beyond which removing is refused (``acl.guard``).
+        readmit: Users whose old sessions are known to be over, though they are held out (``acl.heldout``). Others who
+            are held out get no rules; a saved plan that would give them some is refused.
     """
     named = _check_sites(topology, sites)
     planned = {site.site: site for site in saved.sites} if saved else {}
     unread = {site.site: site for site in saved.unread} if saved else {}
     lock = threading.Lock()
 
-    def tell(site: str, text: str) -> None:
+    def say(site: str, text: str) -> None:
         if on_progress:
             with lock:
                 on_progress(site, f"access rules: {text}")
@@ -181,6 +192,9 @@ def apply_sites(
             with open_store(site) as store:
                 held = store.read()
                 todo = left_to_do(topology, site, store, held, planned.get(site))
+                todo, left_out = _without_held_out(topology, site, store, todo, saved is not None, readmit)
+                for user, until in left_out.items():
+                    say(site, f"{tell(user, until)}, and gets no rules: {hint([user])}")
                 removals = len(planned[site].remove) if saved else None
                 check_removals(todo.plan, todo.before, max_removals, removals)
                 executor = Executor(store)
@@ -190,12 +204,12 @@ def apply_sites(
                     identity = saved.identity if saved else Plan(topology.name, (todo.plan,)).identity
                     carry_out(store, executor, topology.name, identity, todo.plan)
         except FairleadError as error:
-            tell(site, error.what)
+            say(site, error.what)
             return SiteResult(site, *((executor.added, executor.removed) if executor else (0, 0)), 0, 0, error)
         before = {State.NEW: "", State.BEGUN: "the rest of the plan: ", State.DONE: "the plan is done already: "}
-        tell(site, f"{before[todo.state]}{executor.added} added, {executor.removed} removed, {todo.plan.keep} kept")
+        say(site, f"{before[todo.state]}{executor.added} added, {executor.removed} removed, {todo.plan.keep} kept")
         numbers = (executor.added, executor.removed, todo.plan.keep, len(todo.plan.alone))
-        return SiteResult(site, *numbers, state=todo.state)
+        return SiteResult(site, *numbers, state=todo.state, held_out=tuple(left_out))
 
     return tuple(at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
 
@@ -256,6 +270,26 @@ def _change_rules(store: RuleStore, executor: Executor, topology: str, identity:
         failed=partial(store.note, patience=_PATIENCE),
     ):
         executor.run(site_steps(plan))
+
+
+def _without_held_out(
+    topology: Topology, site: str, store: RuleStore, todo: Remaining, saved: bool, readmit: Collection[str]
+) -> tuple[Remaining, HeldOut]:
+    """What is left to do without the rules of those who are held out, and who they are.
+
+    Raises:
+        UserHeldOut: a saved plan would give them rules.
+    """
+    people = {rule.user for rule in todo.plan.add if not is_reserved(rule.user)}
+    users = store.held_out() if people else {}
+    for user in sorted(set(readmit) & set(users)):
+        intent = UserChange(**stamp(topology.name, site), user=user, action="readmit", detail={"because": "asked for"})
+        with noting(store.note, intent):
+            pass  # the rules are given by the plan
+    users = {user: until for user, until in users.items() if user not in readmit and user in people}
+    if saved and users:
+        raise refuse(site, users)
+    return replace(todo, plan=without(todo.plan, users)), users
 
 
 def _not_planned(site: Unread) -> NotPlanned:

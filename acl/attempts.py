@@ -48,9 +48,9 @@ def write(client: Client, topic: str) -> None:
     if "WRITE" in topic_operations(client, topic):
         return
     outcome: list[KafkaError | None] = []
-    producer = Producer({**client.endpoint.librdkafka(), **QUIET, "message.timeout.ms": 8000})
+    producer = Producer({**client.endpoint.librdkafka(), **QUIET, "message.timeout.ms": int(client.timeout * 1000)})
     producer.produce(topic, PROBE, on_delivery=lambda error, _: outcome.append(error))
-    producer.flush(10)
+    producer.flush(client.timeout + 2)
     if not outcome or outcome[0] is not None:
         error = (outcome or [None])[0] or KafkaError(KafkaError.REQUEST_TIMED_OUT)
         raise translate(error, client.endpoint, f"writing {topic}")

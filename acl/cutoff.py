@@ -8,10 +8,11 @@ from before the new password can be left.
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from confluent_kafka.admin import ConfigResource, ResourceType
@@ -32,13 +33,20 @@ class Withdrawn:
     """Rules that were taken away, and how long sessions may live.
 
     Args:
-        seconds: Until the last session from before has ended; None where sessions never end by themselves.
-        since: When they were withdrawn, in ``time.monotonic``.
+        seconds: How long a session lives; None where sessions never end by themselves.
+        since: When the password changed, in ``time.monotonic``; until then, when the rules were withdrawn.
+        ends: When no old session is left, by the clock; None until the password has changed, or where nobody knows.
     """
 
     rules: tuple[Binding, ...]
     seconds: float | None
     since: float
+    ends: dt.datetime | None = None
+
+    def counted(self) -> Withdrawn:
+        """The same, from now on: the old password opens no session any more."""
+        ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.seconds + MARGIN) if self.seconds else None
+        return replace(self, since=time.monotonic(), ends=ends)
 
     @property
     def left(self) -> float | None:

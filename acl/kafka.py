@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
 
 from acl.binding import Binding
 from acl.entries import Entry
+from acl.heldout import HeldOut
 from acl.lockout import Standing
 from acl.quotas import SetQuota
 from fairlead.admin import admin_client, kafka_error
@@ -34,7 +35,7 @@ from fairlead.order_topic import TIMEOUT
 
 T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
-REQUEST_TIMEOUT = 10.0  # seconds
+REQUEST_TIMEOUT = 60.0  # seconds; brokers on a machine that is held up for half a minute are not given up
 DOWN_TIMEOUT = 3.0  # seconds after which a cluster none of whose brokers accepts a connection is given up
 # The client knows no CLUSTER: what the protocol calls so is BROKER "kafka-cluster" there.
 _CLUSTER = {"BROKER": "CLUSTER"}
@@ -154,6 +155,9 @@ class RuleStore(Protocol):
 
     def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
         """Append to the site's audit log, within ``patience`` seconds."""
+
+    def held_out(self) -> HeldOut:
+        """Who may be given no rules for now, because what it had open may still be open."""
 
     def read_quotas(self) -> dict[str, dict[str, float]]:
         """The quotas of users, by user and Kafka's key."""

@@ -12,7 +12,7 @@ from enum import Enum
 from acl.authorizer import covers, decide
 from acl.binding import Binding
 from acl.entries import TOPIC as HISTORY
-from acl.plan import SitePlan
+from acl.plan import Lockout, SitePlan
 from acl.rules import Operation, Resource
 from fairlead.errors import RefusedError
 from fairlead.records.alert import ALERT_ORDERS
@@ -48,21 +48,32 @@ class LockedOut(RefusedError):
     """After this change the administrator could no longer administer; nothing was changed at that site."""
 
 
+def foresee_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> Lockout | None:
+    """Whether ``check_lockout`` would refuse this change if it were made now, and what it would say."""
+    lost = losses(held, plan.add, plan.remove, standing)
+    if not lost:
+        return None
+    rights = ", ".join(dict.fromkeys(_told(right) for right in lost))
+    hint = (
+        f"give {ADMIN} these rights by rules of its own first, or make it a super user of that cluster; and see that "
+        "no DENY speaks of it"
+    )
+    return Lockout(site, tuple(" ".join(right) for right in lost), f"{ADMIN} could no longer {rights}", hint)
+
+
 def check_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> None:
     """Refuse a change by which the administrator loses what it needs.
 
     Raises:
         LockedOut: with the rights that would be lost.
     """
-    lost = losses(held, plan.add, plan.remove, standing)
-    if lost:
-        rights = ", ".join(dict.fromkeys(_told(right) for right in lost))
+    found = foresee_lockout(site, held, plan, standing)
+    if found is not None:
         raise LockedOut(
-            f"after this plan {ADMIN} could no longer {rights} at site {site}; nothing was changed there",
-            hint=f"give {ADMIN} these rights by rules of its own first, or make it a super user of that cluster; "
-            "and see that no DENY speaks of it",
+            f"after this plan {found.why} at site {site}; nothing was changed there",
+            hint=found.hint,
             site=site,
-            lost=[" ".join(right) for right in lost],
+            lost=list(found.lost),
         )
 
 

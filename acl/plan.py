@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -57,12 +57,27 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
+class Lockout:
+    """A change that is refused at a site, because ``admin`` would lose the rights in ``lost`` (``acl.lockout``)."""
+
+    site: str
+    lost: tuple[str, ...]
+    why: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The plans of several sites. ``identity`` is a digest of all of it: two equal plans have the same."""
+    """The plans of several sites. ``identity`` is a digest of all of it: two equal plans have the same.
+
+    ``lockouts`` say what would be refused if it were applied now. They are no part of what is to be done, and are
+    judged again when it is.
+    """
 
     topology: str
     sites: tuple[SitePlan, ...]
     unread: tuple[Unread, ...] = ()
+    lockouts: tuple[Lockout, ...] = field(default=(), compare=False)
 
     @property
     def identity(self) -> str:

@@ -13,9 +13,10 @@ from acl.stale import Remaining, StalePlan, State, remaining
 from topologies.model import Topology
 
 
-def plan_site(topology: Topology, site: str, store: RuleStore) -> SitePlan:
-    """What the site would change now."""
-    return _fresh(topology, site, store, store.read())
+def plan_site(topology: Topology, site: str, store: RuleStore, held: frozenset[Binding]) -> SitePlan:
+    """What the site would change now. ``held`` are the rules that the cluster holds."""
+    rules = diff(site, held, compile_site(topology, site), managed_by(topology, site))
+    return replace(rules, quotas=_quotas(topology, site, store))
 
 
 def left_to_do(
@@ -30,15 +31,10 @@ def left_to_do(
         StalePlan: the saved plan is no longer true at this site.
     """
     if planned is None:
-        plan = _fresh(topology, site, store, held)
+        plan = plan_site(topology, site, store, held)
         return Remaining(plan, State.NEW, before=plan.keep + len(plan.remove))
     rules = remaining(planned, held, compile_site(topology, site), managed_by(topology, site))
     return _with_quotas(rules, _quotas(topology, site, store), planned)
-
-
-def _fresh(topology: Topology, site: str, store: RuleStore, held: frozenset[Binding]) -> SitePlan:
-    rules = diff(site, held, compile_site(topology, site), managed_by(topology, site))
-    return replace(rules, quotas=_quotas(topology, site, store))
 
 
 def _quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, ...]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from acl.cutoff import Withdrawn, give_back, withdraw
 from acl.entries import Entry, UserChange, noting, stamp
+from acl.heldout import LEAKED, UNTIL
 from acl.history import note
 from acl.kafka import Client
 from acl.users import existing
@@ -39,6 +41,7 @@ class Rotated:
     Args:
         password_in: Where the new password is; never the password. Empty where it was not changed.
         withdrawn: The user's rules, if they were taken away until its old sessions have ended.
+        by_hand: What is left to the operator there; empty where nothing is.
     """
 
     site: str
@@ -46,6 +49,7 @@ class Rotated:
     password_in: str = ""
     error: FairleadError | None = None
     withdrawn: Withdrawn | None = None
+    by_hand: str = ""
 
 
 class RotationIncomplete(UnavailableError):
@@ -69,7 +73,7 @@ def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
         for site in topology.sites
         if user == ADMIN
         or user in service_users(topology, site)
-        or (user in MQTT_USERS and topology.sites[site].is_local)
+        or (user in MQTT_USERS and topology.sites[site].is_local and topology.sites[site].mqtt is None)
     )
     if not found:
         known = {name for site in topology.sites for name in service_users(topology, site)}
@@ -91,7 +95,7 @@ def rotate(
 
     Args:
         now: The password has leaked: first take away the user's rules, so that what is connected gets nothing more.
-            ``acl.cutoff`` gives them back. Not for Fairlead's services and ``admin``.
+            ``readmit`` gives them back. Not for Fairlead's services and ``admin``.
 
     Raises:
         RefusedError: ``now`` for a user that Fairlead itself works as. Nothing was changed.
@@ -105,17 +109,25 @@ def rotate(
 
     def one(site: str) -> Rotated:
         withdrawn: Withdrawn | None = None
+        intent = _intent(topology, site, user, now=now)
+
+        def facts() -> dict[str, Any]:
+            until = withdrawn.ends if withdrawn else None
+            return {"detail": {**intent.detail, UNTIL: until.isoformat()}} if until else {}
+
         try:
-            with noting(lambda entries: _note(directory, site, entries), _intent(topology, site, user, now=now)):
+            with noting(lambda entries: _note(directory, site, entries), intent, facts=facts):
                 if now:
                     withdrawn = withdraw(directory.kafka(site, ADMIN), user)
                     on_progress(site, f"{len(withdrawn.rules)} rules of {user} withdrawn")
                 password_in = (_locally if topology.sites[site].is_local else _outside)(directory, local, site, user)
+                if withdrawn:
+                    withdrawn = withdrawn.counted()  # until here the old password opened sessions
         except FairleadError as error:
             on_progress(site, error.what)
             return Rotated(site, user, error=error, withdrawn=withdrawn)
         on_progress(site, f"{user} has another password, in {password_in}")
-        return Rotated(site, user, password_in, withdrawn=withdrawn)
+        return Rotated(site, user, password_in, withdrawn=withdrawn, by_hand=_by_hand(topology, site, user))
 
     return tuple(one(site) for site in sites)
 
@@ -170,9 +182,19 @@ def _require_user(admin: KafkaEndpoint, user: str) -> None:
             raise UnknownNameError(f"SCRAM user of {admin.site} named", user, [admin.user or ADMIN])
 
 
+def _by_hand(topology: Topology, site: str, user: str) -> str:
+    address = topology.sites[site].mqtt
+    if address is None or user != mosquitto.BRIDGE:
+        return ""
+    return (
+        f"{user} also logs in to the MQTT broker at {address.host}:{address.port}, which Fairlead did not start: its "
+        "password there is changed there, with the new one in the bridge's environment or secrets' folder before "
+        f"({next_variable(site, user)}, or {site}.{user}.next)"
+    )
+
+
 def _intent(topology: Topology, site: str, user: str, *, now: bool) -> UserChange:
-    detail = {"because": "leaked"} if now else {}
-    return UserChange(**stamp(topology.name, site), user=user, action="rotate", detail=detail)
+    return UserChange(**stamp(topology.name, site), user=user, action="rotate", detail=LEAKED if now else {})
 
 
 def _note(directory: Directory, site: str, entries: Iterable[Entry]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
@@ -11,7 +12,8 @@ from confluent_kafka import TopicCollection
 
 from acl.binding import Binding
 from acl.entries import Entry
-from acl.history import note
+from acl.heldout import HeldOut, held_out
+from acl.history import note, read
 from acl.kafka import Client, KafkaRules, NotAuthorised, RuleStore
 from acl.lockout import Standing, authorize, hosts
 from acl.quotas import SetQuota
@@ -44,6 +46,11 @@ class AdminStore(KafkaRules):
     def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
         """Append to the site's audit log, within ``patience`` seconds."""
         note(self._client.endpoint, entries, patience)
+
+    def held_out(self) -> HeldOut:
+        """Who is held out, by the site's audit log."""
+        entries, _ = read(self._client.endpoint)
+        return held_out(entries, dt.datetime.now(dt.UTC))
 
     def read_quotas(self) -> dict[str, dict[str, float]]:
         """The quotas of users."""

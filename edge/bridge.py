@@ -38,6 +38,7 @@ from edge.watchside import WatchSide
 from fairlead.custody import CustodyView
 from fairlead.endpoint import Endpoint, MqttWay
 from fairlead.wire.appender import Appender
+from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import WireError
 from topologies.model import Topology
 
@@ -103,13 +104,15 @@ class Bridge:
         self._holdings = Holdings(site, CustodyView())
         self._watch_side = WatchSide(topology, site, thresholds)
         self._ais = ais
-        self._started = time.monotonic()
+        self._started, self._began = time.monotonic(), round(time.time(), 3)
         self._intakes = intakes
         self._way: WayIn | None = None
         self._lanes: SiteLanes | None = None
         self._custody: CustodySide | None = None
         self._stray_limit = stray_limit
         self._failure: asyncio.Future[None] | None = None
+        self._cluster: Cluster | None = None
+        self._appenders: tuple[Appender, ...] = ()
 
     def snapshot(self) -> dict[str, Any]:
         """What the bridge has done and how it is, JSON-ready."""
@@ -117,9 +120,13 @@ class Bridge:
         return {
             "site": self.site,
             "uptime_s": round(time.monotonic() - self._started, 1),
+            "started": self._began,
             "ready": self.ready.is_set(),
             **self.metrics.snapshot(),
             **(way.snapshot() if way else _NOTHING_TAKEN),
+            "kafka_connected": self._cluster is not None and self._cluster.pool.connected,
+            "append_requests": sum(appender.answers[0] for appender in self._appenders),
+            "append_seconds": round(sum(appender.answers[1] for appender in self._appenders), 6),
             "strays_waiting": lanes.strays.index.waiting if lanes else 0,
             "events_waiting": sum(map(len, lanes.strays.events.values())) if lanes else 0,
             "custody": self._holdings.counts(),
@@ -147,6 +154,7 @@ class Bridge:
         stack.push_async_callback(appender.close)
         urgent = Appender(cluster, linger=0)  # alerts wait for nobody's batch; no log is written by both
         stack.push_async_callback(urgent.close)
+        self._cluster, self._appenders = cluster, (appender, urgent)
         tails = Tails(cluster)
         stack.push_async_callback(tails.close)
 

@@ -61,5 +61,9 @@ class MqttLoginRefusedError(MqttRefusedError):
     """It refused the login itself; another password may count by now."""
 
 
+class MqttUntrustedError(MqttLoginRefusedError):
+    """Its certificate is none that the bridge trusts. Like a refused login it may pass, where it was trusted before."""
+
+
 class IntakeError(EdgeError):
     """The bridge and one of its intake processes do not understand each other."""

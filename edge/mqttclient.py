@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -12,7 +13,9 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge.errors import MqttLoginRefusedError, MqttRefusedError, MqttUnavailableError
+from edge.errors import MqttLoginRefusedError, MqttRefusedError, MqttUnavailableError, MqttUntrustedError
+from fairlead.certs.mqtt import identify
+from fairlead.certs.trust import trouble
 from fairlead.endpoint import MqttEndpoint, let_in
 from fairlead.errors import FairleadError
 
@@ -25,7 +28,11 @@ _PASSING = "Server unavailable"
 
 
 def new_client(kind: type[C], endpoint: MqttEndpoint, client_id: str, *, clean: bool = False) -> C:
-    """A client of MQTT 3.1.1 that acknowledges by hand and does not reconnect by itself. ``clean``: of no session."""
+    """A client of MQTT 3.1.1 that acknowledges by hand and does not reconnect by itself. ``clean``: of no session.
+
+    Raises:
+        TrustError: the endpoint's file of authorities cannot be used.
+    """
     client = kind(
         CallbackAPIVersion.VERSION2,
         client_id=client_id,
@@ -35,10 +42,7 @@ def new_client(kind: type[C], endpoint: MqttEndpoint, client_id: str, *, clean: 
         manual_ack=True,
     )
     client.connect_timeout = CONNECT_TIMEOUT
-    if endpoint.user is not None:
-        client.username_pw_set(endpoint.user, endpoint.password.get_secret_value() if endpoint.password else None)
-    if endpoint.tls_ca is not None:
-        client.tls_set(ca_certs=str(endpoint.tls_ca))
+    identify(client, endpoint)
     return client
 
 
@@ -46,10 +50,17 @@ def open_socket(client: paho.Client, endpoint: MqttEndpoint) -> None:
     """Connect, in a thread: TCP, TLS, and CONNECT on its way.
 
     Raises:
-        MqttUnavailableError: nobody answers.
+        MqttUnavailableError: nobody answers. MqttUntrustedError: its certificate is not one that is trusted.
     """
     try:
         client.connect(endpoint.host, endpoint.port, KEEPALIVE)
+    except ssl.SSLCertVerificationError as error:
+        found = trouble(error, endpoint.host, endpoint.tls_ca)
+        raise MqttUntrustedError(
+            f"no TLS with the MQTT broker of {endpoint.site} at {endpoint.host}:{endpoint.port}: {found.why}",
+            hint=found.hint,
+            site=endpoint.site,
+        ) from error
     except (OSError, ValueError) as error:
         raise MqttUnavailableError(
             f"the MQTT broker of {endpoint.site} at {endpoint.host}:{endpoint.port} does not answer: {error}",

@@ -23,6 +23,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from fairlead.certs.served import require_trust
+from fairlead.certs.trust import client_context
 from fairlead.endpoint import KafkaEndpoint, let_in, with_each_password
 from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
 
@@ -47,6 +49,8 @@ def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = N
     """An admin client for one cluster and user; connects when it is used. Keep it while its futures are open."""
     endpoint = counting(endpoint)
     quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
+    if endpoint.tls:
+        client_context(endpoint.tls_ca, site=endpoint.site)  # librdkafka would only say that there is an error
     return AdminClient({**endpoint.librdkafka(), **quiet, **(settings or {})})
 
 
@@ -157,7 +161,9 @@ def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClien
     While a password is being changed, each one that may count is tried.
 
     Raises:
-        RefusedError: wrong user or password. UnavailableError: no answer within ``timeout`` seconds.
+        RefusedError: wrong user or password, or a certificate that is not trusted (``UntrustedError``).
+        TrustError: the endpoint's file of authorities cannot be used.
+        UnavailableError: no answer within ``timeout`` seconds.
     """
     return let_in(endpoint, LoginRefusedError, lambda way: _answer(way, timeout))
 
@@ -179,8 +185,11 @@ def counting(endpoint: KafkaEndpoint, timeout: float = 5.0) -> KafkaEndpoint:
 
 def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
     refusals: list[KafkaError] = []
+    untrusted = False
 
     def on_error(error: KafkaError) -> None:
+        nonlocal untrusted
+        untrusted = untrusted or error.name() == "_SSL"
         if error.name() == "_AUTHENTICATION":
             refusals.append(error)
 
@@ -195,6 +204,8 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
             client.poll(0)  # delivers on_error
             if refusals:
                 raise explain(KafkaException(refusals[0]), endpoint, "log in") from error
+            if untrusted:
+                require_trust(endpoint)
             if time.monotonic() > end:
                 raise explain(error, endpoint, "log in") from error
 

@@ -7,14 +7,15 @@ or setting is wrong; 4 a site or tool could not be reached or started; 5 refused
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from fairlead.console import errors, show_error
+from fairlead.console import console, errors, show_error
 from fairlead.errors import ExitCode, FairleadError
-from fairlead.lazy import Entry, lazy_group
+from fairlead.lazy import Entry, lazy_group, load
 
 COMMANDS: Final = {
     "up": Entry(
@@ -76,6 +77,7 @@ COMMANDS: Final = {
         "Custody: who may append to a container's log, grants and seizures by hand, strays.",
     ),
     "shore": Entry("fairlead.commands.shore", "app", "Tables and customers' feeds from the logs, by PySpark."),
+    "compose": Entry("fairlead.commands.compose", "app", "A topology as containers: a project for docker compose."),
     "acl": Entry(
         "fairlead.commands.acl",
         "app",
@@ -86,15 +88,35 @@ COMMANDS: Final = {
         "app",
         "Devices: an MQTT password for each box, ship and terminal, with which it may publish on its own topics only.",
     ),
+    "certs": Entry(
+        "fairlead.commands.certs",
+        "app",
+        "Certificates: a small authority for trying out, what is issued, when it ends, and other ones while all runs.",
+    ),
     "topology": Entry(
         "fairlead.commands.topology",
         "app",
         "Check, draw and list topologies: who exists, and what may go where.",
     ),
+    "doctor": Entry(
+        "fairlead.commands.doctor",
+        "doctor",
+        "Examine this machine: programs, ports, limits, clock, disk; say what is needed, why, and what to do.",
+    ),
 }
 
+
+def _loaded(name: str, entry: Entry) -> Any:
+    """A command for whoever uses it; for a shell that completes one, only what that takes."""
+    if os.environ.get("_FAIRLEAD_COMPLETE", "").startswith("complete_"):
+        from fairlead.completion.light import command
+
+        return command(name, entry)
+    return load(name, entry)
+
+
 app = typer.Typer(
-    cls=lazy_group(COMMANDS),
+    cls=lazy_group(COMMANDS, _loaded),
     name="fairlead",
     help="Container telemetry in identical logs across ships, ports and headquarters, on stock Apache Kafka.",
     epilog="Exit codes: 0 done, 1 bad result, 2 wrong options, 3 wrong configuration, 4 unavailable, 5 refused, "
@@ -106,8 +128,26 @@ app = typer.Typer(
 )
 
 
+def _show_versions(wanted: bool) -> None:
+    if not wanted:
+        return
+    from fairlead.versions import versions  # reads the lock of jars
+
+    own, *others = versions().items()
+    console.print(" ".join(own))
+    console.print(", ".join(f"{name.capitalize()} {version}" for name, version in others))
+    raise typer.Exit
+
+
 @app.callback()
-def _before() -> None:
+def _before(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_versions, help="Show versions: Fairlead, Kafka, Spark."
+        ),
+    ] = False,
+) -> None:
     """Typer takes an application without commands of its own for a group only if it has this."""
 
 

@@ -24,20 +24,22 @@ from fairlead.errors import LoginRefusedError, UnavailableError
 from fairlead.scram import credential
 
 _PAUSE = 0.05
+_ANSWER = 20.0  # seconds for a cluster to say anything at all, before something is changed
+_TIMEOUT = 60.0  # seconds; a rotation that breaks off half-way is worse than one that waits for a held-up broker
 
 
 class PasswordNotTaken(UnavailableError):
     """A broker was told a new password and does not take it."""
 
 
-def give_password(admin: KafkaEndpoint, user: str, password: SecretStr, *, timeout: float = 20.0) -> None:
+def give_password(admin: KafkaEndpoint, user: str, password: SecretStr, *, timeout: float = _TIMEOUT) -> None:
     """Give a user this password and return when every broker that answers lets it in with it.
 
     Raises:
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer, or a broker still refuses the
             new password after ``timeout`` seconds: the change may or may not have been made, and may be made again.
     """
-    client = require_answer(admin, timeout)
+    client = require_answer(admin, min(timeout, _ANSWER))
     for done in client.alter_user_scram_credentials([credential(user, password)], request_timeout=timeout).values():
         try:
             done.result()
@@ -57,13 +59,13 @@ def give_password(admin: KafkaEndpoint, user: str, password: SecretStr, *, timeo
         raise away[0]
 
 
-def take_password(admin: KafkaEndpoint, user: str, *, timeout: float = 20.0) -> None:
+def take_password(admin: KafkaEndpoint, user: str, *, timeout: float = _TIMEOUT) -> None:
     """Take a user's passwords away, of every mechanism, so that it can log in no more; one without any is fine.
 
     Raises:
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer.
     """
-    client = require_answer(admin, timeout)
+    client = require_answer(admin, min(timeout, _ANSWER))
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
         change = UserScramCredentialDeletion(user, mechanism)
         for done in client.alter_user_scram_credentials([change], request_timeout=timeout).values():

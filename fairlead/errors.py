@@ -71,6 +71,10 @@ class LoginRefusedError(RefusedError):
     its metadata log), so whoever was let in before does well to ask again."""
 
 
+class UntrustedError(RefusedError):
+    """There is no TLS with a server: its certificate has expired, is for other names, or of an unknown authority."""
+
+
 class UnknownNameError(ConfigurationError):
     """A name that stands for nothing; carries the valid names and the nearest one."""
 

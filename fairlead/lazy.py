@@ -5,7 +5,7 @@ Its ``--help`` comes from the one-line helps that the group is told; a test hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, NamedTuple, cast
 
@@ -24,7 +24,11 @@ class Entry(NamedTuple):
 
 def load(name: str, entry: Entry) -> Any:
     """Import a command or group and give what typer makes of it."""
-    found = getattr(import_module(entry.module), entry.attribute)
+    return as_command(name, getattr(import_module(entry.module), entry.attribute))
+
+
+def as_command(name: str, found: Any) -> Any:
+    """What typer makes of a command's function, or of a group's application."""
     holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
@@ -34,8 +38,12 @@ def load(name: str, entry: Entry) -> Any:
     return get_group(holder).commands[name]
 
 
-def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
-    """The class of a group with these commands, in this order; for ``typer.Typer(cls=...)``."""
+def lazy_group(entries: Mapping[str, Entry], loader: Callable[[str, Entry], Any] = load) -> type[TyperGroup]:
+    """The class of a group with these commands, in this order; for ``typer.Typer(cls=...)``.
+
+    Args:
+        loader: Gives the command that is used.
+    """
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:
@@ -46,7 +54,7 @@ def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
             name, command, rest = super().resolve_command(ctx, args)
             if name is not None and name in entries:
-                command = load(name, entries[name])
+                command = loader(name, entries[name])
             return name, command, rest
 
     return cast("type[TyperGroup]", LazyGroup)

@@ -1,37 +1,20 @@
 """Replicators as Prometheus metrics: what ``Replicator.snapshot`` says, under Prometheus' naming rules.
 
-Served over HTTP on this machine only unless told otherwise: names of logs are business facts. Only logs in trouble have
-series of their own, so that ten thousand healthy ones cost nothing.
+Only logs in trouble have series of their own, so that ten thousand healthy ones cost nothing.
 """
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Final, Protocol
-from wsgiref.simple_server import WSGIServer
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fairlead.errors import UnavailableError
+from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, Watched, serve
 from replication.states import LinkState, LogState
-
-ADDRESS: Final = "127.0.0.1"
-PATIENCE: Final = 10.0  # seconds for the replicators' event loop; a scrape fails after that
-
-Snapshot = Mapping[str, Any]
-
-
-class Watched(Protocol):
-    """What is asked of a replicator."""
-
-    def snapshot(self) -> dict[str, Any]: ...
 
 
 class ReplicationCollector(Collector):
@@ -44,6 +27,7 @@ class ReplicationCollector(Collector):
         """All metrics of all replicators, as they are now."""
         taken = list(self._snapshots())
         yield from _targets(taken)
+        yield from _certificates(taken)
         yield from _links(taken)
         yield from _logs(taken)
 
@@ -52,70 +36,11 @@ class ReplicationCollector(Collector):
         return ()
 
 
-class MetricsServer:
-    """A running HTTP server. ``port`` is the real one when 0 was asked for."""
-
-    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
-        self._server = server
-        self._thread = thread
-        self.port = int(server.server_port)
-
-    def close(self) -> None:
-        """Stop serving; returns when the port is free."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-def registry_of(snapshots: Callable[[], Iterable[Snapshot]]) -> CollectorRegistry:
-    """A registry of its own, with nothing but these metrics."""
-    registry = CollectorRegistry()
-    registry.register(ReplicationCollector(snapshots))
-    return registry
-
-
-def start_metrics(replicators: Sequence[Watched], port: int, address: str = ADDRESS) -> MetricsServer:
-    """Serve ``/metrics`` in a thread until closed.
-
-    Called in the event loop that the replicators run in, their snapshots are taken there, between two of its steps.
-
-    Args:
-        port: 0 for any free one.
-        address: Where to listen; nothing protects it, so anything but loopback is seen by the network.
-
-    Raises:
-        UnavailableError: the address or port cannot be had.
-    """
-    try:
-        loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
-    except RuntimeError:
-        loop = None
-    registry = registry_of(lambda: _snapshots(replicators, loop))
-    try:
-        server, thread = start_http_server(port, address, registry=registry)
-    except OSError as error:
-        raise UnavailableError(
-            f"metrics cannot be served at {address}:{port}: {error.strerror}",
-            hint="choose another port; 0 takes any free one",
-            address=address,
-            port=port,
-        ) from error
-    return MetricsServer(server, thread)
-
-
-def _snapshots(replicators: Sequence[Watched], loop: asyncio.AbstractEventLoop | None) -> list[Snapshot]:
-    if loop is None:
-        return [each.snapshot() for each in replicators]
-    taken: Future[list[Snapshot]] = Future()
-
-    def take() -> None:
-        try:
-            taken.set_result([each.snapshot() for each in replicators])
-        except Exception as error:
-            taken.set_exception(error)
-
-    loop.call_soon_threadsafe(take)
-    return taken.result(PATIENCE)
+def start_metrics(
+    replicators: Sequence[Watched], port: int, address: str = ADDRESS, further: Sequence[Collector] = ()
+) -> MetricsServer:
+    """Serve the metrics of replicators, see ``fairlead.scrape.serve``."""
+    return serve(ReplicationCollector, replicators, port, address, further)
 
 
 def _targets(taken: Sequence[Snapshot]) -> Iterator[Metric]:
@@ -136,6 +61,25 @@ def _targets(taken: Sequence[Snapshot]) -> Iterator[Metric]:
             queued.add_metric(site, memory["queued"])
             limit.add_metric(site, memory["limit"])
     yield from (up, queued, limit, started)
+
+
+def _certificates(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Of targets and sources that speak TLS, each once; the earliest where links do not agree."""
+    ends: dict[str, float] = {}
+    for each in taken:
+        seen = [(str(each["site"]), each["target"].get("certificate_ends"))]
+        seen += [(str(link["from"]), link.get("certificate_ends")) for link in each["links"]]
+        for site, end in seen:
+            if end is not None:
+                ends[site] = min(end, ends.get(site, end))
+    family = GaugeMetricFamily(
+        "fairlead_certificate_expiry_time_seconds",
+        "When the certificate that the site's Kafka shows expires, Unix time.",
+        labels=["site"],
+    )
+    for site, end in ends.items():
+        family.add_metric([site], end)
+    yield family
 
 
 _COUNTED: Final = (

@@ -277,6 +277,7 @@ class Pull:
             **self.counters.as_json(),
             "lag": self._lanes.lag() if self.is_up else None,
             "last_error": self._standing.last_error,
+            "certificate_ends": self.cluster.pool.certificate_ends if self.cluster is not None else None,
             "groups": self._groups.snapshot() if self._groups is not None else None,
         }
 

@@ -179,9 +179,10 @@ class Replicator:
     def snapshot(self) -> dict[str, Any]:
         """State and counters as JSON-ready values.
 
-        ``target`` has state, since and cause; ``links`` one entry per link (see ``Pull.snapshot``: records, batches and
-        bytes appended since the start, lag in records or null while the link is not up); ``logs`` those that are not
-        mirrored, by name, with state, cause, since, link and what_to_do.
+        ``target`` has state, since, cause and certificate_ends (Unix time, null without TLS); ``links`` one entry per
+        link (see ``Pull.snapshot``: records, batches and bytes appended since the start, lag in records or null while
+        the link is not up); ``logs`` those that are not mirrored, by name, with state, cause, since, link and
+        what_to_do.
         """
         writer = self._writer
         error = self._target_error or (writer.trouble if writer else None)
@@ -201,6 +202,7 @@ class Replicator:
                 "state": "unavailable" if error else "up",
                 "since": self._target_since.isoformat(timespec="milliseconds"),
                 "cause": error or "",
+                "certificate_ends": writer.certificate_ends if writer else None,
             },
             "links": [pull.snapshot() for pull in self._pulls],
             "logs": logs,

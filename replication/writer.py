@@ -56,6 +56,11 @@ class Writer(Examiner):
         self.trimmer = Trimmer(cluster)
         self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
 
+    @property
+    def certificate_ends(self) -> float | None:
+        """When the certificate that the target's Kafka shows expires, Unix time; None without TLS."""
+        return self._cluster.pool.certificate_ends
+
     def submit(self, replica: Replica, steps: list[Item | Hole], feed: Feed) -> None:
         """Queue what a feed has fetched. Never blocks. Nothing is kept of a log that is stopped, or being examined: the
         feed is told where to go on when that is done."""

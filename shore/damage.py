@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from fairlead.errors import UnavailableError
 from shore.opened import unreadable
-from shore.places import Places
+from shore.places import CUSTOMERS, Places
 from shore.tables import TABLES
 
 READING: Final = (DeltaError, OSError, pa.ArrowException, duckdb.Error)
@@ -38,6 +38,8 @@ def damaged(places: Places, names: Iterable[str]) -> dict[str, str]:
 
 def made_again(places: Places, name: str) -> str:
     """What to do about a damaged table."""
+    if name.startswith(CUSTOMERS):
+        return f"remove {places.table(name)}: the next run fills it again from the feed"
     from shore.verify.catalogue import job_of  # knows the jobs, which know this module
 
     return (

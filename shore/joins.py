@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from shore.places import Places
 from shore.tables.operations import ALERTS
 from shore.tables.readings import READINGS
+from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,9 +40,8 @@ _BOOKED = f"""
 select {_READING}, b.booking_reference, b.customer, b.commodity, b.setpoint_temperature as booked_temperature,
     b.valid_from, b.valid_to
 from {{readings}} r
-left join {{bookings}} b
-    on b.equipment_reference = r.equipment_reference and b.is_current and b.status <> 'CANCELLED'
-    and r.device_date_time >= b.valid_from and (b.valid_to is null or r.device_date_time < b.valid_to)
+left join ({VALID_BOOKINGS}) b
+    on b.equipment_reference = r.equipment_reference and {covers("b", "r.device_date_time")}
 """  # noqa: S608  # our own columns
 
 _ABOARD = f"""
@@ -165,7 +165,8 @@ where missing > 0
 READINGS_WITH_BOOKINGS: Final = View(
     "readings_with_bookings",
     "Every reading with the booking that is valid at its device time, as bookings are known now; null without one. A "
-    "box in several valid bookings has a row for each.",
+    "cancellation takes away the times that it names itself: valid_from and valid_to are those of what is left around "
+    "the reading. A box in several valid bookings has a row for each.",
     _BOOKED,
     ("readings", "bookings"),
 )

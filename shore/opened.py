@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from deltalake import DeltaTable
@@ -18,8 +18,8 @@ _DISK: Final = re.compile(r"No space left|File too large|Permission denied|Read-
 _VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_view")
 
 
-def check_tables(names: Iterable[str]) -> None:
-    """Do nothing when each is the name of a table, whether it is there yet or not.
+def check_tables(names: Iterable[str], known: Collection[str] = TABLES) -> None:
+    """Do nothing when each is the name of a table (one of ``known``), whether it is there yet or not.
 
     Raises:
         UnknownNameError: one is not; the error has the nearest and all that are valid.
@@ -31,8 +31,8 @@ def check_tables(names: Iterable[str]) -> None:
                 f"{name} is a view and no table",
                 hint=f"'fairlead sql' reads it; its rows are those of {', '.join(VIEWS[name].inputs)}",
             )
-        if name not in TABLES:
-            raise UnknownNameError("table", name, TABLES)
+        if name not in known:
+            raise UnknownNameError("table", name, known)
 
 
 def open_table(places: Places, name: str) -> DeltaTable | None:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+CUSTOMERS: Final = "customers/"
+"""What names of customers' own tables begin with; ``Places.customer`` says where these are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,14 @@ class Places:
         return f"{self.base}/delta"
 
     def table(self, name: str) -> str:
+        """A table by its name, or a customer's own by ``customers/<customer>``."""
+        if name.startswith(CUSTOMERS):
+            return self.customer(name.removeprefix(CUSTOMERS))
         return f"{self.base}/delta/{name}"
 
     def customer(self, name: str) -> str:
         """A customer's own table, in a folder that has nothing else."""
-        return f"{self.base}/customers/{name}/feed"
+        return f"{self.base}/{CUSTOMERS}{name}/feed"
 
     def checkpoint(self, job: str) -> str:
         return f"{self.base}/checkpoints/{job}"

@@ -55,7 +55,8 @@ class TableInfo:
 
 
 def tables(folder: Path, names: Iterable[str] = TABLES, *, storage: str | None = None) -> list[TableInfo]:
-    """Those of these tables of a topology that are there; none when shore never ran.
+    """Those of these tables of a topology that are there; none when shore never ran. ``customers/<customer>`` is the
+    name of a customer's own.
 
     Raises:
         UnavailableError: one cannot be opened.
@@ -94,10 +95,14 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
     return delta.to_pyarrow_dataset()
 
 
-def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
+def sql(folder: Path, query: str, *, storage: str | None = None, known: Collection[str] = TABLES) -> pa.Table:
     """Run one SQL query (DuckDB's dialect) over the tables and views (``shore.joins``) and give back all of its rows.
 
     Times are given in UTC.
+
+    Args:
+        known: The tables that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too: in double
+            quotes in a query).
 
     Raises:
         UnknownNameError: the query names something that is no table or view; the error names the nearest.
@@ -105,7 +110,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
         UnavailableError: a table that the query or its view needs is not there yet, or cannot be opened.
     """
     places = Places.of(folder, storage)
-    opened = dict(_open_all(places, _mentioned(query))) or dict(_open_all(places))
+    opened = dict(_open_all(places, _mentioned(query, known))) or dict(_open_all(places, known))
     if not opened:
         raise nothing_yet(places)
     with duckdb.connect(":memory:") as connection:
@@ -125,7 +130,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None) -> pa.Table:
                 )
             found: pa.Table = relation.to_arrow_table()
         except duckdb.Error as error:
-            raise _explained(str(error), places, opened) from None
+            raise _explained(str(error), known, opened) from None
     return found
 
 
@@ -144,16 +149,16 @@ def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Col
             connection.execute(f"create temp view {name} as {statement}")
 
 
-def _mentioned(query: str) -> list[str]:
+def _mentioned(query: str, known: Collection[str]) -> list[str]:
     """The tables that a query can be about, by their names and those of views on them: to open all takes longer than
     most queries. Without any it may ask for a list of them (``show tables``), so it gets all."""
     text = query.lower()
     of_views = {table for name, view in VIEWS.items() if name in text for table in view.inputs}
-    found = [name for name in TABLES if name in text or name in of_views]
-    return found or list(TABLES)
+    found = [name for name in known if name.lower() in text or name in of_views]
+    return found or list(known)
 
 
-def _open_all(places: Places, names: Iterable[str] = TABLES) -> Iterator[tuple[str, DeltaTable]]:
+def _open_all(places: Places, names: Iterable[str]) -> Iterator[tuple[str, DeltaTable]]:
     for name in names:
         delta = open_table(places, name)
         if delta is not None:
@@ -179,15 +184,15 @@ def _info(name: str, delta: DeltaTable) -> TableInfo:
     )
 
 
-def _explained(message: str, places: Places, opened: Collection[str]) -> FairleadError:
+def _explained(message: str, known: Collection[str], opened: Collection[str]) -> FairleadError:
     """What DuckDB could not do, as an error of ours."""
     if missing := _NO_TABLE.search(message):
         name = missing[1].strip('"').lower()
-        if name in TABLES:
+        if name in known:
             return not_there(name)
         if name in VIEWS:
             return not_there(next(each for each in VIEWS[name].inputs if each not in opened), view=name)
-        return UnknownNameError("table", missing[1].strip('"'), [*TABLES, *VIEWS])
+        return UnknownNameError("table", missing[1].strip('"'), [*known, *VIEWS])
     first, _, rest = message.partition("\n")
     if _READING.search(first):
         return unreadable(first)

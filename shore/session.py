@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 import fairlead
 from fairlead.errors import UnavailableError
 from fairlead.jars import ensure_jars, find_java
+from shore import executors
 
 DEFAULT_MASTER = "local[2]"
 
@@ -106,7 +107,8 @@ def spark(
         packages: Further jars by Maven coordinates.
 
     Raises:
-        UnavailableError: no usable Java, the jars cannot be fetched, or Spark does not start.
+        UnavailableError: no usable Java, the jars cannot be fetched, Spark does not start, or its cluster gives no
+            executor.
     """
     java = find_java()
     (folder / "spark" / "scratch").mkdir(parents=True, exist_ok=True)
@@ -134,6 +136,12 @@ def spark(
             hint=f"Java used: {java}; its own words are in {log}",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
+    if executors.are_due(master, wanted):
+        try:
+            executors.await_first(lambda: _executors(session), master)
+        except UnavailableError:
+            close(session)
+            raise
     # pyspark prints every failed query there, with pages of plan, before it raises the same as an exception.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     return session
@@ -154,6 +162,12 @@ def close(session: SparkSession) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _executors(session: SparkSession) -> int:
+    """How many have registered; the driver, which is told of as well, is none."""
+    known: Any = session.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - there is no public way
+    return int(known.size()) - 1
 
 
 def _python_path() -> str:

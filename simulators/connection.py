@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from paho.mqtt import client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.reasoncodes import ReasonCode
 
+from fairlead.certs.mqtt import identify, untrusted
 from fairlead.endpoint import MqttEndpoint
 
 REFUSALS = frozenset({"Not authorized", "Bad user name or password"})
@@ -56,10 +58,7 @@ class Connection:
         )
         client.connect_timeout = _TIMEOUT
         client.max_inflight_messages_set(0)  # no limit here: the sender keeps the window
-        if endpoint.user:
-            client.username_pw_set(endpoint.user, endpoint.password.get_secret_value() if endpoint.password else None)
-        if endpoint.tls_ca:
-            client.tls_set(ca_certs=str(endpoint.tls_ca))
+        identify(client, endpoint)
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
         client.on_publish = self._published
@@ -86,12 +85,18 @@ class Connection:
         await asyncio.to_thread(self._client.loop_stop)
 
     async def open(self) -> str | None:
-        """Connect and log in; None when that worked, else the problem in a few words."""
+        """Connect and log in; None when that worked, else the problem in a few words.
+
+        Raises:
+            UntrustedError: the broker's certificate is not trusted, which does not pass by itself.
+        """
         try:
             self._connecting = self._loop.run_in_executor(
                 None, self._client.connect, self._endpoint.host, self._endpoint.port, _KEEPALIVE
             )
             await asyncio.shield(self._connecting)
+        except ssl.SSLCertVerificationError as error:
+            raise untrusted(self._endpoint, error) from error
         except (OSError, ValueError) as error:
             return str(error) or type(error).__name__
         self._client.loop_start()

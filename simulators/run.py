@@ -13,7 +13,7 @@ from fairlead.clusters import Clusters
 from fairlead.errors import ConfigurationError
 from fairlead.records.alert import Alert
 from simulators.alertwatch import AlertWatch
-from simulators.links.network import Cut, Network
+from simulators.links.leader import Cut, Leader
 from simulators.links.steering import already_switched, steered
 from simulators.plan import Plan
 from simulators.player import Played, Player, Progress
@@ -59,7 +59,7 @@ async def sail(
     on_step: Callable[[Step], Awaitable[None]] | None = None,
     barrier_timeout: float = 60.0,
     check: Callable[[], None] = lambda: None,
-    network: Network | None = None,
+    network: Leader | None = None,
     on_player: Callable[[Player], None] = lambda _: None,
     on_published: Callable[[Publish], None] = lambda _: None,
     on_alert: Callable[[Alert], None] = lambda _: None,

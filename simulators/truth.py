@@ -7,16 +7,20 @@ Identities of readings are kept as runs of sequence numbers, so that millions of
 from __future__ import annotations
 
 import datetime as dt
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
 from fairlead.names import owner_code
+from fairlead.records import decoder
+from fairlead.records.event import Event
 from simulators import routes
 from simulators.plan import Plan
 from simulators.steps import Kind, Publish, ReadingId
+
+_event = decoder(Event)
 
 
 class Run(msgspec.Struct):
@@ -114,6 +118,7 @@ class Truth:
         self.repeats = 0
         self.bad: Counter[tuple[str, str]] = Counter()  # (site, reason)
         self.fixed: Counter[str] = Counter()  # messages by log of sites and ships: events, bookings, positions
+        self.events: dict[str, set[str]] = defaultdict(set)  # what happened at a port (UN/LOCODE), by the events' ids
         self.losses: list[Loss] = []
         self.entitled: dict[str, Runs] = {
             name: Runs() for name, customer in sorted(plan.topology.customers.items()) if customer.feed_at
@@ -140,10 +145,17 @@ class Truth:
                 self.bad[message.site, message.detail] += 1
             case _:
                 self.fixed[str(message.log)] += 1
+                if message.kind is Kind.EVENT:
+                    self._happened(message)
                 if message.moves_log:
                     self._moved(message, message.moves_log)
                 if message.kind is Kind.POSITION and message.place:
                     self.tracks[message.site].append(TrackPoint(message.sim_time, *message.place))
+
+    def _happened(self, message: Publish) -> None:
+        port = _event.decode(message.payload).payload.un_location_code
+        if port is not None:
+            self.events[port].add(message.key)
 
     def _moved(self, message: Publish, log: str) -> None:
         self.logs.setdefault(log, LogTruth()).markers += 1

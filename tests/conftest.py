@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.support.examples import SUITE, WHOLE
 from tests.support.scheduling import FileScheduling
 
 # What commands print does not depend on the terminal that the tests happen to run in.
@@ -15,9 +16,20 @@ os.environ["COLUMNS"] = "160"
 
 # Machines are noisy: a slow example is no failure. What is found once is tried again first (the example database). On a
 # build machine (CI set, as Hypothesis' own profile "ci" has it) the examples of a test are the same each time, so that
-# a change is judged by what it changed; new examples are looked for everywhere else.
-settings.register_profile("fairlead", deadline=None, derandomize="CI" in os.environ)
+# a change is judged by what it changed; new examples are looked for everywhere else. The suite tries fewer of them than
+# make chaos, which chooses the other profile.
+for name, examples in (("fairlead", SUITE), ("whole", WHOLE)):
+    settings.register_profile(name, deadline=None, derandomize="CI" in os.environ, max_examples=examples)
 settings.load_profile("fairlead")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sites",
+        choices=("processes", "containers"),
+        default="processes",
+        help="what the sites of tests/integration are: processes of this machine, or containers of the image fairlead",
+    )
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from fairlead.endpoint import Address
 from fairlead.errors import ConfigurationError
 from topologies.values import parse_bootstrap
+
+LINES: Final = "links.sock"
+"""In the folder ``run`` of a topology's state: where a process that holds all these ways takes orders about them."""
 
 Detours = Mapping[str, Mapping[str, tuple[tuple[Address, Address], ...]]]
 """By target and source: pairs for ``KafkaEndpoint.detours``."""

@@ -1,7 +1,9 @@
 """Where each site of a topology is, for whom: addresses from the topology, else the local cluster's.
 
 Passwords of sites with an address come from the environment, ``FAIRLEAD_SECRET_<SITE>_<USER>`` (upper case, every
-character that is no letter or digit written as ``_``), else from the local override file (``topologies.secrets``).
+character that is no letter or digit written as ``_``), else from a file of the folder that ``FAIRLEAD_SECRETS`` names
+(``<site>.<user>``, as containers are given them; ``<site>.<user>.next`` while it is being changed), else from the local
+override file (``topologies.secrets``). Files are read each time, so that a new password reaches programs that run.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from fairlead.local.passwords import next_variable, secret_variable
 from fairlead.local.profile import Profile
 from topologies.model import Site, Topology
 from topologies.values import parse_bootstrap
+
+SECRETS_FOLDER = "FAIRLEAD_SECRETS"
+SESSION = "bridge-session"  # what the name of a bridge's MQTT session is called where passwords are by user
 
 
 class Directory:
@@ -76,8 +81,13 @@ class Directory:
 
     def next_password(self, site: str, user: str) -> SecretStr | None:
         """The password that is to count next at a site outside this machine, if the environment has one."""
-        value = self._env.get(next_variable(site, user))
+        value = self._given(next_variable(site, user), f"{site}.{user}.next")
         return SecretStr(value) if value else None
+
+    def mqtt_session(self, site: str) -> str | None:
+        """The client id of the bridge at a site's MQTT broker outside this machine, a secret like a password
+        (``FAIRLEAD_SECRET_<SITE>_BRIDGE_SESSION``, or the file ``<site>.bridge-session``); None for the usual one."""
+        return self._given(secret_variable(site, SESSION), f"{site}.{SESSION}")
 
     def _others(self, site: str, user: str) -> tuple[SecretStr, ...]:
         following = self.next_password(site, user)
@@ -91,7 +101,7 @@ class Directory:
 
     def _password(self, site: str, user: str) -> SecretStr:
         variable = secret_variable(site, user)
-        value = self._env.get(variable)
+        value = self._given(variable, f"{site}.{user}")
         written = self._topology.secret(site, user)
         if not value and written is not None:
             return written
@@ -99,9 +109,32 @@ class Directory:
             raise ConfigurationError(
                 f"{site} is outside this machine and the password of its user {user!r} is not known",
                 hint=f"set the environment variable {variable}, or secrets: {{{site}: {{{user}: ...}}}} in "
-                f"{self._topology.name}.local.yaml",
+                f"{self._topology.name}.local.yaml, or write it to {site}.{user} in the folder that {SECRETS_FOLDER} "
+                "names",
                 site=site,
                 user=user,
                 variable=variable,
             )
         return SecretStr(value)
+
+    def _given(self, variable: str, file: str) -> str | None:
+        """A secret by its variable, else by its file."""
+        return self._env.get(variable) or self._filed(file)
+
+    def _filed(self, name: str) -> str | None:
+        """A secret that is a file, without the line's end; None where there is no folder or no such file in it."""
+        folder = self._env.get(SECRETS_FOLDER)
+        if not folder:
+            return None
+        file = Path(folder) / name
+        try:
+            return file.read_text(encoding="utf-8").removesuffix("\n")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            what = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ConfigurationError(
+                f"{file}, which holds a password, cannot be read: {what}",
+                hint="give its owner, or the user of this program, the right to read it",
+                file=str(file),
+            ) from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.resources
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from topologies.source import Source, read_yaml
 __all__ = ["TopologyErrors", "load", "read", "shipped"]
 
 _SUFFIXES = (".yaml", ".yml")
+_SITES = re.compile(r"sites\s*:")
 
 
 def shipped() -> dict[str, Path]:
@@ -100,8 +102,18 @@ def locate(path_or_name: str | Path) -> Path:
 
 
 def _here() -> list[str]:
-    """Files of the current folder that might have been meant."""
-    return sorted(f.name for s in _SUFFIXES for f in Path().glob(f"*{s}") if not f.name.endswith(f".local{s}"))[:20]
+    """Topologies of the current folder that might have been meant."""
+    files = (f for s in _SUFFIXES for f in Path().glob(f"*{s}") if not f.name.endswith(f".local{s}"))
+    return sorted(file.name for file in files if file.is_file() and _has_sites(file))[:20]
+
+
+def _has_sites(file: Path) -> bool:
+    """Whether a file is a topology, maybe one with mistakes: other programs' settings are YAML, too."""
+    try:
+        with file.open(encoding="utf-8-sig") as lines:
+            return any(_SITES.match(line) for line in lines)
+    except (OSError, ValueError):
+        return False
 
 
 def _text(path: Path) -> str:

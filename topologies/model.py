@@ -161,6 +161,17 @@ class MqttAddress(Model):
     ca: str | None = None
 
 
+class SiteCertificate(Model):
+    """A certificate of one's own for a site that ``fairlead up`` starts, whose Kafka and Mosquitto then speak TLS only.
+
+    PEM files: the certificate with those between it and an authority of ``ca``, which is what clients trust; its key.
+    """
+
+    file: str
+    key: str
+    ca: str
+
+
 class Site(Model):
     """One Kafka cluster with what runs beside it.
 
@@ -178,6 +189,7 @@ class Site(Model):
     mqtt: MqttAddress | None = None
     mqtt_profile: Profile | None = None
     mqtt_gateway: bool = True
+    certificate: SiteCertificate | None = None
 
     @property
     def is_local(self) -> bool:
@@ -312,7 +324,7 @@ DEFAULT_STREAMS: dict[str, Stream] = {
 
 class Topology(Model):
     """A whole topology. ``name`` names its state folder; ``streams`` includes the default ones where sites are ships
-    or ports (``topologies.load`` adds them)."""
+    or ports (``topologies.load`` adds them). ``tls``: sites that ``fairlead up`` starts speak TLS only."""
 
     name: SiteName
     title: str = ""
@@ -323,6 +335,7 @@ class Topology(Model):
     customers: dict[SiteName, Customer] = Field(default_factory=dict)
     users: dict[str, User] = Field(default_factory=dict)
     shore: Shore | None = None
+    tls: bool = False
 
     _secrets: dict[tuple[str, str], SecretStr] = PrivateAttr(default_factory=dict)  # no part of the model's data
 

@@ -79,3 +79,13 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
         if site in user.at:
             found.append(ServiceUser(name, site, Role.USER, groups=user.groups, roles=user.roles))
     return {user.name: user for user in found}
+
+
+def mqtt_users(topology: Topology, site: str) -> tuple[str, ...]:
+    """The MQTT users of a site that are no devices' own: the bridge, and the publisher of dead letters."""
+    return ("bridge", publisher(topology, site))
+
+
+def publisher(topology: Topology, site: str) -> str:
+    """The MQTT user as which dead letters are replayed: the gateway, where there is one."""
+    return "device" if topology.sites[site].mqtt_gateway else "replay"

@@ -18,6 +18,7 @@ from acl.apply import plan_topology
 from acl.binding import Binding
 from acl.compile import compile_site
 from acl.entries import Entry
+from acl.heldout import HeldOut
 from acl.kafka import RuleStore
 from acl.lockout import Standing
 from acl.quotas import SetQuota
@@ -47,6 +48,9 @@ class Held:
         return Standing.SUPER
 
     def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
+        raise NotImplementedError
+
+    def held_out(self) -> HeldOut:
         raise NotImplementedError
 
     def read_quotas(self) -> dict[str, dict[str, float]]:

@@ -1,6 +1,6 @@
 """Measure, print, and write ``build/bench/replication.json``.
 
-    python -m benchmarks.replication [--only many_topics,bulk,...,idle,latency,growth] [--topics N]
+    python -m benchmarks.replication [--only many_topics,bulk,...,idle,latency,tls,growth] [--topics N]
 
 With ``--only`` the other parts keep what the file has of them. Everything together takes about half an hour and
 wants a machine that does nothing else; ``--topics`` makes it smaller, for trying out.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from benchmarks._results import FOLDER, machine, write
-from benchmarks.replication import bulk, growth, idle, latency, many_topics
+from benchmarks.replication import bulk, growth, idle, latency, many_topics, secure
 from benchmarks.replication.mirrormaker_side import DELIVERED, LEAN, TUNED, Setting, described
 
 Part = Callable[[int | None], Coroutine[Any, Any, dict[str, Any]]]
@@ -40,6 +40,7 @@ PARTS: Final[dict[str, Part]] = {
     "bulk_tuned": _bulk(TUNED),
     "idle": lambda topics: idle.measure(topics or idle.LOGS),
     "latency": lambda topics: latency.measure(topics or latency.LOGS),
+    "tls": lambda topics: secure.measure(secure.RECORDS if topics is None else topics * 100),
     "growth": lambda topics: growth.measure(growth.LOGS if topics is None else (topics // 10, topics // 3, topics)),
 }
 

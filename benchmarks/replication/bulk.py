@@ -30,7 +30,7 @@ async def measure(records: int = RECORDS, *, settings: Sequence[Setting] = DELIV
         sets = [await world.make_logs(1, partitions=PARTITIONS) for _ in range(2)]
         for logs in sets:
             await asyncio.to_thread(produce, world, logs, records=records, size=RECORD_BYTES, settings=PRODUCER)
-        ends = [await _ends(world, logs) for logs in sets]
+        ends = [await ends_of(world, logs) for logs in sets]
         per_batch = await _records_per_batch(world, sets[0])
         ours = await copy(world, fairlead, sets[0], ends[0], within=600)
         theirs = await copy(world, functools.partial(mirrormaker, settings=settings), sets[1], ends[1], within=1800)
@@ -47,7 +47,8 @@ async def measure(records: int = RECORDS, *, settings: Sequence[Setting] = DELIV
     }
 
 
-async def _ends(world: World, logs: Logs) -> dict[TopicPartition, int]:
+async def ends_of(world: World, logs: Logs) -> dict[TopicPartition, int]:
+    """Where each partition ends at the source."""
     ends = await world.source.end_offsets(logs.tps)
     return {tp: end for tp, end in ends.items() if isinstance(end, int)}
 

@@ -32,6 +32,7 @@ WORDS: Final = {
     "seconds_ratio": "times the seconds, from the start",
     "seconds_from_first_record_ratio": "times the seconds, from the first record",
     "rss_ratio": "times the memory",
+    "throughput_ratio": "of the speed without TLS",
 }
 """What a figure with a target is, in words that follow the number."""
 

@@ -49,13 +49,14 @@ class World:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def fresh(cls) -> AsyncIterator[World]:
+    async def fresh(cls, *, tls: bool = False) -> AsyncIterator[World]:
         """Brokers that nobody has used yet; they and their data are gone afterwards."""
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             sites = LocalSites(Path(folder) / "sites")
             try:
                 with broker_heap():
-                    await asyncio.to_thread(sites.up, [SiteSpec(site, properties=BROKER) for site in (SOURCE, TARGET)])
+                    specs = [SiteSpec(site, properties=BROKER, tls=tls) for site in (SOURCE, TARGET)]
+                    await asyncio.to_thread(sites.up, specs)
                 async with (
                     await Cluster.open(sites.kafka(SOURCE, USER), client_id="bench", request_timeout=120) as source,
                     await Cluster.open(sites.kafka(TARGET, USER), client_id="bench", request_timeout=120) as target,

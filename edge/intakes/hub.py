@@ -6,11 +6,13 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from hashlib import sha256
 
 from edge.acks import Ticket
 from edge.intake import DROPPED, Intake
+from edge.intakes.copies import Copies
 from edge.intakes.frames import Item, MarkItem, NothingItem, ReadingItem, RefusedItem
-from edge.intakes.names import is_own
+from edge.intakes.names import is_own, shares
 from edge.intakes.order import Order, Source
 from edge.intakes.sorting import Sorter
 from edge.messages import Identity, Reason, Rejected
@@ -40,6 +42,7 @@ class Hub:
         self._wanted = asyncio.Event()
         self._moved = asyncio.Event()
         self._paused = False
+        self._copies = Copies()
         self.order: Order[_Reading | Delivery] = Order(self._emit)
 
     # -- what comes
@@ -146,9 +149,10 @@ class Hub:
                     ticket.finish()
             case RefusedItem():
                 rejected = Rejected(Reason(item.reason), item.detail)
-                self._intake.refuse_checked(
-                    rejected, item.topic, item.payload, item.received_ms, item.redelivered, ticket
-                )
+                way = "intakes" if shares(source.name) else source.name
+                copy = self._copies.is_copy(way, (item.topic, sha256(item.payload).digest()))
+                again = copy or item.redelivered
+                self._intake.refuse_checked(rejected, item.topic, item.payload, item.received_ms, again, ticket)
             case NothingItem():
                 if ticket is not None:
                     ticket.finish()

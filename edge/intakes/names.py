@@ -26,6 +26,12 @@ def intake_id(client_id: str, number: int) -> str:
     return f"{client_id}-intake-{number}"
 
 
+def shares(name: str) -> bool:
+    """Whether the session with this client id is an intake's: all of these together get what another gets alone."""
+    before, _, number = name.rpartition("-")
+    return number.isdecimal() and before.endswith("-intake")
+
+
 def net_id(client_id: str, number: int) -> str:
     """Client id of one of the sessions that outlive a restart of the MQTT broker; see ``edge.intakes.nets``."""
     return f"{client_id}-net-{number % NETS}"

@@ -6,6 +6,7 @@ gone), or that this user may not publish there.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,6 +15,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 
+from fairlead.certs.mqtt import identify, untrusted
 from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import LoginRefusedError, RefusedError, UnavailableError
 
@@ -36,11 +38,7 @@ class Publisher:
             CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5, reconnect_on_failure=False
         )
         client.connect_timeout = timeout
-        if endpoint.user is not None:
-            password = endpoint.password
-            client.username_pw_set(endpoint.user, password.get_secret_value() if password else None)
-        if endpoint.tls_ca is not None:
-            client.tls_set(ca_certs=str(endpoint.tls_ca))
+        identify(client, endpoint)
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
         client.on_publish = self._published
@@ -50,9 +48,12 @@ class Publisher:
 
         Raises:
             UnavailableError: the broker does not answer. LoginRefusedError: it does not take the user.
+            UntrustedError: its certificate is not trusted.
         """
         try:
             self._client.connect(self._endpoint.host, self._endpoint.port)
+        except ssl.SSLCertVerificationError as error:
+            raise untrusted(self._endpoint, error) from error
         except (OSError, ValueError) as error:
             raise self._away(str(error)) from error
         self._client.loop_start()

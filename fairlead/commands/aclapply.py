@@ -57,6 +57,15 @@ def apply(
             "passwords come from FAIRLEAD_SECRET_<SITE>_<USER>.",
         ),
     ] = False,
+    readmit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--readmit",
+            metavar="USER",
+            help="Give a user who is held out by acl rotate --now its rules: all brokers were restarted since, so that "
+            "none of its old sessions is left. May be repeated.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the rules of each site what the topology says. Doing it twice changes nothing the second time.
@@ -87,6 +96,7 @@ def apply(
             progress,
             saved=saved.content if saved else None,
             max_removals=share,
+            readmit=readmit or (),
         )
 
     if saved and not as_json:
@@ -136,6 +146,7 @@ def _show(results: Sequence[applying.SiteResult], made: dict[str, tuple[str, ...
         for result in results:
             numbers = (result.added, result.removed, result.kept, result.left_alone)
             end = escape(result.error.what) if result.error else _STATES[result.state]
+            end += f", but for {', '.join(result.held_out)} (held out)" if result.held_out else ""
             table.add_row(result.site, *map(str, numbers), end)
         console.print(table)
         for name, users in made.items():
@@ -146,6 +157,7 @@ def _show(results: Sequence[applying.SiteResult], made: dict[str, tuple[str, ...
             **{name: getattr(result, name) for name in ("site", "added", "removed", "kept", "left_alone")},
             "state": result.state.value,
             "users_created": made.get(result.site, ()),
+            "held_out": result.held_out,
             "error": result.error.what if result.error else None,
         }
         for result in results

@@ -52,7 +52,7 @@ class Feeds:
 
 def feeds_of(context: Context, container: str) -> Feeds:
     """The feeds that have the container's records, and the bookings that it follows from."""
-    from shore.feeds.periods import NUMBERED, PERIODS
+    from shore.feeds.periods import PERIODS
     from shore.read import rows, sql  # loads DuckDB and delta-rs, which the other commands of acl do without
     from shore.tables.bookings import STATES
 
@@ -65,14 +65,13 @@ def feeds_of(context: Context, container: str) -> Feeds:
     if topology.shore is None:
         return Feeds(authorities, (), "this topology does not say where shore runs, so it has no feeds")
     # A number with a check digit, and constants of shore.
-    periods = f"""
-        with states as ({NUMBERED}), {PERIODS.strip().removeprefix("with ")}
-    """
+    states = STATES.format(booking_changes="booking_changes")
+    periods = PERIODS.format(bookings=f"({states})")
     entitled = f"""
         select * from ({periods}) where equipment_reference = '{container}' order by valid_from, customer
     """  # noqa: S608
     booked = f"""
-        select p.*, s.* from ({STATES.format(booking_changes="booking_changes")}) s,
+        select p.*, s.* from ({states}) s,
             lateral (values ('customer', s.customer), ('consignee', s.consignee)) p(party, name)
         where s.equipment_reference = '{container}' and coalesce(p.name, '') <> ''
         order by s.recorded_from, s.log_offset, p.party desc

@@ -49,6 +49,12 @@ def plan(
                     "fairlead acl apply does that only with --allow-removals",
                     soft_wrap=True,
                 )
+        for refused in made.lockouts:
+            console.print(
+                f"[red]{refused.site}: refused:[/] after this plan {refused.why}; fairlead acl apply changes nothing "
+                f"there ({refused.hint})",
+                soft_wrap=True,
+            )
         console.print(show.totals(made))
         if out:
             console.print(f"to do exactly this: fairlead acl apply {escape(str(out))}", soft_wrap=True)

@@ -63,12 +63,15 @@ def _show(results: Sequence[Rotated], *, as_json: bool) -> None:
         for result in results:
             end = f"not changed: {result.error.what}" if result.error else f"changed; it is in {result.password_in}"
             console.print(f"{result.site}: {escape(end)}", soft_wrap=True)
+            if result.by_hand and not result.error:
+                console.print(f"{result.site}: by hand: {escape(result.by_hand)}", soft_wrap=True)
 
     body = [
         {
             "site": result.site,
             "user": result.user,
             "password_in": result.password_in or None,
+            "by_hand": result.by_hand or None,
             "rules_withdrawn": len(result.withdrawn.rules) if result.withdrawn else 0,
             "seconds_until_sessions_end": result.withdrawn.seconds if result.withdrawn else None,
             "error": result.error.what if result.error else None,
@@ -89,15 +92,15 @@ def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> 
         if withdrawn.left is None:
             errors.print(
                 f"{result.site}: its brokers never end a session (connections.max.reauth.ms is 0). Restart them one by "
-                "one, then fairlead acl apply gives the rules back.",
+                f"one, then fairlead acl apply --site {result.site} --readmit {result.user} gives the rules back.",
                 soft_wrap=True,
             )
             continue
         if not as_json:
             errors.print(
                 f"{result.site}: the last old session ends in {withdrawn.left:.0f} s at the latest; then {result.user} "
-                f"has its rules again. Ctrl-C leaves that to fairlead acl apply, for example after a restart of the "
-                "brokers, which ends all sessions at once.",
+                f"has its rules again. Ctrl-C leaves that to fairlead acl apply: after that time, or at once with "
+                f"--readmit {result.user} when all brokers were restarted, which ends all sessions.",
                 soft_wrap=True,
             )
         time.sleep(withdrawn.left)  # no broker tells when they have ended

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from edge.detection.bookings import Bookings
 from edge.detection.lost import LostContainerReport, ReportType, draft, incident_of
 from fairlead.errors import ConfigurationError
 from fairlead.records import UNREADABLE, decoder
@@ -65,9 +66,22 @@ async def make_report(
         history,
         ship_name=spec.title or newest.raised_at if spec is not None else newest.raised_at,
         environment=environment,
-        bookings={each.equipment_reference: each for each in bookings if each.status != "CANCELLED"},
+        bookings=_in_force(history, bookings),
         report_type=report_type,
     )
+
+
+def _in_force(history: Iterable[Alert], changes: Iterable[Booking]) -> dict[str, Booking]:
+    """The booking under which each container of an incident travelled when it was lost."""
+    known = Bookings()
+    for change in changes:
+        known.apply(change)
+    found: dict[str, Booking] = {}
+    for alert in history:
+        booking = known.of(alert.equipment_reference, int(alert.event_date_time.timestamp() * 1000))
+        if booking is not None:
+            found.setdefault(alert.equipment_reference, booking)
+    return found
 
 
 async def _read(cluster: Cluster, wanted: Callable[[str], bool], kind: type[T]) -> list[T]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,11 +24,12 @@ from edge.detection.thresholds import Thresholds, load_thresholds
 from edge.strayage import LIMIT
 from fairlead.commands.bridgereplay import replay
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
+from fairlead.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
 from fairlead.console import errors
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
 from fairlead.local.layout import LocalSite
 from fairlead.local.mosquitto import bridge_session
-from fairlead.local.passwords import secret_variable
+from fairlead.scrape import ADDRESS, MetricsServer
 from topologies.model import SiteKind, Topology
 
 app = typer.Typer()
@@ -63,6 +63,8 @@ def bridge(
     intakes: Annotated[
         int, typer.Option(help="Processes for each site that take readings in; 0: the bridge does.", metavar="N")
     ] = 0,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = ADDRESS,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Bring messages from a site's MQTT broker into its logs; acknowledge each when Kafka has it.
@@ -89,7 +91,9 @@ def bridge(
                         context, site, stray_limit=stray_alert * 3600, thresholds=limits, ais=source, intakes=intakes
                     )
                     for site in sites
-                ]
+                ],
+                metrics_port,
+                metrics_host,
             )
         )
 
@@ -123,15 +127,26 @@ def make_bridge(
 
 
 def session_of(context: Context, site: str) -> str | None:
-    """The client id of a site's bridge at its MQTT broker: a secret of a local broker, else the environment's
-    (FAIRLEAD_SECRET_<SITE>_BRIDGE_SESSION); None for the usual one."""
+    """The client id of a site's bridge at its MQTT broker: a secret of a local broker, else what the operator
+    gave; None for the usual one."""
     if context.topology.sites[site].mqtt is not None:
-        return os.environ.get(secret_variable(site, "bridge-session")) or None
+        return context.directory.mqtt_session(site)
     return bridge_session(LocalSite(context.folder, site).mosquitto_folder)
 
 
-async def run_bridges(bridges: Sequence[Bridge]) -> None:
+async def run_bridges(bridges: Sequence[Bridge], metrics_port: int | None = None, metrics_host: str = ADDRESS) -> None:
     """Run bridges until SIGINT or SIGTERM; when one fails, stop the others and raise what it raised."""
+
+    def start(port: int, host: str) -> MetricsServer:
+        from edge.exported import start_metrics  # brings an HTTP server along, which few bridges need
+
+        return start_metrics(bridges, port, host)
+
+    async with metrics_page(start, metrics_port, metrics_host):
+        await _run(bridges)
+
+
+async def _run(bridges: Sequence[Bridge]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -18,12 +18,11 @@ from edge.replay.execute import replay as execute
 from edge.replay.letters import log_of, look
 from fairlead.clusters import Clusters
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, YesOption, open_topology
-from fairlead.commands.devicesites import publisher
 from fairlead.console import confirmed, console, emit, errors
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from topologies.model import SiteKind
-from topologies.users import ADMIN
+from topologies.users import ADMIN, publisher
 from topologies.values import parse_duration
 
 

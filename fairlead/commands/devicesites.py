@@ -10,23 +10,13 @@ from fairlead.errors import ConfigurationError
 from fairlead.local.devicefiles import give_devices, without_user
 from fairlead.local.devices import Device, DeviceBook
 from fairlead.local.lock import locked
-from fairlead.local.mosquitto import BRIDGE, DEVICE, REPLAY
+from fairlead.local.mosquitto import DEVICE
 from topologies.model import Topology
 
 
 def device_book(folder: Path) -> DeviceBook:
     """The devices of a topology, by its state folder."""
     return DeviceBook(folder / "devices.json")
-
-
-def mqtt_users(topology: Topology, site: str) -> tuple[str, ...]:
-    """The MQTT users of a site that are no devices' own."""
-    return (BRIDGE, publisher(topology, site))
-
-
-def publisher(topology: Topology, site: str) -> str:
-    """The MQTT user as which dead letters are replayed: the gateway, where there is one."""
-    return DEVICE if topology.sites[site].mqtt_gateway else REPLAY
 
 
 def by_site(topology: Topology, devices: Iterable[Device]) -> dict[str, list[Device]]:

@@ -127,7 +127,7 @@ class _Maker:
             for topic, p in zip(self.topics, self.patterns(), strict=True)
         ]
         names = " ".join(map(shlex.quote, wanted))
-        return {"kcat.conf": text}, f"kcat -q -F {file} -f '%h %k %s\\n' -G {self.group} {names}"
+        return {"kcat.conf": text}, f"kcat -q -u -F {file} -f '%h %k %s\\n' -G {self.group} {names}"
 
     def properties(self) -> str:
         """``client.properties`` of Kafka's own clients (Java), which resolve variables themselves."""
@@ -175,10 +175,11 @@ class _Maker:
 
     def notes(self, kind: ClientKind) -> tuple[str, ...]:
         needs = {
-            ClientKind.KCAT: "needs kcat 1.7 or later, and bash",
+            # Older ones repeat a nonce in SCRAM, which Kafka 4 takes for a wrong password.
+            ClientKind.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
             ClientKind.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
             ClientKind.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
-            ClientKind.PYTHON: "needs Python 3 and confluent-kafka (pip install confluent-kafka)",
+            ClientKind.PYTHON: "needs Python 3 and confluent-kafka 2.6.1 or later (pip install confluent-kafka)",
         }
         local = any(host in ("127.0.0.1", "localhost", "::1") for host, _ in self.endpoint.bootstrap)
         return (

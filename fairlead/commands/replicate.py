@@ -7,9 +7,10 @@ import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import uvloop
@@ -19,17 +20,16 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, open_topology
+from fairlead.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
 from fairlead.console import errors
 from fairlead.endpoint import Address
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.scrape import ADDRESS, MetricsServer, Watched
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
 from replication.verbs.status import status_file
 from topologies.detours import read_detours
 from topologies.users import upstream_user
-
-if TYPE_CHECKING:
-    from replication.metrics import MetricsServer, Watched
 
 REFRESH_SECONDS = 1.0
 LEAST_MEMORY = 32_000_000
@@ -46,10 +46,8 @@ def replicate(
         str,
         typer.Option(help="For batches that wait to be appended, for each site: at least 32 MB.", metavar="SIZE"),
     ] = "256 MB",
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(help="Serve Prometheus metrics at this port of 127.0.0.1; 0: any free one.", min=0, max=65535),
-    ] = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = ADDRESS,
     detours: Annotated[
         Path | None,
         typer.Option(help="Where sources' brokers are reached instead of where they are advertised.", metavar="FILE"),
@@ -69,7 +67,7 @@ def replicate(
     around = read_detours(detours) if detours else {}
     replicators = [replicator_for(context, site, memory=size, detours=around.get(site, {})) for site in sites]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(replicators, metrics_port))
+        runner.run(_run(context, replicators, metrics_host, metrics_port))
 
 
 def parse_memory(text: str) -> int:
@@ -133,19 +131,19 @@ def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
     return list(dict.fromkeys(at))
 
 
-async def _run(replicators: Sequence[Replicator], metrics_port: int | None) -> None:
-    metrics: MetricsServer | None = None
-    if metrics_port is not None:
+async def _run(
+    context: Context, replicators: Sequence[Replicator], metrics_host: str, metrics_port: int | None
+) -> None:
+    def start(port: int, host: str) -> MetricsServer:
+        from fairlead.admin import admin_client
+        from replication.brokers import BrokersCollector
         from replication.metrics import start_metrics  # brings an HTTP server along, which few replicators need
 
-        metrics = start_metrics(replicators, metrics_port)
-        errors.print(f"metrics at http://127.0.0.1:{metrics.port}/metrics")
-    try:
+        endpoints = {each.site: partial(context.directory.kafka, each.site, "replicator") for each in replicators}
+        return start_metrics(replicators, port, host, [BrokersCollector(endpoints, admin_client)])
+
+    async with metrics_page(start, metrics_port, metrics_host):
         await _replicate(replicators)
-    finally:
-        if metrics is not None:
-            # In a thread: a scrape that is under way asks this loop for its snapshots.
-            await asyncio.to_thread(metrics.close)
 
 
 async def _replicate(replicators: Sequence[Replicator]) -> None:

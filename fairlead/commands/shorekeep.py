@@ -18,6 +18,7 @@ from fairlead.commands.tableshow import size
 from fairlead.console import confirmed, console, emit, errors, unchanged
 from fairlead.errors import ConfigurationError
 from shore.damage import told
+from shore.feeds.tables import kept_tables
 from shore.maintenance.compact import CompactStep, compact, plan_compaction
 from shore.maintenance.vacuum import VacuumStep, plan_vacuum, vacuum
 from topologies.values import parse_duration
@@ -39,12 +40,13 @@ def compact_(
 
     Example: fairlead shore compact --yes
     """
-    places = open_shore(topology).places
-    plan = plan_compaction(places, tables)
+    shore = open_shore(topology)
+    places, kept = shore.places, kept_tables(shore.topology)
+    plan = plan_compaction(places, tables, tables=kept)
     todo = [step for step in plan if step.why]
     done = {}
     if todo and confirmed(lambda: _show_compaction(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run):
-        with told(places):
+        with told(places, kept):
             done = {step.table: compact(places, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
@@ -79,15 +81,16 @@ def vacuum_(
     """
     from shore.jobs.runner import JOBS  # Spark's modules take a second
 
-    places, span = open_shore(topology).places, _span(keep)
+    shore, span = open_shore(topology), _span(keep)
+    places, kept = shore.places, kept_tables(shore.topology)
     readers = [job.name for job in JOBS.values() if not job.reads_logs]
     now = dt.datetime.now(dt.UTC)
-    with told(places):
-        plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, now=now)
+    with told(places, kept):
+        plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and confirmed(lambda: _show_vacuum(plan, errors), yes=yes, as_json=as_json, dry_run=dry_run):
-        with told(places):
+        with told(places, kept):
             done = {step.table: vacuum(places, step, keep=span, force=force) for step in todo}
 
     def render() -> None:

@@ -13,6 +13,7 @@ from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOpti
 from fairlead.commands.shorecontext import open_shore
 from fairlead.console import console, emit, telling
 from fairlead.errors import ExitCode
+from shore.feeds.tables import kept_tables
 from shore.opened import check_tables
 from shore.verify.catalogue import mended_by
 from shore.verify.model import Difference, Verification
@@ -35,7 +36,7 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
     Example: fairlead shore verify --table readings
     """
     place = open_shore(topology)
-    check_tables(table or ())
+    check_tables(table or (), kept_tables(place.topology))
     with telling(quiet=as_json) as tell:
         found = run_verify(place.topology, place.endpoint, place.folder, table, tell=tell)
     body = {"ok": found.ok, "whole": found.whole, **msgspec.to_builtins(found)}

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -15,16 +16,18 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acl.apply import apply_topology
 from fairlead.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
-from fairlead.commands.devicesites import mqtt_users, place_devices
+from fairlead.commands.devicesites import place_devices
 from fairlead.commands.sitestatus import look, loses, show
 from fairlead.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.local.profile import Profile
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
+from fairlead.local.tls import OwnCertificate, Wanted
 from fairlead.local.workers import Workers
 from topologies.load import shipped
-from topologies.users import service_users
+from topologies.model import Topology
+from topologies.users import mqtt_users, service_users
 
 SitesArgument = Annotated[list[str] | None, typer.Argument(help="Only these sites. Default: all.", metavar="[SITE]...")]
 
@@ -36,6 +39,14 @@ def up(
         typer.Option(
             help="What Mosquitto may forget when it is killed: nothing (durable), or the last seconds (fast). "
             "Kept until told otherwise; new sites are durable."
+        ),
+    ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            help="Speak TLS only, or none, to everybody. Kept until told otherwise; new sites do as the topology says. "
+            "Not for sites that run.",
         ),
     ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
@@ -50,7 +61,7 @@ def up(
     context = open_topology(topology)
     names = _named(context, sites)
     began = time.monotonic()
-    local = bring_up(context, names, quiet=as_json, mqtt_profile=mqtt_profile)
+    local = bring_up(context, names, quiet=as_json, mqtt_profile=mqtt_profile, tls=tls)
     seconds = time.monotonic() - began
     found = context.local.status()
     body = {
@@ -72,7 +83,14 @@ def up(
     emit(body, as_json=as_json, render=render)
 
 
-def bring_up(context: Context, names: Sequence[str], *, quiet: bool, mqtt_profile: Profile | None = None) -> list[str]:
+def bring_up(
+    context: Context,
+    names: Sequence[str],
+    *,
+    quiet: bool,
+    mqtt_profile: Profile | None = None,
+    tls: bool | None = None,
+) -> list[str]:
     """Start these sites, with users and access rules, and wait until they serve; the names of the local ones."""
     topology = context.topology
     local = [name for name in names if topology.sites[name].is_local]
@@ -82,6 +100,7 @@ def bring_up(context: Context, names: Sequence[str], *, quiet: bool, mqtt_profil
             tuple(service_users(topology, name)),
             mqtt_users(topology, name),
             mqtt_profile=mqtt_profile or topology.sites[name].mqtt_profile,
+            tls=_tls(topology, name, tls),
         )
         for name in local
     ]
@@ -90,6 +109,16 @@ def bring_up(context: Context, names: Sequence[str], *, quiet: bool, mqtt_profil
         LocalSites(context.folder).up(specs, on_progress=tell)
         apply_topology(context.topology, context.directory, names, tell)
     return local
+
+
+def _tls(topology: Topology, site: str, told: bool | None) -> Wanted:
+    """What a site is to have: a certificate of its own wherever it has TLS at all; as before where nobody says."""
+    own = topology.sites[site].certificate
+    if told is False:
+        return False
+    if own is not None:
+        return OwnCertificate(Path(own.file), Path(own.key), Path(own.ca))
+    return told or topology.tls or None
 
 
 def down(

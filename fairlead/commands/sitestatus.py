@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.commands.bridgestatus import read_bridge
+from fairlead.commands.certstatus import days_left, show_certificates, shown
 from fairlead.errors import FairleadError
 from fairlead.local.directory import KnownSites, SiteProcess
 from fairlead.local.workers import Workers
@@ -37,10 +38,10 @@ def look(topology: Topology, folder: Path, local: KnownSites, directory: Directo
     ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
     links which are up have still to bring, or null while none is. ``logs_in_trouble`` are those that are not mirrored,
     by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them. ``bridge`` is what the site's bridge
-    wrote last, with its ``alarms``.
+    wrote last, with its ``alarms``. ``certificates`` are those that its servers show, and its authority's.
     """
     processes = local.status()
-    counts = asyncio.run(_count_all(topology, processes, directory))
+    counts, certificates = asyncio.run(_ask_all(topology, folder, processes, directory))
     sites: list[dict[str, Any]] = []
     for name, site in topology.sites.items():
         replicator = _replicator(folder, name)
@@ -56,6 +57,7 @@ def look(topology: Topology, folder: Path, local: KnownSites, directory: Directo
                 if replicator
                 else None,
                 "bridge": read_bridge(folder, name),
+                "certificates": certificates[name],
                 "lag": sum(lags) if lags else None,
                 "links": links,
                 "logs_in_trouble": (troubled := _troubled(name, replicator)),
@@ -88,6 +90,14 @@ def _where(process: SiteProcess | None, outside: str | None) -> dict[str, Any]:
             "log": str(process.logs["mqtt"]),
         },
     }
+
+
+async def _ask_all(
+    topology: Topology, folder: Path, processes: Mapping[str, SiteProcess], directory: Directory
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    certificates = asyncio.create_task(shown(topology, folder))
+    counts = await _count_all(topology, processes, directory)
+    return counts, await certificates
 
 
 async def _count_all(
@@ -154,13 +164,17 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     """Print the state as tables: sites, links, logs in trouble, workers."""
     versions = [f"{name} {', '.join(_versions(found, part))}" for name, part in _PROGRAMS if _versions(found, part)]
     title = " · ".join((found["topology"], *versions))
-    table = Table("site", "kind", "Kafka", "MQTT", "logs", "records", "lag", title=title)
+    secure = any(site["certificates"] for site in found["sites"])
+    columns = ("site", "kind", "Kafka", "MQTT", "logs", "records", "lag", *(("TLS",) if secure else ()))
+    table = Table(*columns, title=title)
     for column in table.columns[4:]:
         column.justify = "right"
     for site in found["sites"]:
         lag = "-" if site["lag"] is None else f"{site['lag']:,}"
         row = (_part(site["kafka"]), _part(site["mqtt"]), _number(site["logs"]), _number(site["records"]), lag)
-        table.add_row(site["site"], site["kind"], *row)
+        left = days_left(site)
+        until = ("-" if left is None else f"{left} d",) if secure else ()
+        table.add_row(site["site"], site["kind"], *row, *until)
     console.print(table)
     for site in found["sites"]:
         if site["error"]:
@@ -170,6 +184,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
         _show_links(links, console)
     _show_troubles(found["sites"], console)
     _show_alarms(found["sites"], console)
+    show_certificates(found["sites"], console)
     for worker in found["workers"]:
         state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
         console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)

@@ -14,10 +14,11 @@ from fairlead.commands.tableshow import plain, show_list, show_rows, show_table,
 from fairlead.console import console, emit, show_error
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
+from shore.feeds.tables import kept_tables
 from shore.joins import VIEWS
 from shore.opened import not_there
 from shore.places import Places
-from shore.tables import TABLES
+from shore.tables import Table
 
 
 def tables(
@@ -32,17 +33,17 @@ def tables(
     Example: fairlead tables conditions
     """
     context = open_topology(topology)
-    places = Places.of(context.folder, _storage(context))
+    places, kept = Places.of(context.folder, _storage(context)), kept_tables(context.topology)
     if name is not None and name in VIEWS:
         view, columns = VIEWS[name], read.view_columns(name)
         body = msgspec.to_builtins(view) | {"columns": msgspec.to_builtins(columns)}
         emit(body, as_json=as_json, render=lambda: show_view(view, columns))
         return
-    if name is not None and name not in TABLES:
-        raise UnknownNameError("table", name, [*TABLES, *VIEWS])
+    if name is not None and name not in kept:
+        raise UnknownNameError("table", name, [*kept, *VIEWS])
     found: list[read.TableInfo] = []
     damaged: list[UnavailableError] = []
-    for each in [name] if name else TABLES:
+    for each in [name] if name else kept:
         try:
             found += read.tables(context.folder, [each], storage=_storage(context))
         except UnavailableError as error:
@@ -56,11 +57,11 @@ def tables(
         if not found and not damaged:
             console.print("there are no tables yet: fairlead shore run --once")
         elif name is not None:
-            show_table(found[0])
+            show_table(found[0], kept[name])
         else:
-            show_list(found, places, {str(each.fields["table"]) for each in damaged})
+            show_list(found, places, kept, {str(each.fields["table"]) for each in damaged})
 
-    emit([_json(info) for info in found], as_json=as_json, render=render)
+    emit([_json(info, kept[info.name]) for info in found], as_json=as_json, render=render)
     for each_damaged in damaged:
         show_error(each_damaged, as_json=as_json)
     if damaged:
@@ -78,7 +79,7 @@ def sql(
     Example: fairlead sql "select equipment_reference, quantity, minutes from excursions order by minutes desc"
     """
     context = open_topology(topology)
-    result = read.sql(context.folder, query, storage=_storage(context))
+    result = read.sql(context.folder, query, storage=_storage(context), known=kept_tables(context.topology))
     names, rows = result.schema.names, [tuple(row.values()) for row in read.rows(result)]
     if as_csv:
         writer = csv.writer(sys.stdout)
@@ -93,9 +94,8 @@ def _storage(context: Context) -> str | None:
     return context.topology.shore.storage if context.topology.shore else None
 
 
-def _json(info: read.TableInfo) -> dict[str, Any]:
+def _json(info: read.TableInfo, declared: Table) -> dict[str, Any]:
     """What is stored, and what the table promises."""
-    declared = TABLES[info.name]
     promises = {name: getattr(declared, name) for name in ("title", "key", "grain", "late", "layout", "retention")}
     stored: dict[str, Any] = msgspec.to_builtins(info)
     return stored | promises

@@ -16,17 +16,19 @@ from rich.text import Text
 
 from fairlead.console import console
 from shore.joins import VIEWS, View
-from shore.places import Places
+from shore.places import CUSTOMERS, Places
 from shore.read import ColumnInfo, TableInfo
-from shore.tables import TABLES
+from shore.tables import Table as Declared
 
 MOST_ROWS: Final = 200  # side by side; --json and --csv give all
 _MOST_RECORDS: Final = 20  # one below the other
 _UNBOUND: Final = 100_000  # columns
 
 
-def show_list(found: Sequence[TableInfo], places: Places, damaged: Collection[str] = ()) -> None:
-    """All tables with what they hold, the views, what is not there yet, and where they are."""
+def show_list(
+    found: Sequence[TableInfo], places: Places, known: Collection[str], damaged: Collection[str] = ()
+) -> None:
+    """All tables with what they hold, the views, what of the known ones is not there yet, and where they are."""
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("rows", "files", "size"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -40,15 +42,21 @@ def show_list(found: Sequence[TableInfo], places: Places, damaged: Collection[st
         views.add_row(view.name, escape(view.title))
     console.print()
     console.print(views)
-    if absent := [name for name in TABLES if name not in {info.name for info in found}.union(damaged)]:
+    if absent := [name for name in known if name not in {info.name for info in found}.union(damaged)]:
         console.print(f"\nnot there yet: {', '.join(absent)}", style="dim")
     console.print(f"\nthey are in {escape(places.tables)}, each in a folder of its name", style="dim", soft_wrap=True)
+    if own := next((name for name in known if name.startswith(CUSTOMERS)), None):
+        where = f"{places.base}/{CUSTOMERS}<customer>/feed"
+        console.print(
+            f'customers\' own are in {escape(where)}; in SQL their names have double quotes: "{escape(own)}"',
+            style="dim",
+            soft_wrap=True,
+        )
     console.print("fairlead tables NAME: columns, key, what happens to late data; --json: all of it", style="dim")
 
 
-def show_table(info: TableInfo) -> None:
+def show_table(info: TableInfo, declared: Declared) -> None:
     """One table: its promises, what it holds, and its columns; those of the key are marked."""
-    declared = TABLES[info.name]
     console.print(f"[bold]{info.name}[/]: {escape(declared.title)}")
     lines = [
         ("one row", declared.grain),

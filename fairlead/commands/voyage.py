@@ -91,6 +91,10 @@ def voyage(
         Path | None, typer.Option("--replay", help="Sail what --record wrote, message by message.")
     ] = None,
     calm: Annotated[bool, typer.Option("--calm", help="Leave out the weather of links.")] = False,
+    no_workers: Annotated[
+        bool,
+        typer.Option("--no-workers", help="Start no bridges and replicators: they run elsewhere, in containers say."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Sail a scenario: publish every reading where its box is, replicate, fill the tables, and report.
@@ -158,12 +162,12 @@ def voyage(
         if dry_run:
             run_model(sailed, quiet=as_json)
         else:
-            result = _on_sites(context, sailed, how, calm=calm)
+            result = _on_sites(context, sailed, how, calm=calm, elsewhere=no_workers)
     if not dry_run:
         _show(*result, report, as_json=as_json)
 
 
-def _on_sites(context: Context, trip: Course, how: How, *, calm: bool) -> tuple[Report, str]:
+def _on_sites(context: Context, trip: Course, how: How, *, calm: bool, elsewhere: bool) -> tuple[Report, str]:
     """Start what is missing, sail, and report; the workers that were started are stopped."""
     from simulators.dates import check_clock
 
@@ -171,7 +175,10 @@ def _on_sites(context: Context, trip: Course, how: How, *, calm: bool) -> tuple[
     phases: dict[str, float] = {}
     with phase(phases, "starting sites"):
         bring_up(context, list(context.topology.sites), quiet=how.quiet)
-    with weather(context, trip, calm=calm) as network, workers(context, phases, weather=network is not None):
+    with (
+        weather(context, trip, calm=calm, elsewhere=elsewhere) as network,
+        workers(context, phases, weather=network is not None, elsewhere=elsewhere),
+    ):
         return sail_and_report(context, trip, how, phases, network)
 
 

@@ -17,7 +17,7 @@ from fairlead.local.workers import Workers
 
 if TYPE_CHECKING:
     from simulators.helm import Helm
-    from simulators.links.network import Network
+    from simulators.links.leader import Leader
     from simulators.report.model import Report
     from simulators.run import Sailed
     from simulators.voyage import Course
@@ -35,7 +35,7 @@ class How:
 
 
 def sail_and_report(
-    context: Context, trip: Course, how: How, phases: dict[str, float], network: Network | None
+    context: Context, trip: Course, how: How, phases: dict[str, float], network: Leader | None
 ) -> tuple[Report, str]:
     """The voyage, its tables and feeds, and its report with the page.
 
@@ -66,7 +66,7 @@ def sail_and_report(
     return made, render(made, page_data(sailed, topology, folder))
 
 
-async def _voyage(context: Context, trip: Course, how: How, network: Network | None) -> Sailed | None:
+async def _voyage(context: Context, trip: Course, how: How, network: Leader | None) -> Sailed | None:
     """The voyage itself, steered and watched; None when it was told to end."""
     from simulators.helm import Helm
     from simulators.live.gather import Gathering

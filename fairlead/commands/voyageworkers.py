@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,29 +11,44 @@ from typing import TYPE_CHECKING
 
 from fairlead.commands.context import Context
 from fairlead.console import errors
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.local.workers import Workers
+from fairlead.readiness import why_not_ready
 from topologies.model import SiteKind
 
 if TYPE_CHECKING:
-    from simulators.links.network import Network
+    from simulators.links.leader import Leader
     from simulators.voyage import Course
 
 
+PATIENCE = 120.0  # seconds for bridges and replicators that others start
+FRESH = 15.0  # seconds; they write their files each second
+
+
 @contextmanager
-def weather(context: Context, trip: Course, *, calm: bool) -> Iterator[Network | None]:
-    """The lines under the replicators, with their detours written where ``workers`` finds them; None without."""
+def weather(context: Context, trip: Course, *, calm: bool, elsewhere: bool = False) -> Iterator[Leader | None]:
+    """What leads the lines under the replicators; None without weather.
+
+    The lines are in this process, with their detours written where ``workers`` finds them; or in one of their own,
+    where replicators that run ``elsewhere`` go over them.
+    """
     from fairlead.clusters import Clusters
+    from simulators.links.leader import Leader
     from simulators.links.network import Network, brokers_of
+    from simulators.links.remote import RemoteLines
     from simulators.weather import link_weather
-    from topologies.detours import write_detours
+    from topologies.detours import LINES, write_detours
     from topologies.users import ADMIN
 
     if calm:
         yield None
         return
     sky = link_weather(trip.plan)
-    if _running(context, "replicate"):
+    if elsewhere and (there := context.folder / "run" / LINES).exists():
+        with RemoteLines(there) as lines:
+            yield Leader(context.topology, sky, lines.give)
+        return
+    if elsewhere or _running(context, "replicate"):
         cut = next(sky.outages(), None)
         if cut is not None:
             raise ConfigurationError(
@@ -67,8 +81,19 @@ def phase(phases: dict[str, float], name: str) -> Iterator[None]:
 
 
 @contextmanager
-def workers(context: Context, phases: dict[str, float], *, weather: bool) -> Iterator[None]:
-    """One bridge and one replicator process for all sites, unless somebody runs them already; stopped at the end."""
+def workers(context: Context, phases: dict[str, float], *, weather: bool, elsewhere: bool = False) -> Iterator[None]:
+    """One bridge and one replicator process for all sites, unless somebody runs them already; stopped at the end.
+
+    ``elsewhere``: others run them, in containers say, and write what they do into this state folder.
+
+    Raises:
+        UnavailableError: they run elsewhere, and one of them is not ready within ``PATIENCE`` seconds.
+    """
+    if elsewhere:
+        with phase(phases, "waiting for bridges and replicators"):
+            _await_ready(context)
+        yield
+        return
     background = Workers(context.folder)
     options = {"bridge": [], "replicate": ["--detours", str(_detours(context))] if weather else []}
     mine = []
@@ -85,11 +110,28 @@ def workers(context: Context, phases: dict[str, float], *, weather: bool) -> Ite
                 background.start(
                     f"{command}.all",
                     [command, "--all", "--topology", context.source, *options[command]],
-                    ready=lambda wanted=wanted: all(map(_is_ready, wanted)),  # type: ignore[misc]
+                    ready=lambda wanted=wanted: not any(map(why_not_ready, wanted)),  # type: ignore[misc]
                 )
         yield
     finally:
         background.stop(mine)
+
+
+def _await_ready(context: Context, patience: float | None = None) -> None:
+    end = time.monotonic() + (PATIENCE if patience is None else patience)
+    files = [
+        context.folder / "run" / name.format(site)
+        for command, name in _STATUS_FILES.items()
+        for site in _sites_of(context, command)
+    ]
+    while late := [file for file in files if why_not_ready(file, fresh=FRESH)]:
+        if time.monotonic() > end:
+            raise UnavailableError(
+                f"{len(late)} of {len(files)} bridges and replicators are not ready, for example {late[0].stem}",
+                hint="--no-workers uses those that run elsewhere with this state folder; are they up?",
+                late=[file.stem for file in late],
+            )
+        time.sleep(0.2)  # files of other machines tell of no events
 
 
 def _running(context: Context, command: str) -> bool:
@@ -104,12 +146,3 @@ def _sites_of(context: Context, command: str) -> list[str]:
     if command == "bridge":
         return [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
     return [name for name in topology.sites if topology.links_to(name)]
-
-
-def _is_ready(file: Path) -> bool:
-    try:
-        body = json.loads(file.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return False
-    ready = body["ready"] if "ready" in body else body["target"]["state"] == "up"
-    return bool(ready)

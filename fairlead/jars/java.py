@@ -13,6 +13,10 @@ from pathlib import Path
 from fairlead.errors import UnavailableError
 
 OLDEST = 17  # Kafka 4 brokers and Spark 4 both need 17
+INSTALL = (
+    "Debian/Ubuntu: apt install openjdk-21-jre-headless (Debian 12: openjdk-17-jre-headless); "
+    "Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@21"
+)
 _USUAL_PLACES = (
     "/usr/lib/jvm/*/bin/java",
     "/usr/java/*/bin/java",
@@ -41,8 +45,7 @@ def find_java(env: Mapping[str, str] | None = None) -> Path:
     found = f"found only {', '.join(too_old)}" if too_old else "none was found"
     raise UnavailableError(
         f"Kafka and Spark need Java {OLDEST} or later; {found}",
-        hint="install it, or set JAVA_HOME. Debian/Ubuntu: apt install openjdk-21-jre-headless (Debian 12: "
-        "openjdk-17-jre-headless); Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@21",
+        hint=f"install it, or set JAVA_HOME. {INSTALL}",
         oldest=OLDEST,
         rejected=too_old,
     )

@@ -62,6 +62,12 @@ def ensure_jars(
     return files
 
 
+def missing_jars(name: str) -> tuple[Jar, ...]:
+    """Those of a locked set that are not in the store, or not known to be what the lock says. Changes nothing."""
+    store = home.cache() / "jars"
+    return tuple(_missing(store, jar_set(name).jars, _read_stamps(store)))
+
+
 def sha256_of(file: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     with file.open("rb") as stream:

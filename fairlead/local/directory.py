@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import UnavailableError, UnknownNameError
 from fairlead.local import ports, processes
-from fairlead.local.layout import LocalSite, process_name
+from fairlead.local.layout import LocalSite, process_name, trusted
 from fairlead.local.passwords import Passwords
 from fairlead.local.state import SiteState, read_state
 
@@ -62,7 +62,8 @@ class KnownSites:
         password = self._password(site, user, "Kafka", state.kafka_users)
         addresses = tuple((ports.HOST, broker.port) for broker in state.brokers)
         others = self._passwords.others(site, user)
-        return KafkaEndpoint(site, addresses, user, password, other_passwords=others)
+        ca = trusted(self.folder, state)
+        return KafkaEndpoint(site, addresses, user, password, tls=ca is not None, tls_ca=ca, other_passwords=others)
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
         """Where a site's Mosquitto is, for a user; raises as ``kafka`` does."""
@@ -70,8 +71,9 @@ class KnownSites:
         password = self._password(site, user, "MQTT", state.mqtt_users)
         keep = state.mqtt_profile.keep_seconds
         others = self._passwords.others(site, user)
+        ca = trusted(self.folder, state)
         return MqttEndpoint(
-            site, ports.HOST, state.mqtt_port, user, password, keep_seconds=keep, other_passwords=others
+            site, ports.HOST, state.mqtt_port, user, password, ca, keep_seconds=keep, other_passwords=others
         )
 
     def _status(self, name: str, state: SiteState) -> SiteProcess:

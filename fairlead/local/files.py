@@ -61,15 +61,20 @@ def require_room(folder: Path, needed: int) -> None:
     Raises:
         UnavailableError: there is less, or there are no file entries (inodes) left.
     """
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
+    existing = nearest_existing(folder)
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise no_room(folder, free=free, needed=needed)
     entries = os.statvfs(existing)
     if entries.f_files and entries.f_favail < 1000:  # file systems without a fixed number of entries say 0 of 0
         raise no_room(folder, free=free)
+
+
+def nearest_existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
 
 
 def no_room(path: Path, *, free: int | None = None, needed: int | None = None) -> UnavailableError:

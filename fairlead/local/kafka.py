@@ -15,20 +15,17 @@ from typing import Any
 
 import psutil
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-    UserScramCredentialAlteration,
-)
+from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
+from fairlead.certs.served import require_trust
 from fairlead.endpoint import KafkaEndpoint, with_each_password
-from fairlead.errors import UnavailableError
 from fairlead.local import ports
 from fairlead.local.files import tail, write_file
 from fairlead.local.formatting import format_log_dir
+from fairlead.local.kafkatls import TLS_PROPERTIES
 from fairlead.local.state import Broker, SiteState
 from fairlead.local.waiting import Wait
-from fairlead.scram import credential
 
 ADMIN = "admin"  # super user of every local cluster
 CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change
@@ -169,7 +166,9 @@ def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker 
         f'password="{secret}" user_{CONTROLLER}="{secret}";',
     }
     replicated = _REPLICATED if len(site.brokers) > 1 else {}
-    return "".join(f"{key}={value}\n" for key, value in (_PROPERTIES | replicated | own | site.properties).items())
+    tls = TLS_PROPERTIES if site.tls else {}
+    all_of_them = _PROPERTIES | replicated | tls | own | site.properties
+    return "".join(f"{key}={value}\n" for key, value in all_of_them.items())
 
 
 def logs_in_as_admin(folder: Path) -> bool:
@@ -189,14 +188,17 @@ def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr],
     return True
 
 
-def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str] = ()) -> list[str]:
-    """The command line, to be run in ``folder``. ``marker(folder)`` is one of its arguments."""
+def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str] = (), tls: bool = False) -> list[str]:
+    """The command line, to be run in ``folder``. ``marker(folder)`` is one of its arguments.
+
+    Java's first compiler alone starts faster, and has no use for the processor's AES: 28 MB for a second of CPU.
+    """
     return [
         str(java),
         "-Xms64m",
         "-Xmx256m",
         "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *(() if tls else ("-XX:TieredStopAtLevel=1",)),
         "-XX:+ExitOnOutOfMemoryError",
         *jvm,
         "-Dlog4j2.configurationFile=log4j2.yaml",
@@ -229,6 +231,7 @@ def wait_ready(
 
     Raises:
         UnavailableError: it ended, refused the login, or took too long; with the last words of its log.
+        UntrustedError: it runs, and its certificate is none that its clients trust.
         Cancelled: ``cancel`` was set.
     """
     end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
@@ -236,10 +239,13 @@ def wait_ready(
     while not ports.accepts(endpoint.bootstrap[0][1], 0.2):
         wait.pause()
     refusals: list[str] = []
+    untrusted: list[str] = []
 
     def on_error(error: KafkaError) -> None:
         if error.name() == "_AUTHENTICATION":
             refusals.append("the password is not the one it was told")
+        elif error.name() == "_SSL":
+            untrusted.append(error.str())
 
     quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 
@@ -256,6 +262,9 @@ def wait_ready(
                 return admin
         except KafkaException:
             admin.poll(0)  # delivers on_error
+        if untrusted:
+            require_trust(endpoint)
+            untrusted.clear()
         if refusals:
             tried += 1
             if tried >= len(ways) and time.time() - process.create_time() > REFUSED_SECONDS:
@@ -266,29 +275,7 @@ def wait_ready(
         wait.pause()
 
 
-def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr]) -> None:
-    """Create SCRAM users of a running broker, or give them these passwords.
-
-    Raises:
-        UnavailableError: the broker did not take one.
-    """
-    wanted: list[UserScramCredentialAlteration] = [credential(u, p) for u, p in users.items()]
-    for user, done in admin.alter_user_scram_credentials(wanted).items() if wanted else ():
-        try:
-            done.result()
-        except KafkaException as error:
-            raise UnavailableError(
-                f"the user {user} could not be created: {_name(error)}", hint="see the broker's server.log"
-            ) from error
-
-
 def last_words(folder: Path) -> str:
     """What the broker's logs say of its end."""
     words = ("ERROR", "FATAL", "Exception", "error")
     return tail(folder / "server.log", 3, containing=words) or tail(folder / "console.log", 3, containing=words)
-
-
-def _name(error: KafkaException) -> str:
-    """The error's name only: its text may carry the whole request."""
-    cause: Any = error.args[0]
-    return str(cause.name())

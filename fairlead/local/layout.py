@@ -14,6 +14,11 @@ def process_name(what: str, broker: int = 1) -> str:
     return what if broker == 1 else f"{what}-{broker}"
 
 
+def trusted(folder: Path, state: SiteState) -> Path | None:
+    """The authorities that a site's clients trust; None where it speaks no TLS."""
+    return folder / state.tls.ca if state.tls is not None else None
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSite:
     """A site's folders and processes below a state folder."""

@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import ssl
 import subprocess
 import threading
 import time
@@ -20,6 +21,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
+from fairlead.certs.model import Pair
+from fairlead.certs.mqtt import identify
+from fairlead.certs.trust import trouble
 from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.local import ports
@@ -34,7 +38,8 @@ REPLAY = "replay"  # publishes dead letters anew where there is no gateway
 TOPICS = "fairlead/v1/#"
 REPLAYS = "fairlead/v1/replays/#"
 INTAKES = "fairlead/intakes/#"  # what a bridge and its intakes say to each other
-READY_TIMEOUT = 30.0  # seconds; 0.01 on a quiet machine
+READY_TIMEOUT = 120.0  # seconds; 0.01 on a quiet machine, above 30 seen on one that was held up
+INSTALL = "Debian/Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; macOS: brew install mosquitto"
 _DEVICES = "devices"  # lines of the password file: hashes of devices
 _SESSION = "session"
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
@@ -44,11 +49,11 @@ _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bi
 _CONFIGURATION = """per_listener_settings false
 listener {port} {host}
 socket_domain ipv4
-allow_anonymous false
+{tls}allow_anonymous false
 password_file {folder}/passwd
 acl_file {folder}/acl
 persistence true
-persistence_location {folder}/
+persistence_location {data}/
 persistence_file mosquitto.db
 autosave_interval {autosave}
 autosave_on_changes false
@@ -67,6 +72,13 @@ log_type error
 log_type warning
 log_type notice
 log_timestamp_format %Y-%m-%dT%H:%M:%S
+"""
+
+
+# Read again at SIGHUP. The listener speaks nothing else.
+_TLS = """certfile {folder}/server.pem
+keyfile {folder}/server.key
+tls_version tlsv1.2
 """
 
 
@@ -97,8 +109,7 @@ def _find(search_path: str) -> Programs:
         found = f"found {broker} {version or 'which does not run'}" if broker and passwd else "it was not found"
         raise UnavailableError(
             f"each site needs Mosquitto 2 (the programs mosquitto and mosquitto_passwd); {found}",
-            hint="install it. Debian/Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; "
-            "macOS: brew install mosquitto",
+            hint=f"install it. {INSTALL}",
         )
     return Programs(Path(broker), Path(passwd), version)
 
@@ -112,8 +123,11 @@ def _version(broker: str) -> str:
     return match[1] if match else ""
 
 
-def write_configuration(folder: Path, port: int, profile: Profile) -> None:
-    """Write the configuration; a running Mosquitto takes a new profile from it at SIGHUP.
+def write_configuration(folder: Path, port: int, profile: Profile, pair: Pair | None = None) -> None:
+    """Write the configuration; a running Mosquitto takes a new profile from it at SIGHUP, and a new certificate.
+
+    Args:
+        pair: What it shows to clients, which then have to speak TLS.
 
     Raises:
         UnavailableError: the disk is full.
@@ -121,12 +135,24 @@ def write_configuration(folder: Path, port: int, profile: Profile) -> None:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if not (folder / "mosquitto.conf").exists():
         write_file(folder / _SESSION, f"fairlead-bridge-{folder.parent.name}-{secrets.token_hex(16)}")
-    configuration = _CONFIGURATION.format(
-        port=port, host=ports.HOST, folder=folder.resolve(), autosave=profile.autosave
-    )
+    if pair is not None:
+        write_file(folder / "server.key", pair.key)
+        write_file(folder / "server.pem", pair.certificate)
+    text = configuration(folder.resolve(), ports.HOST, port, profile, tls=pair is not None)
     if os.geteuid() == 0:
-        configuration += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
-    write_file(folder / "mosquitto.conf", configuration)
+        text += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
+    write_file(folder / "mosquitto.conf", text)
+
+
+def configuration(
+    folder: Path, host: str, port: int, profile: Profile, *, data: Path | None = None, tls: bool = False
+) -> str:
+    """The text of ``mosquitto.conf``: users and rules are read from ``folder``, sessions are kept in ``data`` (the same
+    folder unless given). With ``tls`` it shows ``server.pem`` of ``folder``, whose key is in ``server.key``."""
+    secure = _TLS.format(folder=folder) if tls else ""
+    return _CONFIGURATION.format(
+        port=port, host=host, folder=folder, data=data or folder, autosave=profile.autosave, tls=secure
+    )
 
 
 def bridge_session(folder: Path) -> str | None:
@@ -266,7 +292,7 @@ def wait_taken(endpoint: MqttEndpoint, timeout: float = READY_TIMEOUT) -> None:
 
 
 def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
-    """Log in once. ``Success``, the broker's refusal in its words, or None when nobody answers."""
+    """Log in once. ``Success``, the broker's refusal in its words, why it is not trusted; None when nobody answers."""
     answers: list[str] = []
 
     def on_connect(_c: paho.Client, _u: object, _f: paho.ConnectFlags, reason: ReasonCode, _p: object) -> None:
@@ -274,7 +300,7 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
 
     client = paho.Client(CallbackAPIVersion.VERSION2)
     client.on_connect = on_connect
-    client.username_pw_set(endpoint.user, endpoint.password.get_secret_value() if endpoint.password else None)
+    identify(client, endpoint)
     try:
         client.connect(endpoint.host, endpoint.port)
         end = time.monotonic() + timeout
@@ -282,6 +308,8 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
             if client.loop(0.1) != paho.MQTT_ERR_SUCCESS:
                 break
         client.disconnect()
+    except ssl.SSLCertVerificationError as error:
+        return trouble(error, endpoint.host, endpoint.tls_ca).why
     except OSError:
         return None
     return answers[0] if answers else None

@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 from pydantic import SecretStr
 
+from fairlead.certs.model import Pair
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import FairleadError, UnavailableError
-from fairlead.local import kafka, mosquitto, ports, processes
-from fairlead.local.layout import LocalSite
+from fairlead.local import kafka, kafkatls, kafkausers, mosquitto, ports, processes, tls
+from fairlead.local.layout import LocalSite, trusted
 from fairlead.local.mosquitto import Programs
 from fairlead.local.state import Broker, SiteState
 
@@ -85,22 +86,31 @@ class Start:
             running[broker] = process
         for broker, process in running.items():
             address = (ports.HOST, broker.port)
+            ca = trusted(self.site.folder, self.state)
             endpoint = KafkaEndpoint(
-                self.site.name, (address,), kafka.ADMIN, known[kafka.ADMIN], other_passwords=self.other_admin
+                self.site.name,
+                (address,),
+                kafka.ADMIN,
+                known[kafka.ADMIN],
+                tls=ca is not None,
+                tls_ca=ca,
+                other_passwords=self.other_admin,
             )
             folder = self.site.kafka_folder(broker.number)
             client = kafka.wait_ready(process, endpoint, folder, cancel=self.cancel, node_id=broker.number)
         new = {user: secret for user, secret in self.kafka_users.items() if known.get(user) != secret}
-        kafka.ensure_users(client, new | own)
+        kafkausers.ensure_users(client, new | own)
 
     def _start_broker(self, broker: Broker) -> tuple[psutil.Process, bool]:
         """Its process, and whether its log directory is new and so knows the users as they are to be."""
         tools, folder = self.tools, self.site.kafka_folder(broker.number)
         self.tell("starting Kafka" if len(self.state.brokers) == 1 else f"starting Kafka's broker {broker.number}")
         kafka.write_files(folder, self.state, self.controller, broker=broker)
+        if (shown := self._shown("kafka")) is not None:
+            kafkatls.write_stores(folder, *shown)
         users = {**self.kafka_users, kafka.CONTROLLER: self.controller}
         formatted = kafka.format_if_new(folder, self.state.cluster_id, users, node_id=broker.number)
-        line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm)
+        line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm, tls=self.state.tls is not None)
         pid_file, log = self.site.pid_file("kafka", broker.number), folder / "console.log"
         mark, version = kafka.marker(folder), tools.kafka_version
         process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
@@ -111,7 +121,9 @@ class Start:
         site, folder, tools = self.site, self.site.mosquitto_folder, self.tools
         pid_file = site.pid_file("mqtt")
         process = processes.find(pid_file)
-        mosquitto.write_configuration(folder, self.state.mqtt_port, self.state.mqtt_profile)
+        shown = self._shown("mqtt")
+        pair = None if shown is None else shown[0]
+        mosquitto.write_configuration(folder, self.state.mqtt_port, self.state.mqtt_profile, pair)
         new = {user: secret for user, secret in self.mqtt_users.items() if self.known.get(user) != secret}
         if process is None or new or set(self.mqtt_users) != set(self.state.mqtt_users):
             mosquitto.write_users(folder, self.mqtt_users, tools.mosquitto)
@@ -123,8 +135,14 @@ class Start:
         else:
             processes.send(pid_file, signal.SIGHUP)  # reads profile, passwords and rules again
         user = next(iter(self.mqtt_users))
-        endpoint = MqttEndpoint(site.name, ports.HOST, self.state.mqtt_port, user, self.mqtt_users[user])
+        ca = trusted(site.folder, self.state)
+        endpoint = MqttEndpoint(site.name, ports.HOST, self.state.mqtt_port, user, self.mqtt_users[user], ca)
         mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)
+
+    def _shown(self, service: str) -> tuple[Pair, bytes] | None:
+        """A service's certificate with its key, and whom the site's clients trust; None without TLS."""
+        files = self.state.tls
+        return None if files is None else tls.read(self.site.folder, self.site.name, files, service)
 
     def _port_in_use(self) -> FairleadError | None:
         """A start may fail because a port was taken after it was looked at: then that is the reason to give."""

@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import SecretStr
 
@@ -26,11 +26,13 @@ from fairlead.local import cds, kafka, mosquitto, ports, processes
 from fairlead.local.directory import KnownSites
 from fairlead.local.files import explained, require_room
 from fairlead.local.formatting import kafka_uuid
+from fairlead.local.layout import LocalSite, trusted
 from fairlead.local.lock import locked
 from fairlead.local.passwords import secret_variable
 from fairlead.local.profile import Profile
 from fairlead.local.site import Start, Toolbox, port_taken
-from fairlead.local.state import SiteState, State, read_state, write_state
+from fairlead.local.state import SiteState, State, TlsFiles, read_state, write_state
+from fairlead.local.tls import Wanted, decide
 from fairlead.local.waiting import Cancelled, interruptible
 
 Progress = Callable[[str, str], None]
@@ -44,7 +46,7 @@ class SiteSpec:
     """A site to start. ``properties`` win over the brokers' usual ones. Kafka's super user ``admin`` always exists.
 
     With three ``brokers`` or more (odd numbers only) topics have three replicas, two of which must be in sync. Without
-    an ``mqtt_profile`` a site keeps the one that it had; a new one is durable.
+    an ``mqtt_profile`` a site keeps the one that it had; a new one is durable. Likewise ``tls``; a new one has none.
     """
 
     name: str
@@ -53,6 +55,7 @@ class SiteSpec:
     properties: Mapping[str, str] = field(default_factory=dict)
     brokers: int = 1
     mqtt_profile: Profile | None = None
+    tls: Wanted = None
 
 
 class LocalSites(KnownSites):
@@ -63,7 +66,8 @@ class LocalSites(KnownSites):
     def up(self, specs: Sequence[SiteSpec], *, on_progress: Progress | None = None) -> None:
         """Start sites side by side and wait until each really serves; those that run already are left alone.
 
-        A running site's users are completed, and it is checked that it answers. If anything fails, or on Ctrl-C,
+        A running site's users are completed, and it is checked that it answers. Nothing is asked of this machine when
+        there are no sites to start (all are elsewhere). If anything fails, or on Ctrl-C,
         everything that this call started is stopped again; what ran before goes on.
 
         Args:
@@ -72,10 +76,16 @@ class LocalSites(KnownSites):
         Raises:
             UnavailableError: no Java, no Mosquitto, no room, a port in use, or a broker that does not come up.
         """
+        if not specs:
+            return
         tell = on_progress or (lambda _site, _text: None)
         tools = self._tools(tell)
         with self._locked(tell):
             starts = self._prepare(specs, tools, tell)
+            for start in starts:
+                known, wanted = (users.get(mosquitto.BRIDGE) for users in (start.known, start.mqtt_users))
+                if known is not None and known != wanted:
+                    processes.stop([start.site.pid_file("mqtt")])  # see _change_in_mosquitto
             self._run(starts)
 
     def restart(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
@@ -129,9 +139,10 @@ class LocalSites(KnownSites):
                 hint="1, 3 or 5: each is a controller too, and more than half of them must run",
             )
         site, known = self._site(spec.name), state.sites.get(spec.name)
-        properties = {
+        properties: dict[str, Any] = {
             "properties": dict(spec.properties),
             **({"mqtt_profile": spec.mqtt_profile} if spec.mqtt_profile else {}),
+            "tls": self._tls(spec, site, known),
         }
         if known is not None:
             taken = site.taken_ports(known)
@@ -151,6 +162,18 @@ class LocalSites(KnownSites):
         (client, controller), *more = zip(kafka_ports[::2], kafka_ports[1::2], strict=True)
         addresses = {"kafka_port": client, "controller_port": controller, "mqtt_port": mqtt, "more_brokers": more}
         return SiteState.model_validate({**addresses, **properties, "cluster_id": kafka_uuid()})
+
+    def _tls(self, spec: SiteSpec, site: LocalSite, known: SiteState | None) -> TlsFiles | None:
+        before = known.tls if known is not None else None
+        running = any(processes.find(file) is not None for file in site.pid_files())
+        files = decide(self.folder, spec.name, spec.tls, before, running=running)
+        if running and (files is None) != (before is None):
+            raise ConfigurationError(
+                f"{spec.name} runs {'without' if before is None else 'with'} TLS, and that cannot change while it runs",
+                hint=f"fairlead down {spec.name}; then the same again",
+                site=spec.name,
+            )
+        return files
 
     def _start(
         self, spec: SiteSpec, state: SiteState, tools: Toolbox, tell: Progress, cancel: threading.Event
@@ -244,7 +267,8 @@ class LocalSites(KnownSites):
 
         The password is the environment's, else a random one; afterwards it is in ``secrets.json`` alone. Cut off at any
         point it is finished by doing it again; until then users are told both passwords. What is connected to Kafka
-        stays so until the broker asks for the password again; Mosquitto ends the user's connections.
+        stays so until the broker asks for the password again; Mosquitto ends the user's connections, and is started
+        again where the user is the bridge.
 
         Args:
             give: Has a cluster take a user's password (``fairlead.credentials.give_password``).
@@ -289,15 +313,23 @@ class LocalSites(KnownSites):
             self._passwords.forget_user(site, user)
 
     def _change_in_mosquitto(self, site: str, state: SiteState, user: str, new: SecretStr) -> None:
-        folder = self._site(site).mosquitto_folder
+        folder, programs = self._site(site).mosquitto_folder, mosquitto.find_mosquitto()
         users = {name: self._passwords.wanted(site, name) for name in state.mqtt_users}
-        mosquitto.write_users(folder, users, mosquitto.find_mosquitto())
+        mosquitto.write_users(folder, users, programs)
         pid_file = self._site(site).pid_file("mqtt")
         process = processes.find(pid_file)
         if process is None:
             return  # it reads the file when it starts
-        processes.send(pid_file, signal.SIGHUP)
-        mosquitto.wait_taken(MqttEndpoint(site, ports.HOST, state.mqtt_port, user, new))
+        if user == mosquitto.BRIDGE:
+            # Told by a signal, Mosquitto 2.0 ends the bridge's connection and forgets what its session may read: until
+            # the bridge is back it acknowledges what devices publish and keeps nothing of it.
+            processes.stop([pid_file])
+            line, mark, log = mosquitto.command(programs, folder), mosquitto.marker(folder), folder / "mosquitto.log"
+            processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=programs.version)
+        else:
+            processes.send(pid_file, signal.SIGHUP)
+        ca = trusted(self.folder, state)
+        mosquitto.wait_taken(MqttEndpoint(site, ports.HOST, state.mqtt_port, user, new, ca))
 
     def kill(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
         """SIGKILL one process of a site (of Kafka: the broker with this node id), for fault tests."""

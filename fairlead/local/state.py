@@ -20,6 +20,21 @@ class Broker(NamedTuple):
     controller_port: int
 
 
+class TlsFiles(BaseModel):
+    """The PEM files of a site that speaks TLS: paths, below the state folder where they are not absolute.
+
+    ``issued``: by the state folder's own authority, which keeps them (``fairlead.local.certificates``); else
+    ``certificate`` and ``key`` are an operator's, for Kafka and Mosquitto.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    ca: str
+    issued: bool
+    certificate: str = ""
+    key: str = ""
+
+
 class SiteState(BaseModel):
     """One site. ``users`` are those that its brokers know already; ``more_brokers`` are the ports (for clients, for
     controllers) of its second broker and further ones."""
@@ -35,6 +50,7 @@ class SiteState(BaseModel):
     properties: dict[str, str] = Field(default_factory=dict)
     more_brokers: tuple[tuple[int, int], ...] = ()
     mqtt_profile: Profile = Profile.DURABLE
+    tls: TlsFiles | None = None
 
     @property
     def brokers(self) -> tuple[Broker, ...]:

@@ -50,6 +50,8 @@ class Carrier:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timeout_ms = max(1000, int(cluster.request_timeout * 900))
         self.closed = False
+        self.answered = 0  # requests that a broker has answered
+        self.answered_seconds = 0.0  # from their sending to the answer, in all
 
     async def close(self) -> None:
         """Stop sending; what is under way is given up."""
@@ -174,9 +176,12 @@ class Carrier:
             return
         incarnation = self._cluster.pool.incarnation(PRODUCE, node)
         parts = by_bytes(batches, REQUEST_BYTES)
+        began = self._loop.time()
         answers = await asyncio.gather(
             *(self._cluster.produce_to(node, part, self._timeout_ms, incarnation) for part in parts)
         )
+        self.answered += 1
+        self.answered_seconds += self._loop.time() - began
         for results in answers:
             await self._settle(waiting, results)
 

@@ -46,6 +46,11 @@ class Appender:
         self._queues: dict[TP, LogQueue] = {}
         self._carrier = Carrier(cluster, max_batch_bytes=max_batch_bytes, codec=codec, max_in_flight=max_in_flight)
 
+    @property
+    def answers(self) -> tuple[int, float]:
+        """Requests of appends that a broker has answered, and the seconds that this took, in all."""
+        return self._carrier.answered, self._carrier.answered_seconds
+
     async def position(self, log: TP) -> LogPosition | None:
         """Where the log ends and in which term; None when it is empty. ``term`` 0 means that somebody else wrote its
         last batch. Cached until a connection is lost or something goes wrong.

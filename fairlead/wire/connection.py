@@ -25,7 +25,7 @@ from fairlead.wire.errors import (
     UnsupportedBroker,
     WireError,
 )
-from fairlead.wire.login import login, tls_context
+from fairlead.wire.login import login, tls_context, untrusted
 from fairlead.wire.varint import skip_tags
 
 T = TypeVar("T")
@@ -74,6 +74,12 @@ class Connection(asyncio.BufferedProtocol):
         self._renewing: asyncio.Task[None] | None = None
 
     # --- the caller's side
+
+    @property
+    def certificate_ends(self) -> float | None:
+        """When the broker's certificate expires, Unix time; None without TLS, or once it is closed."""
+        shown = self._transport.get_extra_info("peercert") if self._transport is not None else None
+        return ssl.cert_time_to_seconds(str(shown["notAfter"])) if shown else None
 
     @property
     def closed(self) -> bool:
@@ -313,12 +319,7 @@ async def connect(
                 server_hostname=host if context is not None else None,
             )
     except ssl.SSLError as error:
-        raise AuthenticationFailed(
-            f"no TLS with Kafka of site {endpoint.site!r} at {address}: {error.reason or error}",
-            hint="check that the port is a TLS listener and that tls_ca names the authority of its certificate",
-            site=endpoint.site,
-            address=address,
-        ) from error
+        raise untrusted(endpoint, host, port, error) from error
     except (OSError, TimeoutError) as error:
         what = f"no answer within {request_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
         raise ConnectionLost(

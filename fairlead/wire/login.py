@@ -6,6 +6,7 @@ import ssl
 import struct
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+from fairlead.certs.trust import TrustError, client_context, trouble
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.coding import NO_TAGS, Question, Reader, blob
 from fairlead.wire.errors import AuthenticationFailed, broker_error
@@ -114,9 +115,25 @@ def refused(endpoint: KafkaEndpoint, address: str, reason: str) -> Authenticatio
 
 
 def tls_context(endpoint: KafkaEndpoint) -> ssl.SSLContext | None:
-    """The TLS context for this endpoint, or None where it has no TLS."""
+    """The TLS context for this endpoint, or None where it has no TLS.
+
+    Raises:
+        AuthenticationFailed: its file of trusted authorities cannot be used.
+    """
     if not endpoint.tls:
         return None
-    context = ssl.create_default_context(cafile=None if endpoint.tls_ca is None else str(endpoint.tls_ca))
-    context.check_hostname = endpoint.tls_verify_hostname
-    return context
+    try:
+        return client_context(endpoint.tls_ca, site=endpoint.site, verify_host=endpoint.tls_verify_hostname)
+    except TrustError as error:
+        raise AuthenticationFailed(error.what, hint=error.hint, **error.fields) from error
+
+
+def untrusted(endpoint: KafkaEndpoint, host: str, port: int, error: ssl.SSLError) -> AuthenticationFailed:
+    """The error for a handshake that failed: why, and what to do."""
+    found = trouble(error, host, endpoint.tls_ca)
+    return AuthenticationFailed(
+        f"no TLS with Kafka of site {endpoint.site!r} at {host}:{port}: {found.why}",
+        hint=found.hint,
+        site=endpoint.site,
+        address=f"{host}:{port}",
+    )

@@ -40,6 +40,8 @@ class Pool:
         self._closed = False
         self._was_taken = False  # the login, once
         self._refused_since: float | None = None
+        self.certificate_ends: float | None = None
+        """When the certificate of the broker that was connected to last expires, Unix time; None without TLS."""
 
     def endpoint(self) -> KafkaEndpoint:
         """The cluster's endpoint as it is now; as it was, while it cannot be told."""
@@ -66,6 +68,11 @@ class Pool:
             else:
                 connection.close()
         self._brokers = dict(brokers)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is any connection that is up."""
+        return any(not connection.closed for connection in self._open.values())
 
     def ready(self, role: str, node: int) -> Connection | None:
         """The connection, if it is up."""
@@ -122,6 +129,7 @@ class Pool:
             raise ConnectionLost(error.what, hint=error.hint, **error.fields) from error
         self._was_taken, self._refused_since = True, None
         self._open[key] = connection
+        self.certificate_ends = connection.certificate_ends
         self._incarnations[key] = self._incarnations.get(key, 0) + 1
         return connection
 

@@ -6,8 +6,8 @@ shore's site, and table ``feeds``, which tells for each record of a feed where i
 **What is in a feed.** The readings of a container whose device time is in one of the customer's bookings
 (``valid_from`` inclusive, ``valid_to`` exclusive), and its alerts and the ledger's grants of its custody by the time of
 the event; the record's value as in the log, its key the container, its header ``origin`` naming ``<log>@<offset>``.
-What a record is can be told by the stream in ``origin``. ``shore.feeds.periods`` says what bookings and their
-corrections come to.
+What a record is can be told by the stream in ``origin``. ``shore.tables.valid_bookings`` says what bookings
+and their corrections come to.
 
 **What is taken back.** A booking corrected so that it does not cover what was delivered has each such record followed
 by one with the header ``retracts: <log>@<offset>`` and the same key, whose value says where in the feed the record

@@ -14,10 +14,10 @@ from typing import Final
 
 import duckdb
 
-from shore.feeds.periods import covers
 from shore.tables.bands import IN_TIME, USED
 from shore.tables.hours import hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.valid_bookings import covers
 
 NEEDED: Final = """
 select exists (select 1 from customers where grain = 'coarse') and exists (select 1 from boxes where grain = 'coarse')

@@ -17,9 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.feeds import coarse, movements
-from shore.feeds.periods import NUMBERED, PERIODS, covers
+from shore.feeds.periods import PERIODS
 from shore.feeds.readers import FeedReader, reader_rows
+from shore.tables.bookings import STATES
 from shore.tables.model import TIME
+from shore.tables.valid_bookings import covers
 
 BOX: Final = "equipment_reference"
 
@@ -61,8 +63,9 @@ def _reached(row: str) -> str:
 
 
 _PREPARED: Final = (
-    f"create temp table states as {NUMBERED}",
-    f"create temp table periods as select * from ({PERIODS}) where customer in (select customer from customers)",  # noqa: S608
+    f"create temp table states as {STATES.format(booking_changes='booking_changes')}",
+    f"create temp table periods as select * from ({PERIODS.format(bookings='states')}) "  # noqa: S608
+    "where customer in (select customer from customers)",
     "create temp table boxes as select distinct p.customer, c.grain, p.equipment_reference "
     "from periods p join customers c using (customer) where c.grain <> 'movements'",
 )
@@ -113,7 +116,7 @@ _SCOPE: Final = """
 create temp table scope as
 select distinct c.customer, k.kind, t.equipment_reference as name, 0::bigint as first
 from touched t, customers c, (values ('hours'), ('milestones')) k(kind)
-where t.log is null and t.equipment_reference is not null and c.grain <> 'movements'
+where t.log is null and t.equipment_reference is not null
 """
 _DERIVED: Final = """
 create temp table derived (
@@ -135,7 +138,8 @@ left join records r on r.log = h.log and r.log_offset = h.log_offset
 where not h.taken_back
     and h.equipment_reference in (select equipment_reference from touched where log is null)
     and (
-        (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
+        c.grain = 'movements'
+        or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
         or not exists (
             select 1 from periods p
             where p.customer = h.customer and p.equipment_reference = h.equipment_reference
@@ -196,13 +200,14 @@ limit {limit}
 
 class Due:
     """One look at what is due. The relations are registered as they become needed: which boxes are asked about follows
-    from the bookings."""
+    from the bookings. ``everything``: whether all movements are looked at, which a look at everything does."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, readers: Collection[FeedReader], touched: pa.Table
     ) -> None:
         self._connection = connection
         self._all = touched["log"].null_count > 0
+        self.everything = pc.any(pc.and_(pc.is_null(touched["log"]), pc.is_null(touched[BOX]))).as_py() is True
         self._touched = touched
         connection.register("touched", touched)
         connection.register("customers", reader_rows(readers))
@@ -237,7 +242,7 @@ class Due:
         for statement in (_THERE, _SCOPE, _DERIVED):
             self._connection.execute(statement)
         coarse.derive(self._connection)
-        movements.derive(self._connection)
+        movements.derive(self._connection, everything=self.everything)
         self._connection.execute(_MADE_THERE)
         found: list[pa.Table] = []
         for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):

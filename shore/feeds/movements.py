@@ -34,6 +34,14 @@ insert into scope
 select distinct c.customer, 'movements', {_NAME}, 0 from heard, customers c where c.grain = 'movements'
 """  # noqa: S608  # our own names
 
+_LEFT_OVER: Final = """
+insert into scope
+select distinct f.customer, 'movements', split_part(f.log, '/', 2), 0
+from feeds f join customers c on c.customer = f.customer
+where c.grain <> 'movements' and f.log like 'movements/%'
+"""
+"""Of customers that got movements once and now get something else: nothing of it is due, so it is taken back."""
+
 _MOVEMENTS: Final = f"""
 insert into derived
 select
@@ -56,10 +64,12 @@ where m.event_date_time is not null
 """  # noqa: S608
 
 
-def derive(connection: duckdb.DuckDBPyConnection) -> None:
-    """Add what port authorities are due to ``derived``, and what was looked at to ``scope``. Needs relations ``sites``
-    and ``owners``."""
+def derive(connection: duckdb.DuckDBPyConnection, *, everything: bool) -> None:
+    """Add what port authorities are due to ``derived``, and what was looked at to ``scope``: with ``everything`` also
+    what others were given once. Needs relations ``sites`` and ``owners`` where there are port authorities."""
     row = connection.execute(NEEDED).fetchone()
     if row is not None and row[0]:
         for statement in (_HEARD, _SCOPE, _MOVEMENTS):
             connection.execute(statement)
+    if everything:
+        connection.execute(_LEFT_OVER)

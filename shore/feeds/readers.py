@@ -21,10 +21,9 @@ class FeedReader:
     table: bool = False
 
     @property
-    def welcome(self) -> str:
-        """Under which name table ``feeds`` remembers that the customer has been given what was there already."""
-        kind = [self.grain] if self.grain != "detailed" else []
-        return ":".join(["welcome", self.customer, *kind, *([self.port] if self.port else [])])
+    def kind(self) -> str:
+        """What it gets: with another one everything given is looked at again."""
+        return f"{self.grain}:{self.port}" if self.port else self.grain
 
 
 def readers_here(topology: Topology) -> tuple[FeedReader, ...]:

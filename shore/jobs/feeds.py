@@ -11,18 +11,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.endpoint import KafkaEndpoint
-from shore.append import append_once, last_version
 from shore.checkpoint import put_aside, read_checkpoint
 from shore.feeds.count import check_whole
 from shore.feeds.entitlement import TOUCHED, all_touched, entitled
 from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import new_record
+from shore.feeds.welcome import newcomers, note
 from shore.feeds.writer import append, create_feeds, read_back
 from shore.jobs import reference
 from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.tables.customer_feed import CUSTOMER_FEED
-from shore.tables.feeds import FEEDS
 
 ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
 INPUTS = (
@@ -44,7 +43,7 @@ def query(context: JobContext) -> DataStreamWriter:
     create_feeds(endpoint, [reader.customer for reader in readers])
     create_tables(places, readers)
     check_whole(places, [reader.customer for reader in readers])
-    _welcome(context, readers)
+    welcome(places, endpoint, readers)
 
     def changes(table: str) -> DataFrame:
         return new_rows(context.spark, places, table)
@@ -111,15 +110,16 @@ def _by_customer(rows: pa.Table) -> list[tuple[str, list[dict[str, object]]]]:
     return list(found.items())
 
 
-def _welcome(context: JobContext, readers: Sequence[FeedReader]) -> None:
-    """A customer that is new to a running job, or gets another kind of feed, gets what the tables already hold; table
-    ``feeds`` remembers the known.
+def welcome(places: Places, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]) -> None:
+    """A customer that is new to a running job, or gets another kind of feed, gets what the tables already hold, and
+    has taken back what was of the other kind.
 
-    Without a checkpoint there is nothing to do: the first batches look at everything, repeated until they succeed.
+    For a new one without a checkpoint there is nothing to do: the first batches look at everything, repeated until they
+    succeed.
     """
-    table = context.places.table("feeds")
-    new = [reader for reader in readers if last_version(table, reader.welcome) is None]
-    if new and context.places.has_checkpoint("feeds"):
-        deliver(all_touched(context.places), context.places, context.endpoint, new)
-    for reader in new:
-        append_once(table, FEEDS.plain_schema.empty_table(), app=reader.welcome, version=0)
+    new = newcomers(places, readers)
+    begun = places.has_checkpoint("feeds")
+    if again := [each.reader for each in new if begun or each.known]:
+        deliver(all_touched(places), places, endpoint, again)
+    for each in new:
+        note(places, each.reader)

@@ -19,6 +19,7 @@ from fairlead.endpoint import Endpoint, current
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import customers_here
+from shore.feeds.tables import kept_tables
 from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
 from shore.jobs.board import Board
 from shore.jobs.interrupts import interrupts
@@ -135,7 +136,7 @@ def run(
         board = Board(folder, chosen, on_progress)
         try:
             check_state(places, chosen)
-            check_types(places)
+            check_types(places, kept_tables(topology))
             for table in TABLES.values():
                 table.create(places.table(table.name))
         except FairleadError as error:

@@ -7,7 +7,7 @@ started again by ``shore run``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from fairlead.errors import UnavailableError
 from shore.opened import check_tables, open_table, unreadable
 from shore.places import Places
-from shore.tables import TABLES
+from shore.tables import TABLES, Table
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
 """The column by which a table's rows are put together, so that a query for one value opens few files."""
@@ -40,6 +40,7 @@ class CompactStep:
         small: Files that are smaller than half of the target.
         views: Files whose strings or bytes are stored as Arrow's views, which Arrow cannot filter: delta-rs's delete,
             update and merge write them. Counted for tables on this machine only.
+        key: The first column of the table's key.
         opened: Files that a query for one value of ``cluster_by`` opens at most; None for other tables.
         why: What is to be done and why; empty when nothing is.
     """
@@ -51,25 +52,31 @@ class CompactStep:
     cluster_by: str | None
     opened: int | None
     views: int
+    key: str
     why: str
 
 
-def plan_compaction(places: Places, names: Iterable[str] | None = None) -> tuple[CompactStep, ...]:
+def plan_compaction(
+    places: Places, names: Iterable[str] | None = None, *, tables: Mapping[str, Table] = TABLES
+) -> tuple[CompactStep, ...]:
     """What there is to do for these tables, or for all that are there.
+
+    Args:
+        tables: All that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too).
 
     Raises:
         UnknownNameError: there is no such table.
         UnavailableError: one cannot be opened.
     """
     wanted = list(names or ())
-    check_tables(wanted)
+    check_tables(wanted, tables)
     steps = []
-    for name in wanted or TABLES:
+    for name in wanted or tables:
         delta = open_table(places, name)
         if delta is not None:
             actions = pa.table(delta.get_add_actions(flatten=True))
             views = _views(places.table(name), actions["path"].to_pylist()) if places.is_local else 0
-            steps.append(_step(name, actions, views))
+            steps.append(_step(name, tables[name], actions, views))
     return tuple(steps)
 
 
@@ -94,7 +101,7 @@ def compact(places: Places, step: CompactStep) -> tuple[int, int]:
         before = len(table.file_uris())
         try:
             if step.cluster_by is not None or step.views:  # the other leaves alone a file that has no fellows
-                table.optimize.z_order([step.cluster_by or TABLES[step.table].key[0]], **more)
+                table.optimize.z_order([step.cluster_by or step.key], **more)
             else:
                 table.optimize.compact(**more)
         except CommitFailedError:
@@ -132,7 +139,7 @@ def _has_views(file: Path) -> bool:
     return any(pa.types.is_string_view(each) or pa.types.is_binary_view(each) for each in types)
 
 
-def _step(name: str, actions: pa.Table, views: int) -> CompactStep:
+def _step(name: str, table: Table, actions: pa.Table, views: int) -> CompactStep:
     sizes = actions["size_bytes"].to_pylist()
     small = sum(size < SMALL_BYTES for size in sizes)
     by = CLUSTERED.get(name)
@@ -150,4 +157,4 @@ def _step(name: str, actions: pa.Table, views: int) -> CompactStep:
         why = f"put rows together by {by}: a query for one opens up to {opened:,} files"
     elif by is None and small > FEW:
         why = f"make few files of {small:,} small ones"
-    return CompactStep(name, len(sizes), small, sum(sizes), by, opened, views, why)
+    return CompactStep(name, len(sizes), small, sum(sizes), by, opened, views, table.key[0], why)

@@ -7,7 +7,7 @@ versions be looked at. A table is left alone while a job has still to read what 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -43,6 +43,7 @@ def plan_vacuum(
     keep: dt.timedelta = KEEP,
     force: bool = False,
     jobs: Iterable[str] = (),
+    tables: Collection[str] = TABLES,
     now: dt.datetime,
 ) -> tuple[VacuumStep, ...]:
     """What can be deleted of these tables, or of all that are there; deletes nothing.
@@ -51,6 +52,7 @@ def plan_vacuum(
         keep: For how long files are kept after they were replaced.
         force: Allow less than ``KEEP``.
         jobs: Those that read tables.
+        tables: All that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too).
 
     Raises:
         RefusedError: ``keep`` is too short.
@@ -59,10 +61,10 @@ def plan_vacuum(
     """
     _check(keep, force=force)
     wanted = list(names or ())
-    check_tables(wanted)
+    check_tables(wanted, tables)
     positions = _positions(places, jobs)
     steps = []
-    for name in wanted or TABLES:
+    for name in wanted or tables:
         table = open_table(places, name)
         if table is None:
             continue

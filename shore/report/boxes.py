@@ -9,20 +9,22 @@ import msgspec
 
 from shore.report.page import duration, number
 from shore.report.slices import Row
+from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
 Audience: TypeAlias = Literal["operator", "authority"]
 """Who reads: a port's operator handles the cargo, a port authority is not told what it is."""
 
 _SETPOINT_KELVIN: Final = 0.05  # what is less is rounding
 
-BOXES: Final = """
+BOXES: Final = f"""
 select n.*, b.port_of_discharge, b.commodity, b.setpoint_temperature as agreed_temperature,
     coalesce(b.port_of_discharge = $code, false) as discharged_here,
     coalesce(e.excursions, 0) as excursions, coalesce(e.minutes_out_of_band, 0) as minutes_out_of_band,
     coalesce(a.kinds, []) as alert_kinds
 from containers_now n
-left join bookings b on b.equipment_reference = n.equipment_reference and b.booking_reference = n.booking_reference
-    and b.status <> 'CANCELLED'
+left join ({VALID_BOOKINGS.format(bookings="bookings")}) b
+    on b.equipment_reference = n.equipment_reference and b.booking_reference = n.booking_reference
+    and {covers("b", "n.seen_date_time")}
 left join (
     select x.equipment_reference, count(*) as excursions, sum(x.minutes_out_of_band) as minutes_out_of_band
     from excursions x join containers_now h on h.equipment_reference = x.equipment_reference
@@ -32,7 +34,7 @@ left join (
 left join (
     select equipment_reference, list(distinct kind order by kind) as kinds from alerts_now group by all
 ) a on a.equipment_reference = n.equipment_reference
-"""
+"""  # noqa: S608  # our own text
 """Boxes with their booking, their excursions since they came where they are, and their open alerts; ``$code`` is the
 port. To be completed with a ``where``."""
 

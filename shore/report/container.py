@@ -17,6 +17,7 @@ from shore.report.course import Interval
 from shore.report.known import check_known
 from shore.report.slices import Row, Slices, of_container, slices
 from shore.tables.model import TIME
+from shore.tables.valid_bookings import VALID_BOOKINGS
 
 _TIMES: Final = {
     "readings": ("device_date_time", "device_date_time"),
@@ -34,6 +35,14 @@ _TIMES: Final = {
 }
 """Tables with rows about one container, and the columns where a row's time begins and ends (null: it has not ended)."""
 
+
+_VALID: Final = f"""
+select * from ({VALID_BOOKINGS.format(bookings="all_bookings")})
+where (cast($since as timestamptz) is null or valid_to is null or valid_to > $since)
+    and (cast($until as timestamptz) is null or valid_from < $until)
+order by valid_from, booking_reference
+"""  # noqa: S608  # our own text
+"""The times for which bookings hold, those that overlap [since, until)."""
 
 _REJECTED: Final = """
 select log, log_offset, reason, record_date_time, received_date_time, origin
@@ -126,6 +135,7 @@ def open_container(
         for name, (start, end) in _TIMES.items():
             found.add(name, of_container(number) & _within(start, end, since, until))
         found.add("readings", of_container(number), as_="all_readings")
+        found.add("bookings", of_container(number), as_="all_bookings")  # what holds follows from all states
         found.check_any()
         check_known(found, number)
         ships = found.rows(
@@ -144,6 +154,7 @@ def container_report(
     """Put the report together from what ``open_container`` opened for the same number and times."""
     figures = _figures(found)
     bookings = found.rows("select * from bookings order by valid_from, booking_reference, recorded_from, log_offset")
+    valid = found.rows(_VALID, since=since, until=until)
     now = found.rows("select * from containers_now")
     line = found.rows("select line from owners where owner_code = $code", code=number[:4])
     return ContainerReport(
@@ -153,7 +164,7 @@ def container_report(
         until=until,
         figures=figures,
         latest=now[0] if now else None,
-        booking=_present(bookings, figures.last_date_time),
+        booking=_present(valid, figures.last_date_time),
         logs=tuple(
             msgspec.convert(row, Log)
             for row in found.rows(
@@ -170,7 +181,7 @@ def container_report(
         bookings=tuple(bookings),
         quality=tuple(found.rows("select * from quality order by day, device_id")),
         states=tuple(course.intervals(found)),
-        wrong_set_points=tuple(_wrong_set_points(course.set_points(found), bookings)),
+        wrong_set_points=tuple(_wrong_set_points(course.set_points(found), valid)),
         gaps=tuple(course.gaps(found)),
         rejected=tuple(found.rows(_REJECTED)),
         way=tuple(_way(found)),
@@ -248,14 +259,13 @@ def _sites(found: Slices) -> dict[str, Row]:
 
 
 def _present(bookings: list[Row], moment: dt.datetime | None) -> Row | None:
-    """The newest booking that holds at a moment, else the last one that there is."""
-    current = [row for row in bookings if row["is_current"] and row["status"] != "CANCELLED"]
+    """The newest booking that holds at a moment, else the last one that there is, of the times for which they do."""
     valid = [
         row
-        for row in current
+        for row in bookings
         if moment is not None and row["valid_from"] <= moment and (row["valid_to"] is None or moment < row["valid_to"])
     ]
-    candidates = valid or current
+    candidates = valid or bookings
     return candidates[-1] if candidates else None
 
 
@@ -263,7 +273,7 @@ def _wrong_set_points(set_points: list[Row], bookings: list[Row]) -> Iterator[In
     """When the unit was set to something else than the booking of that time says, by more than 0.05 K."""
     for booking in bookings:
         agreed = booking["setpoint_temperature"]
-        if not booking["is_current"] or booking["status"] == "CANCELLED" or agreed is None:
+        if agreed is None:
             continue
         for each in set_points:
             start = max(each["start"], booking["valid_from"])

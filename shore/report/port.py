@@ -89,7 +89,7 @@ def port_report(
         for name in ("sites", "containers_now", "positions", "port_calls"):
             found.add(name)
         found.add("dock_movements", pc.field("un_location_code") == code)
-        found.add("bookings", pc.field("is_current"))
+        found.add("bookings")
         found.add("alerts_now", pc.field("state") != "CLEARED")
         found.check_any()
         name, place = _port(found, code)

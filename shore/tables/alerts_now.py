@@ -10,6 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
 _TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
 
@@ -47,25 +48,25 @@ ALERTS_NOW = Table(
     layout="Not partitioned: small.",
 )
 
-NOW = """
+NOW = f"""
 with states as (
     select 'site' as source, alert_id, kind, state, severity, coalesce(revision, 0) as revision, equipment_reference,
         event_date_time, raised_at, raised_date_time, vessel_imo_number, latitude, longitude,
         null::varchar as log, null::bigint as first_offset, alert_id as condition_id,
         array_to_string(
             list_transform(
-                from_json(evidence, '[{{"name": "VARCHAR", "detail": "VARCHAR"}}]'),
+                from_json(evidence, '[{{{{"name": "VARCHAR", "detail": "VARCHAR"}}}}]'),
                 lambda e: case when coalesce(e.detail, '') = '' then e.name else e.name || ': ' || e.detail end
             ),
             '; '
         ) as detail,
         log as record_log, log_offset as record_offset
-    from {alerts}
+    from {{alerts}}
     where alert_id is not null
     union all
     select 'shore', alert_id, kind, state, severity, revision, equipment_reference,
         event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail, log, log_offset
-    from {alerts_ashore}
+    from {{alerts_ashore}}
 ),
 numbered as (
     select *,
@@ -106,7 +107,7 @@ held as (
     select a.source, a.alert_id, c.log, c.holder, row_number() over (
         partition by a.source, a.alert_id order by c.from_date_time desc, c.term desc, c.log
     ) as nth
-    from raised a join {custody} c on not c.lost and case
+    from raised a join {{custody}} c on not c.lost and case
         when a.log is not null
             then c.log = a.log and a.first_offset >= c.from_offset
             and (c.to_offset is null or a.first_offset < c.to_offset)
@@ -119,9 +120,8 @@ booked as (
         partition by a.source, a.alert_id
         order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
     ) as nth
-    from raised a join {bookings} b on b.equipment_reference = a.equipment_reference
-        and b.is_current and b.status <> 'CANCELLED'
-        and a.opened_date_time >= b.valid_from and (b.valid_to is null or a.opened_date_time < b.valid_to)
+    from raised a join ({VALID_BOOKINGS}) b on b.equipment_reference = a.equipment_reference
+        and {covers("b", "a.opened_date_time")}
 )
 select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.equipment_reference,
     a.opened_date_time, a.updated_date_time, a.cleared_date_time,
@@ -131,8 +131,8 @@ select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.
     b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id
 from raised a
 left join held h on h.source = a.source and h.alert_id = a.alert_id and h.nth = 1
-left join {sites} s on s.site = h.holder
+left join {{sites}} s on s.site = h.holder
 left join booked b on b.source = a.source and b.alert_id = a.alert_id and b.nth = 1
-"""
+"""  # noqa: S608  # constants of this package
 """All alerts of some containers, by DuckDB, from these containers' rows of the two tables of alerts, their intervals of
 custody, the states of their bookings (table ``bookings``), and ``sites``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
 _TEXT, _DOUBLE, _BOOL, _LONG = pa.string(), pa.float64(), pa.bool_(), pa.int64()
 
@@ -116,24 +117,23 @@ group by equipment_reference
 """
 
 # One row a box: what is known of it by itself, and with its holder, line, ship and booking.
-NOW = """
+NOW = f"""
 with known as (
     select b.equipment_reference, r.* exclude (equipment_reference),
         c.holder, c.held_since, c.custody_event, coalesce(a.open_alerts, 0) as open_alerts, a.worst,
         greatest(r.reading_date_time, c.held_since) as seen_date_time
-    from {boxes} b
-    left join {newest} r using (equipment_reference)
-    left join {held} c using (equipment_reference)
-    left join {alerted} a using (equipment_reference)
+    from {{boxes}} b
+    left join {{newest}} r using (equipment_reference)
+    left join {{held}} c using (equipment_reference)
+    left join {{alerted}} a using (equipment_reference)
 ),
 booked as (
     select k.equipment_reference, s.booking_reference, s.customer, row_number() over (
         partition by k.equipment_reference order by s.valid_from desc, s.booking_reference
     ) as age
     from known k
-    join {bookings} s on s.equipment_reference = k.equipment_reference
-        and s.is_current and s.status <> 'CANCELLED'
-        and k.seen_date_time >= s.valid_from and (s.valid_to is null or k.seen_date_time < s.valid_to)
+    join ({VALID_BOOKINGS}) s on s.equipment_reference = k.equipment_reference
+        and {covers("s", "k.seen_date_time")}
 )
 select
     k.*,
@@ -151,11 +151,11 @@ select
     b.booking_reference,
     b.customer
 from known k
-left join {owners} o on o.owner_code = substr(k.equipment_reference, 1, 4)
-left join {sites} s on s.site = k.holder
-left join {ships} p on p.vessel_imo_number = s.vessel_imo_number
+left join {{owners}} o on o.owner_code = substr(k.equipment_reference, 1, 4)
+left join {{sites}} s on s.site = k.holder
+left join {{ships}} p on p.vessel_imo_number = s.vessel_imo_number
 left join booked b on b.equipment_reference = k.equipment_reference and b.age = 1
-"""
+"""  # noqa: S608  # constants of this package
 
 # The last position of each ship.
 SHIPS = """

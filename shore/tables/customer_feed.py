@@ -30,5 +30,5 @@ CUSTOMER_FEED = Table(
     key=("feed_offset",),
     grain="One row per data record of the customer's feed.",
     late="In the order of the feed. The last row of a log and log_offset counts, and none where that one retracts.",
-    layout="Not partitioned; in the order of the feed.",
+    layout="Not partitioned; feed_offset has the order, files may have another after a compaction.",
 )

@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from shore.places import CUSTOMERS
 from shore.tables import TABLES, Table
+from shore.tables.customer_feed import CUSTOMER_FEED
 
 BEGIN = "<!-- written by python -m shore.tables.document -->"
 END = "<!-- end of what is written by it -->"
 
 
 def markdown() -> str:
-    """All tables, in the order of ``TABLES``."""
-    return "\n\n".join(_section(table) for table in TABLES.values())
+    """All tables, in the order of ``TABLES``, and that of a customer."""
+    named = [*TABLES.items(), (f"{CUSTOMERS}<customer>", CUSTOMER_FEED)]
+    return "\n\n".join(_section(name, table) for name, table in named)
 
 
 def renewed(text: str) -> str:
@@ -28,15 +31,15 @@ def renewed(text: str) -> str:
     return f"{head}{BEGIN}\n\n{markdown()}\n\n{END}{tail}"
 
 
-def _section(table: Table) -> str:
+def _section(name: str, table: Table) -> str:
     promises = (
         ("One row", table.grain),
-        ("Key", ", ".join(f"`{name}`" for name in table.key)),
+        ("Key", ", ".join(f"`{column}`" for column in table.key)),
         ("Late data", table.late),
         ("Layout", table.layout),
         ("Retention", table.retention),
     )
-    lines = [f"### `{table.name}`: {table.title}", "", *(f"- **{name}**: {text}" for name, text in promises), ""]
+    lines = [f"### `{name}`: {table.title}", "", *(f"- **{promise}**: {text}" for promise, text in promises), ""]
     lines += ["| column | type | meaning | unit |", "|---|---|---|---|"]
     for column in table.columns:
         meaning = column.comment.replace("<", "&lt;").replace("|", "\\|")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fairlead.names import parse_log
 from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
-from shore.places import Places
+from shore.places import CUSTOMERS, Places
 from shore.tables import alerts_ashore
 from shore.tables.operations import OPERATIONS, Operation
 from topologies.model import Topology
@@ -120,8 +120,10 @@ def job_of(table: str) -> str:
 
 
 def mended_by(table: str) -> str:
-    """The command that puts rows right that somebody changed or deleted: of a table, or of tables that hold logs
-    together (``FromLogs.name``)."""
+    """What puts rows right that somebody changed or deleted: of a table, or of tables that hold logs together
+    (``FromLogs.name``)."""
+    if table.startswith(CUSTOMERS):
+        return f"remove the folder of {table}"
     if table in OWN_WAY:
         return f"fairlead shore rebuild {table} --yes"
     for each in DERIVED:

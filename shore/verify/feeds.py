@@ -21,11 +21,12 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import Record
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
+from shore.damage import made_again
 from shore.feeds.entitlement import all_touched, entitled
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import feed_topic, named_by
 from shore.feeds.writer import app_of
-from shore.places import Places
+from shore.places import CUSTOMERS, Places
 from shore.tablelog import table_ids
 from shore.tables import TABLES
 from shore.verify.digest import Limits, RecordDigests, RowsDigest, connection, rows_digests
@@ -89,7 +90,7 @@ def check_feeds(readers: Sequence[FeedReader], endpoint: KafkaEndpoint, places: 
 
 def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> TableCheck:
     """A customer's own table against its feed: every record of it, once, with the same value."""
-    name, topic = f"customers/{customer}", feed_topic(customer)
+    name, topic = CUSTOMERS + customer, feed_topic(customer)
     try:
         table = DeltaTable(places.customer(customer))
     except TableNotFoundError:
@@ -112,7 +113,7 @@ def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> Ta
         behind=behind,
         gone=found.before,
         differing=0 if same else 1,
-        notes=() if same else ("remove the folder: the next run fills it again from the feed",),
+        notes=() if same else (made_again(places, name),),
     )
 
 

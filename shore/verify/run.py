@@ -11,8 +11,9 @@ from typing import Literal
 from fairlead.endpoint import KafkaEndpoint
 from shore.damage import READING, damaged, made_again
 from shore.feeds.readers import readers_here
+from shore.feeds.tables import customers_tables, kept_tables
 from shore.opened import check_tables, mending
-from shore.places import Places
+from shore.places import CUSTOMERS, Places
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
 from shore.verify.derived import check_derived
@@ -48,7 +49,7 @@ def verify(
         CheckpointDamagedError: it is not known how far a job has read.
         ConnectionLost, RequestTimeout: Kafka does not answer.
     """
-    check_tables(tables or ())
+    check_tables(tables or (), kept_tables(topology))
     places = Places.of(folder, topology.shore.storage if topology.shore else None)
     began = time.monotonic()
     checks = tuple(_checks(topology, endpoint, places, frozenset(tables) if tables else None, tell))
@@ -68,17 +69,16 @@ def _checks(
             tell(f"comparing {derived.table} with what {' and '.join(derived.inputs)} give")
             check = partial(check_derived, derived, places)
             yield _read(places, derived.table, "derived", (derived.table,), derived.inputs, check)
-    if wanted is None or "feeds" in wanted:
+    readers = readers_here(topology)
+    if readers and (wanted is None or "feeds" in wanted):
         tell("comparing feeds with the customers' feeds")
-        if readers := readers_here(topology):
-            check = partial(check_feeds, readers, endpoint, places)
-            yield _read(places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
-        for reader in readers:
-            if reader.table:
-                customer, folder = reader.customer, places.customer(reader.customer)
-                check = partial(check_customer, endpoint, places, customer)
-                todo = f"remove {folder}: the next run fills it again from the feed"
-                yield _read(places, f"customers/{customer}", "logs", (), (), check, todo)
+        check = partial(check_feeds, readers, endpoint, places)
+        yield _read(places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
+    for name in customers_tables(topology):
+        if wanted is None or not wanted.isdisjoint(("feeds", name)):
+            tell(f"comparing {name} with the feed")
+            check = partial(check_customer, endpoint, places, name.removeprefix(CUSTOMERS))
+            yield _read(places, name, "logs", (), (), check, made_again(places, name))
 
 
 def _read(

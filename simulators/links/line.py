@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Self
 
 from fairlead.endpoint import Address
@@ -24,13 +24,14 @@ _THIN: Final = 10e6  # bits per second below which the kernel must not hide the 
 
 
 class Line:
-    """A network line between a client and some addresses, all of them behind ports of this machine.
+    """A network line between a client and some addresses, each behind a port of this machine.
 
     Everything may be changed while it runs. ``up`` is the direction to the servers, ``down`` the one to the client.
 
     Args:
         rtt: Seconds that a request and its answer are delayed together.
         rate: Bits per second in each direction; 0 means no limit.
+        at: Where to listen for each address; a free port of loopback where nothing is said.
         up, down: Given where several lines share a direction; they are then left as they are.
     """
 
@@ -40,10 +41,12 @@ class Line:
         *,
         rtt: float | None = None,
         rate: float | None = None,
+        at: Mapping[Address, Address] | None = None,
         up: Way | None = None,
         down: Way | None = None,
     ) -> None:
         self._servers = tuple(dict.fromkeys(addresses))
+        self._at = dict(at or {})
         self.up, self.down = up or Way(), down or Way()
         self.shape(rtt=rtt, rate=rate)
         self.connections = 0  # accepted so far
@@ -114,11 +117,11 @@ class Line:
 
     async def __aenter__(self) -> Self:
         for address in self._servers:
-            listener = socket.create_server((HOST, 0), backlog=128)
+            listener = socket.create_server(self._at.get(address, (HOST, 0)), backlog=128)
             listener.setblocking(False)
             self._set_buffer(listener)
             self._listeners.append(listener)
-            self.ways[address] = (HOST, listener.getsockname()[1])
+            self.ways[address] = listener.getsockname()[:2]
             self._spawn(self._accept(listener, address))
         return self
 

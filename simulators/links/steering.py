@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from simulators.links.network import Network
+from simulators.links.leader import Leader
 from simulators.steps import Barrier, BarrierKind, LinkChange, Step
 
 LEAST_CUT: Final = 5.0
 OnStep = Callable[[Step], Awaitable[None]]
 
 
-def steered(network: Network, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
+def steered(network: Leader, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
     """What a player awaits before each step: links are as at the step's time, and whole at the voyage's end.
 
     Args:

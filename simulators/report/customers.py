@@ -1,4 +1,7 @@
-"""What each customer read with its own password, against what the voyage says it is entitled to."""
+"""What each customer read with its own password, against what the voyage says it is entitled to.
+
+That is readings; of a port's authority what happened at its port, of which a feed tells by movements.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,49 @@ from simulators.truth import Truth
 from topologies.directory import Directory
 from topologies.model import Topology
 
+What = ReadingId | str
+"""A reading by its identity, a movement by the id of its event."""
+
+
+class _Movement(msgspec.Struct, frozen=True, tag_field="kind", tag="movement"):
+    event_id: str = msgspec.field(name="eventID")
+    revision: int
+
 
 class Reads:
-    """Readings one customer got, per site; the probe calls it from several threads."""
+    """Readings and movements one customer got, per site; the probe calls it from several threads."""
 
     def __init__(self) -> None:
-        self.by_site: dict[str, Counter[ReadingId]] = {}
+        self.by_site: dict[str, Counter[What]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, site: str, record: Received) -> None:
-        try:
-            one = reading_id(record.value or b"")
-        except msgspec.DecodeError:
-            return  # an alert or another record of the feed, which has no reading's identity
+        one = what(record.value or b"")
+        if one is None:
+            return
         with self._lock:
             self.by_site.setdefault(site, Counter())[one] += 1
+
+
+def what(value: bytes) -> What | None:
+    """What a record is about; None for an alert or another record of a feed, and for what was said again otherwise."""
+    try:
+        return reading_id(value)
+    except msgspec.DecodeError:
+        pass
+    try:
+        movement = msgspec.json.decode(value, type=_Movement)
+    except msgspec.DecodeError:
+        return None
+    return None if movement.revision else movement.event_id
+
+
+def entitled_to(truth: Truth, topology: Topology, customer: str) -> set[What]:
+    """What a customer must get: movements at its port, if it is the authority there, else readings."""
+    spec = topology.customers[customer]
+    if spec.feed == "movements" and spec.port is not None:
+        return set(truth.events[spec.port])
+    return {*entitled_readings(truth, topology, customer)}
 
 
 def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[ReadingId]:
@@ -45,7 +76,7 @@ def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[Re
     return out
 
 
-def figures(entitled: Collection[ReadingId], got: Counter[ReadingId]) -> tuple[int, int, int]:
+def figures(entitled: Collection[What], got: Counter[What]) -> tuple[int, int, int]:
     """``(read, repeated, foreign)`` of one site."""
     mine = set(entitled)
     return (
@@ -59,7 +90,7 @@ def ask(topology: Topology, directory: Directory, truth: Truth, customer: str) -
     """Log in as the customer everywhere, read all it can, try what it must not. Figures are those of its worst site."""
     reads = Reads()
     access = probe_customer(topology, directory, customer, on_record=reads)
-    entitled = entitled_readings(truth, topology, customer)
+    entitled = entitled_to(truth, topology, customer)
     of_sites = [figures(entitled, reads.by_site.get(site, Counter())) for site in sites_of(topology, customer)]
     return CustomerFigures(
         entitled=len(entitled),

@@ -33,9 +33,9 @@ class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
 class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
-    ``entitled``: readings it should get; ``read``: of these, how many it got; ``repeated``: how many more than once;
-    ``foreign_read``: readings it got that are not its own; ``refused``: what was tried beside and refused;
-    ``wrongly_allowed``: what was tried beside and was possible.
+    ``entitled``: readings it should get, or movements, where it is a port's authority; ``read``: of these, how many it
+    got; ``repeated``: how many more than once; ``foreign_read``: readings and movements it got that are not its own;
+    ``refused``: what was tried beside and refused; ``wrongly_allowed``: what was tried beside and was possible.
     """
 
     entitled: int

@@ -73,5 +73,4 @@ async def test_a_replica_shows_what_its_source_shows(cleaned: LocalSites, histor
     try:
         await Life(lab, history, move_leader).live()
     finally:
-        for each in lab.clusters.values():
-            await each.close()
+        await lab.close()

@@ -40,7 +40,7 @@ class Cli:
     def command(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "fairlead.cli", *arguments]
 
-    def __call__(self, *arguments: str, timeout: float = 300) -> Ran:
+    def __call__(self, *arguments: str, timeout: float = 600) -> Ran:
         done = subprocess.run(  # noqa: S603 - our own command
             self.command(*arguments),
             env=self.environment,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import Cli
+from tests.support.waits import PATIENCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_an_unknown_topology_names_the_nearest(cli: Cli) -> None:
@@ -89,7 +90,7 @@ def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
     assert resumed.code == 0, resumed.err
     assert "harbour goes on" in resumed.out
     os.killpg(sailing.pid, signal.SIGINT)
-    _, rest = sailing.communicate(timeout=60)
+    _, rest = sailing.communicate(timeout=PATIENCE)
     assert sailing.returncode == 130, "".join(seen) + rest
     status = cli("status", "--json", "--topology", "minimal").json
     assert status["workers"] == []

@@ -1,11 +1,16 @@
 """Two real sites for all integration tests of a run, ``alpha`` and ``beta``, started once; three more when asked for.
 
+They are processes of this machine; with ``--sites=containers``, for the same tests, containers
+(``tests.support.containersites``). Tests that are about processes carry the marker ``processes`` with the reason, and
+are skipped then.
+
 ``FAIRLEAD_TEST_KEEP=1`` keeps them running in a fixed folder, so that the next run starts at once; ``fairlead down``
 does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=stop``, to end them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
@@ -21,21 +26,50 @@ from fairlead.admin import admin_client, create_logs
 from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.home import home
 from fairlead.local.sites import LocalSites, SiteSpec
+from tests.support.engine import why_no_sites
+from tests.support.waits import PATIENCE
 
 SITES = ("alpha", "beta")
 FURTHER_SITES = ("gamma", "delta", "epsilon")
 USERS = ("bridge", "replicator", "replicator.alpha", "replicator.beta", "shore", "customer1")
 
 
+NewSites = Callable[[Path], LocalSites]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    about = item.get_closest_marker("processes")
+    if about is not None and item.config.getoption("--sites") == "containers":
+        pytest.skip(f"about processes: {about.args[0]}")
+
+
 @pytest.fixture(scope="session")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
+def new_sites(pytestconfig: pytest.Config) -> Iterator[NewSites]:
+    """``new_sites(folder)``: sites whose state is in that folder; none runs yet. Whoever starts some stops them."""
+    if pytestconfig.getoption("--sites") == "processes":
+        yield LocalSites
+        return
+    if missing := why_no_sites():
+        pytest.skip(missing)
+    from tests.support.containersites import ContainerSites  # not everybody has docker
+
+    with contextlib.ExitStack() as made:
+
+        def make(folder: Path) -> LocalSites:
+            return made.enter_context(contextlib.closing(ContainerSites(folder)))
+
+        yield make
+
+
+@pytest.fixture(scope="session")
+def sites(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[LocalSites]:
     """Two running sites. Every user exists and, but for ``admin``, may do nothing yet."""
     kept = home() / f".integration-tests{os.environ.get('PYTEST_XDIST_WORKER', '')}"
-    keep = os.environ.get("FAIRLEAD_TEST_KEEP", "")
+    keep = os.environ.get("FAIRLEAD_TEST_KEEP", "") if new_sites is LocalSites else ""
     if not keep or keep == "stop":
         LocalSites(kept).down(purge=True)
     folder: Path = kept if keep == "1" else tmp_path_factory.mktemp("sites")
-    local = LocalSites(folder)
+    local = new_sites(folder)
     local.up([SiteSpec(name, USERS) for name in SITES])
     yield local
     if keep != "1":
@@ -107,7 +141,7 @@ def new_log(sites: LocalSites) -> Iterator[Callable[..., str]]:
 
 def _wait_writable(watcher: Consumer, topic: str) -> None:
     """Wait until a created topic's leader answers for it: metadata alone comes too early."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             watcher.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)

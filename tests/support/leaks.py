@@ -1,9 +1,10 @@
-"""Who is entitled to which bytes, worked out from bookings and readings as they were simulated: shore's tables and
-``acl`` have no part in it.
+"""Who is entitled to which bytes, worked out from bookings, readings and events as they were simulated: shore's tables
+and ``acl`` have no part in it.
 
-A customer's feed has the readings and alerts of a box whose device time lies in one of its bookings (``valid_from``
-inclusive, ``valid_to`` exclusive) as that booking stands last; a cancelled one gives nothing. Owners and lessors read
-the logs of boxes as they are. Other kinds of records in feeds are judged by the test's own hook.
+A booking holds for its customer and its consignee from ``valid_from`` (inclusive) to ``valid_to`` (exclusive) as it was
+last said, less the times that cancellations after that name. A detailed feed has the readings, alerts and grants of
+custody of those times; a coarse one alerts, milestones and hours; a port authority's has the events at its port. What
+was given and is no longer held is taken back, once. Owners and lessors read the logs of boxes as they are.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -21,6 +22,7 @@ from msgspec.structs import replace
 from fairlead.records import encode, headers
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
+from fairlead.records.custody import CustodyEntry
 from fairlead.wire.record import NewRecord
 from simulators.steps import Kind, Publish, Step
 
@@ -30,7 +32,7 @@ Content = Counter[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One reading or alert: the box, the device's time, the log it is in, and its bytes."""
+    """One reading, alert, event or grant: the box (a ship's IMO number), the device's time, its log, its bytes."""
 
     box: str
     at: dt.datetime
@@ -73,15 +75,62 @@ def alerts_of(rng: random.Random, readings: Sequence[Told], sites: Sequence[str]
     return told
 
 
-def bookings_of(rng: random.Random, customers: Sequence[str], readings: Sequence[Told], count: int) -> list[Booking]:
+def events_of(steps: Iterable[Step], log_of: Callable[[str], str]) -> list[Told]:
+    """What terminals and ships say, in the log of some site."""
+    told = []
+    for step in steps:
+        if isinstance(step, Publish) and step.kind is Kind.EVENT:
+            body = json.loads(step.payload)["payload"]
+            subject = body.get("equipmentReference") or body["vesselIMONumber"]
+            at = dt.datetime.fromisoformat(body["eventDateTime"])
+            told.append(Told(subject, at, log_of(step.site), step.payload))
+    return told
+
+
+def custody_of(events: Iterable[Told], log_of_box: Mapping[str, str], ledger: str) -> list[Told]:
+    """The entries of a ledger that events of boxes bring about, a term for each; nobody reads the ledger itself."""
+    terms: Counter[str] = Counter()
+    told = []
+    for event in sorted(events, key=lambda one: one.at):
+        code = json.loads(event.value)["payload"].get("equipmentEventTypeCode")
+        log = log_of_box.get(event.box)
+        if log is None or code not in ("GTIN", "LOAD", "DISC", "GTOT"):
+            continue
+        terms[log] += 1
+        entry = CustodyEntry(
+            log=log,
+            term=terms[log],
+            marker_offset=terms[log],
+            from_site=None,
+            to_site=ledger.partition(".")[2],
+            event=code,
+            event_id=json.loads(event.value)["metadata"]["eventID"],
+            event_date_time=event.at,
+            granted_date_time=event.at,
+            granted_by=ledger.partition(".")[2],
+            marker_batch=log.encode(),
+        )
+        told.append(Told(event.box, event.at, ledger, encode(entry)))
+    return told
+
+
+def times_of(readings: Iterable[Told]) -> dict[str, list[dt.datetime]]:
+    """When each box was read, in order."""
+    times: dict[str, list[dt.datetime]] = {}
+    for reading in readings:
+        times.setdefault(reading.box, []).append(reading.at)
+    return {box: sorted(at) for box, at in times.items()}
+
+
+def bookings_of(
+    rng: random.Random, customers: Sequence[str], consignees: Sequence[str], readings: Sequence[Told], count: int
+) -> list[Booking]:
     """States of bookings in the order in which they are said.
 
     Boxes go from one customer to the next at the very time of a reading, are shared, booked twice by the same customer,
     booked for good; bookings are corrected and cancelled.
     """
-    times: dict[str, list[dt.datetime]] = {}
-    for reading in readings:
-        times.setdefault(reading.box, []).append(reading.at)
+    times = times_of(readings)
     boxes = sorted(box for box, at in times.items() if len(at) > 4)
     said: list[Booking] = []
     for number in range(count):
@@ -94,6 +143,7 @@ def bookings_of(rng: random.Random, customers: Sequence[str], readings: Sequence
             equipment_reference=box,
             valid_from=first,
             valid_to=middle,
+            consignee=rng.choice(consignees) if rng.random() < 0.5 else "",
         )
         said.append(opened)
         match rng.randrange(6):
@@ -117,20 +167,38 @@ def bookings_of(rng: random.Random, customers: Sequence[str], readings: Sequence
     return said
 
 
-def feed_of(customer: str, bookings: Iterable[Booking], told: Iterable[Told]) -> Content:
-    """What must be in a customer's feed, once each."""
-    newest = {(one.booking_reference, one.equipment_reference): one for one in bookings}
-    mine = [one for one in newest.values() if one.customer == customer and one.status != "CANCELLED"]
-
-    def covered(record: Told) -> bool:
-        return any(
-            one.equipment_reference == record.box
-            and one.valid_from <= record.at
-            and (one.valid_to is None or record.at < one.valid_to)
-            for one in mine
-        )
-
-    return Counter((f"feeds.{customer}", record.value) for record in told if covered(record))
+def corrections_of(
+    rng: random.Random, said: Sequence[Booking], customers: Sequence[str], readings: Sequence[Told]
+) -> list[Booking]:
+    """What is said of half of the bookings when shore has given what they gave."""
+    times = times_of(readings)
+    newest = {(one.booking_reference, one.equipment_reference): one for one in said}
+    standing = [one for one in newest.values() if one.status != "CANCELLED"]
+    corrected: list[Booking] = []
+    for one in rng.sample(standing, len(standing) // 2):
+        inside = [
+            at for at in times[one.equipment_reference] if one.valid_from < at < (one.valid_to or at + dt.timedelta(1))
+        ]
+        if not inside:
+            continue
+        moment = rng.choice(inside)
+        match len(corrected) % 7:
+            case 0:  # ended early
+                corrected.append(replace(one, valid_to=moment, status="COMPLETED"))
+            case 1:  # corrected back in time: it began later
+                corrected.append(replace(one, valid_from=moment))
+            case 2:  # corrected back in time: it was long over, and began before
+                corrected.append(replace(one, valid_from=times[one.equipment_reference][0], valid_to=moment))
+            case 3:
+                corrected.append(replace(one, status="CANCELLED"))
+            case 4:  # cancelled from a moment on
+                corrected.append(replace(one, status="CANCELLED", valid_from=moment, valid_to=None))
+            case 5:  # it was another's all the time
+                corrected.append(replace(one, customer=rng.choice(customers), consignee=""))
+            case _:  # cancelled, which was a mistake for its beginning
+                corrected.append(replace(one, status="CANCELLED"))
+                corrected.append(replace(one, valid_to=moment))
+    return corrected
 
 
 def logs_of(told: Iterable[Told], boxes: Callable[[str], bool]) -> Content:
@@ -138,8 +206,8 @@ def logs_of(told: Iterable[Told], boxes: Callable[[str], bool]) -> Content:
     return Counter((record.log, record.value) for record in told if boxes(record.log))
 
 
-def by_log(told: Iterable[Told]) -> dict[str, list[NewRecord]]:
-    found: dict[str, list[NewRecord]] = {}
+def by_log(told: Iterable[Told]) -> dict[str, list[Told]]:
+    found: dict[str, list[Told]] = {}
     for record in told:
-        found.setdefault(record.log, []).append(record.record())
+        found.setdefault(record.log, []).append(record)
     return found

@@ -1,5 +1,8 @@
 """A duck voyage with twenty customers, on two real sites: who can read which bytes there, and who should.
 
+Some customers have detailed feeds, some coarse ones, one has movements; half of the bookings are corrected, ended early
+or cancelled when shore has given what they gave.
+
 Every log is at both sites, whatever a link would take, so that only rules keep a customer out. Who is entitled to what
 is worked out in ``tests.support.leaks``.
 """
@@ -13,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +26,7 @@ import shore
 from acl import attempts
 from acl.apply import apply_topology
 from acl.kafka import WrongPassword
-from acl.reader import Reader, Received, Start
+from acl.reader import Reader, Start
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
@@ -34,7 +38,19 @@ from simulators import scenario_file
 from simulators.voyage import Voyage
 from tests.integration.shore.world import World as Corner
 from tests.support.kafkarequests import schema_request
-from tests.support.leaks import Content, Told, alerts_of, bookings_of, by_log, feed_of, logs_of, readings_of
+from tests.support.leakfeeds import Due, Holds, Sailed, claims, coarse, detailed, followed, holds, movements, placed
+from tests.support.leaks import (
+    Content,
+    Told,
+    alerts_of,
+    bookings_of,
+    by_log,
+    corrections_of,
+    custody_of,
+    events_of,
+    logs_of,
+    readings_of,
+)
 from tests.support.patience import patient
 from topologies.directory import Directory
 from topologies.load import load, read
@@ -42,9 +58,14 @@ from topologies.model import Topology
 from topologies.users import ADMIN, service_users
 
 HQ, PORT = "los-angeles", "singapore"
-SHIPPERS = tuple(f"shipper-{number:02d}" for number in range(1, 14))
-AT_BOTH, NOT_BROUGHT = SHIPPERS[:3], SHIPPERS[3]
-"""Shippers with a user at the port as well: feeds of the first come there by a link, that of the last does not."""
+SHIPPERS = tuple(f"shipper-{number:02d}" for number in range(1, 11))
+RECIPIENTS = ("shop-1", "shop-2")
+"""Recipients of goods, with coarse feeds."""
+AUTHORITY, AUTHORITYS_PORT = "authority", "SGSIN"
+"""Has a feed of movements."""
+AT_BOTH, NOT_BROUGHT = (*SHIPPERS[:2], RECIPIENTS[0]), SHIPPERS[2]
+"""With a user at the port as well: feeds of the first come there by a link, that of the last does not."""
+LINES = {"BIGU": "Big Blue", "YELU": "yellow", "REDU": "Red Leasing"}
 
 TOPOLOGY = """
 name: leaks
@@ -52,7 +73,7 @@ sites:
   los-angeles: {kind: hq, unlocode: USLAX}
   singapore: {kind: port, unlocode: SGSIN}
 streams:
-  containers: {insert_point: moves, owners: [BIGU]}
+  containers: {title: Big Blue, insert_point: moves, owners: [BIGU]}
   yellow: {insert_point: moves, owners: [YELU], permissions: {consume: "u:yellow | (g:auditors & !g:retired)"}}
   red:
     insert_point: moves
@@ -66,12 +87,13 @@ links:
       containers: all, yellow: all, red: all, alerts: all, bookings: all, feeds: [BROUGHT]}}
 customers:
   yellow: {reads_at: [los-angeles, singapore]}
-  red: {feed_at: los-angeles, reads_at: [singapore]}
+  red: {title: Red Leasing, feed_at: los-angeles, reads_at: [singapore]}
   lessor: {feed_at: los-angeles, reads_at: [singapore]}
   auditor: {reads_at: [singapore], groups: [auditors]}
   retired: {reads_at: [los-angeles, singapore], groups: [auditors, retired]}
   unbooked: {feed_at: los-angeles}
   nothing: {}
+  authority: {feed_at: los-angeles, feed: movements, port: SGSIN}
 SHIPPERS
 shore: {at: los-angeles}
 """
@@ -93,8 +115,9 @@ class World:
 def topology_for(whole: str, beginning: str) -> Topology:
     """The topology; the lessor has one box of stream red, and those that begin alike."""
     shippers = "".join(
-        f"  {name}: {{feed_at: {HQ}{f', reads_at: [{PORT}]' if name in (*AT_BOTH, NOT_BROUGHT) else ''}}}\n"
-        for name in SHIPPERS
+        f"  {name}: {{feed_at: {HQ}{f', reads_at: [{PORT}]' if name in (*AT_BOTH, NOT_BROUGHT) else ''}"
+        f"{', feed: coarse' if name in RECIPIENTS else ''}}}\n"
+        for name in (*SHIPPERS, *RECIPIENTS)
     )
     keys = f'{{{whole}: {{consume: "u:lessor"}}, "{beginning}*": {{consume: "u:lessor"}}}}'
     text = TOPOLOGY.replace("KEYS", keys).replace("BROUGHT", ", ".join((*AT_BOTH, "lessor")))
@@ -115,30 +138,40 @@ def sailed(
     rng = random.Random(seed)  # noqa: S311 - a simulation
     interval = dt.timedelta(hours=hours)
     scenario, big_blue = scenario_file.load("duck-voyage"), load("big-blue")
-    readings = readings_of(
-        Voyage(scenario, big_blue, seed=seed, containers=containers, reading_interval=interval).steps()
-    )
+    steps = list(Voyage(scenario, big_blue, seed=seed, containers=containers, reading_interval=interval).steps())
+    readings = readings_of(steps)
+    events = events_of(steps, lambda site: f"events.{site if site == PORT else HQ}")
+    custody = custody_of(events, {one.box: one.log for one in readings}, f"custody.{PORT}")
     alerts = alerts_of(rng, readings, (HQ, PORT), len(readings) // 20)
     red = sorted({told.box for told in readings if told.log.startswith("red.")})
     whole, beginning = red[0], red[-1][:6]
     topology = topology_for(whole, beginning)
-    feeders = [name for name, customer in topology.customers.items() if customer.feed_at and name != "unbooked"]
-    booked = bookings_of(rng, feeders, readings, bookings)
+    without = ("unbooked", AUTHORITY)
+    feeders = [name for name, customer in topology.customers.items() if customer.feed_at and name not in without]
+    booked = bookings_of(rng, feeders, (*(4 * RECIPIENTS), *feeders), readings, bookings)
+    corrected = corrections_of(rng, booked, feeders, readings)
     local = LocalSites(folder / topology.name)
     directory = Directory(topology, local)
+
+    def work(jobs: tuple[str, ...]) -> None:
+        shore.run(topology, directory.kafka(HQ, "shore"), local.folder, jobs, once=True, session=session)
+
     local.up([SiteSpec(site, tuple(service_users(topology, site))) for site in topology.sites])
     try:
         apply_topology(topology, directory)
-        logs: dict[str, list[NewRecord]] = by_log([*readings, *alerts])
-        logs[f"bookings.{HQ}"] = [said(number, one) for number, one in enumerate(booked)]
-        for site in topology.sites:
-            Corner(directory.kafka(site, ADMIN)).append(logs)
-        jobs = ("readings", "operations", "feeds")
-        patient(
-            lambda: shore.run(topology, directory.kafka(HQ, "shore"), local.folder, jobs, once=True, session=session)
-        )
+        logs = by_log([*readings, *alerts, *events, *custody])
+        records = {log: [one.record() for one in told] for log, told in logs.items()}
+        office = f"bookings.{HQ}"
+        first = records | {office: [said(number, one) for number, one in enumerate(booked)]}
+        then = {office: [said(number, one) for number, one in enumerate(corrected, len(booked))]}
+        for appended, jobs in ((first, ("readings", "operations", "feeds")), (then, ("operations", "feeds"))):
+            for site in topology.sites:
+                Corner(directory.kafka(site, ADMIN)).append(appended)
+            patient(partial(work, jobs))
         topics = copy_feeds(directory)
-        yield World(topology, directory, expected_of(topology, booked, readings, alerts, whole, beginning), topics)
+        everything = Sailed(*(placed(told, logs) for told in (readings, alerts, events, custody)))
+        feeds = feeds_of(topology, everything, holds(booked), holds([*booked, *corrected]))
+        yield World(topology, directory, expected_of(topology, feeds, readings, whole, beginning), topics)
     finally:
         local.down(purge=True)
 
@@ -163,8 +196,19 @@ def copy_feeds(directory: Directory) -> tuple[str, ...]:
     return topics
 
 
+def feeds_of(topology: Topology, everything: Sailed, before: Holds, after: Holds) -> dict[str, Content]:
+    """All that each feed has had, by what was held before and after bookings were corrected."""
+
+    def due(name: str, held: Holds) -> Due:
+        if name == AUTHORITY:
+            return movements(AUTHORITYS_PORT, everything, LINES)
+        return (coarse if name in RECIPIENTS else detailed)(name, held, everything)
+
+    return {name: followed(name, due(name, before), due(name, after)) for name in topology.customers}
+
+
 def expected_of(
-    topology: Topology, bookings: list[Booking], readings: list[Told], alerts: list[Told], whole: str, beginning: str
+    topology: Topology, feeds: dict[str, Content], readings: list[Told], whole: str, beginning: str
 ) -> dict[tuple[str, str], Content]:
     """By customer and site where it has a user."""
     own = {
@@ -175,7 +219,7 @@ def expected_of(
     }
     expected: dict[tuple[str, str], Content] = {}
     for name, customer in topology.customers.items():
-        feed = feed_of(name, bookings, [*readings, *alerts])
+        feed = feeds[name]
         if customer.feed_at == HQ:
             expected[name, HQ] = feed + own.get(name, Counter())
         elif HQ in customer.reads_at:
@@ -186,12 +230,6 @@ def expected_of(
     return expected
 
 
-def judged_elsewhere(record: Received) -> bool:
-    """Whether a record is of a kind that this test says nothing of. The world has readings and alerts only, so nothing
-    else may be in a detailed feed; a world with more (custody, coarse feeds) says it here."""
-    return False
-
-
 def read_all(endpoint: KafkaEndpoint) -> Content:
     """Every data record that a plain client is shown."""
     with Reader(endpoint, group=f"{endpoint.user}.leaks") as reader:
@@ -199,7 +237,7 @@ def read_all(endpoint: KafkaEndpoint) -> Content:
         if not visible:
             return Counter()
         records = [one for one in reader.read(visible, start=Start.BEGINNING, follow=False) if one is not None]
-    return Counter((one.topic, one.value or b"") for one in records if one.is_data and not judged_elsewhere(one))
+    return claims(one for one in records if one.is_data)
 
 
 def fetched(endpoint: KafkaEndpoint, topics: tuple[str, ...]) -> dict[str, tuple[int, int]]:
@@ -231,12 +269,19 @@ def check_there_is_something_to_leak(world: World) -> None:
     """Everybody with a feed has something in it, and what should have nothing has nothing."""
     assert len(world.topology.customers) == 20
     entitled = {key: content.total() for key, content in world.expected.items()}
-    some = {"red", "lessor", *SHIPPERS}
+    some = {"red", "lessor", AUTHORITY, *RECIPIENTS, *SHIPPERS}
     assert all(entitled[name, HQ] > 10 for name in some)
     assert entitled["lessor", PORT] < entitled["red", PORT] + entitled["lessor", HQ]
     assert entitled[NOT_BROUGHT, PORT] == entitled["unbooked", HQ] == entitled["retired", HQ] == 0
     assert not any(name == "nothing" for name, _ in entitled)
     assert {f"feeds.{name}" for name in (*some, "unbooked")} <= set(world.topics)
+    for name in (*RECIPIENTS, *SHIPPERS):
+        assert any(value.startswith(b"takes back ") for _, value in world.expected[name, HQ]), name
+    assert sum(b'"entryType"' in value for name in SHIPPERS for _, value in world.expected[name, HQ]) > len(SHIPPERS)
+    for name in RECIPIENTS:
+        values = b" ".join(value for _, value in world.expected[name, HQ])
+        assert all(b'"kind": "%s"' % kind in values for kind in (b"milestone", b"conditions"))
+        assert b'"OVERBOARD"' in values and b"takes back hours/" in values and b"takes back milestones/" in values
 
 
 def check_reading(world: World) -> None:

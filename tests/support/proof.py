@@ -11,6 +11,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
 from replication.audit import compare, compare_records
 from tests.support.traffic import Written, verdict
+from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
 
@@ -21,8 +22,16 @@ async def ends(endpoint: KafkaEndpoint, logs: Mapping[str, object]) -> dict[str,
         return {tp.topic: end if isinstance(end, int) else -1 for tp, end in found.items()}
 
 
+async def grown(endpoint: KafkaEndpoint, logs: Mapping[str, object], *, patience: float = PATIENCE) -> None:
+    """Wait until each of these logs ends later than now."""
+    before, deadline = await ends(endpoint, logs), time.monotonic() + patience
+    while still := [log for log, end in (await ends(endpoint, logs)).items() if end <= before[log]]:
+        assert time.monotonic() < deadline, f"after {patience:g} s not every log grows at {endpoint.site}: {still}"
+        await asyncio.sleep(0.05)
+
+
 async def caught_up(
-    written: Mapping[str, Written], source: KafkaEndpoint, target: KafkaEndpoint, *, patience: float = 60.0
+    written: Mapping[str, Written], source: KafkaEndpoint, target: KafkaEndpoint, *, patience: float = PATIENCE
 ) -> None:
     """Wait until the target's logs end where the source's do; nobody may write any more.
 
@@ -41,7 +50,7 @@ async def proven(
     source: KafkaEndpoint,
     target: KafkaEndpoint,
     *,
-    patience: float = 60.0,
+    patience: float = PATIENCE,
 ) -> int:
     """Wait for the target, then insist on every proof there is; how many acknowledged values were written.
 

@@ -3,7 +3,7 @@ together, and what takes long before the rest, so that no worker is still at it 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection
 from typing import Any, Final
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -12,21 +12,22 @@ SPARK: Final = "tests/integration/shore/"  # one Spark session, started once
 LONG: Final = (
     SPARK,
     "tests/integration/replication/test_seizure.py",
-    "tests/integration/replication/test_faults_kills.py",
     "tests/integration/replication/test_states_of_history.py",
-    "tests/integration/replication/test_policy.py",
     "tests/integration/replication/test_faults_leaders.py",
     "tests/e2e/test_duck_voyage.py",  # not beside Spark's from the start: both want more than a core
-    "tests/unit/custody/test_model.py",
+    "tests/integration/replication/test_faults_kills.py",
     "tests/e2e/test_trouble.py",
     "tests/e2e/test_cut_link.py",
     "tests/unit/custody/test_planted.py",
     "tests/integration/edge/test_faults.py",
+    "tests/integration/acl/test_rotation.py",
+    "tests/integration/replication/test_policy.py",
     "tests/integration/replication/test_states_of_disks.py",
     "tests/integration/benchmarks/test_custody.py",
     "tests/integration/replication/test_copies.py",
     "tests/integration/edge/test_seizure.py",
     "tests/integration/replication/test_tails.py",
+    "tests/unit/custody/test_model.py",
     "tests/unit/shore/test_crash_points.py",
     "tests/unit/shore/test_operators_tables.py",
     "tests/integration/replication/test_histories.py",
@@ -46,7 +47,9 @@ LONG: Final = (
     "tests/integration/replication/test_content_wrap.py",
     "tests/integration/replication/test_faults_credentials.py",
 )
-"""Groups of more than ten seconds, in the order in which they begin; all others come after them, many tests first."""
+"""Groups of more than ten seconds, in the order in which they begin; then come the others that start sites, and at last
+those of ``tests/unit``, many tests first."""
+UNIT: Final = "tests/unit/"
 
 
 def scope_of(nodeid: str) -> str:
@@ -54,9 +57,10 @@ def scope_of(nodeid: str) -> str:
     return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
 
 
-def longest(waiting: Container[str]) -> str | None:
-    """Of the groups that wait, the one to begin before all others; None when none of the long ones waits."""
-    return next((scope for scope in LONG if scope in waiting), None)
+def longest(waiting: Collection[str]) -> str | None:
+    """Of the groups that wait, the one to begin before all others; None when only short ones wait."""
+    long = (scope for scope in LONG if scope in waiting)
+    return next(long, None) or next((scope for scope in waiting if not scope.startswith(UNIT)), None)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types

@@ -16,8 +16,8 @@ import psutil
 import pyspark
 
 from fairlead.jars import find_java
+from tests.support.waits import PATIENCE
 
-_PATIENCE = 120.0  # seconds for a process to say that it is there; the machine may be busy
 _LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -125,7 +125,7 @@ def free_port() -> int:
         return port
 
 
-def until(true: Callable[[], bool], what: str, *, patience: float = _PATIENCE) -> None:
+def until(true: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
     """Wait for a condition; fails after ``patience`` seconds."""
     end = time.monotonic() + patience
     while not true():

@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -26,9 +26,7 @@ from fairlead.wire.codecs import Codec
 from fairlead.wire.convention import marker_record
 from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TopicPartition as Log
-
-_FLUSH: Final = 120.0  # seconds: a broker that was killed comes back sooner
-_QUIET: Final = 30.0  # seconds without a message after which a reader gives up
+from tests.support.waits import PATIENCE
 
 
 @dataclass
@@ -103,7 +101,7 @@ class Traffic:
         self._stopped.set()
         work, self._work = self._work, []
         try:
-            async with asyncio.timeout(_FLUSH + 10):
+            async with asyncio.timeout(PATIENCE + 10):
                 await asyncio.gather(*work)
         finally:
             if self._cluster is not None:
@@ -160,7 +158,7 @@ class Traffic:
                 producer = self._producer()
                 broken.clear()
             self._stop.wait(self._pause)
-        assert producer.flush(_FLUSH) == 0
+        assert producer.flush(PATIENCE) == 0
 
     def _transact(self, topic: str) -> None:
         """Transactions of random size; a quarter of them is aborted."""
@@ -172,7 +170,7 @@ class Traffic:
                 producer.begin_transaction()
                 for value in values:
                     producer.produce(topic, value, timestamp=self._now())
-                producer.flush(_FLUSH)  # so that an aborted one is in the log, too
+                producer.flush(PATIENCE)  # so that an aborted one is in the log, too
                 self._stop.wait(self._pause)
                 if self._chance.random() < 0.25 or not _insist(lambda at: at.commit_transaction(10), producer):
                     _insist(lambda at: at.abort_transaction(10), producer)
@@ -193,7 +191,7 @@ class Traffic:
 
 def _insist(step: Callable[[Producer], None], producer: Producer) -> bool:
     """Do a transaction's step, again where the client says so; False when the transaction must be aborted instead."""
-    end = time.monotonic() + _FLUSH
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             step(producer)
@@ -236,7 +234,7 @@ def read(endpoint: KafkaEndpoint, logs: Collection[str]) -> dict[str, list[Seen]
                     left.discard(topic)
                 else:
                     raise KafkaException(error)
-            assert time.monotonic() - heard < _QUIET, f"{endpoint.site} sends nothing of {sorted(left)}"
+            assert time.monotonic() - heard < PATIENCE, f"{endpoint.site} sends nothing of {sorted(left)}"
     finally:
         consumer.close()
     return {

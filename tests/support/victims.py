@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Self
 
-_PATIENCE = 60.0  # seconds for a process to start, or to end
+from tests.support.waits import PATIENCE
 
 
 class Victim:
@@ -44,7 +44,7 @@ class Victim:
 
     async def _hear(self, word: str) -> int:
         assert self._nursery.stdout is not None
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(PATIENCE):
             heard = (await self._nursery.stdout.readline()).decode().split()
         assert heard[:1] == [word], heard
         return int(heard[1])

@@ -14,6 +14,8 @@ from acl.apply import apply_topology
 from fairlead.admin import create_logs
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
+from tests.integration.conftest import NewSites
+from tests.support.waits import PATIENCE
 from topologies.directory import Directory
 from topologies.load import load
 from topologies.model import Topology
@@ -92,12 +94,12 @@ def _strings(value: object) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[World]:
     home = tmp_path_factory.mktemp("access")
     file = home / "access.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")
     topology = load(file)
-    local = LocalSites(home / topology.name)
+    local = new_sites(home / topology.name)
     local.up([SiteSpec(site, tuple(service_users(topology, site))) for site in topology.sites])
     world = World(topology, file, local, Directory(topology, local))
     for site in topology.sites:
@@ -126,7 +128,7 @@ def append(world: World) -> Append:
         producer.produce(
             topic, value, headers=list(headers.items()), on_delivery=lambda e, _: failed.append(e) if e else None
         )
-        assert producer.flush(20) == 0
+        assert producer.flush(PATIENCE) == 0
         assert not failed
 
     return one

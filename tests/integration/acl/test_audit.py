@@ -28,6 +28,7 @@ from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from shore.places import Places
 from shore.tables import TABLES
 from tests.integration.acl.conftest import PORT, RED_BOX, SHIP, World
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 app = typer.Typer()
@@ -71,7 +72,7 @@ def holding(world: World, *rules: Binding) -> Iterator[frozenset[Binding]]:
 def _seen(
     store: KafkaRules, *, present: tuple[Binding, ...] = (), gone: tuple[Binding, ...] = ()
 ) -> frozenset[Binding]:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE
     while True:
         held = store.read()
         if held.issuperset(present) and held.isdisjoint(gone):
@@ -83,7 +84,7 @@ def judged(client: Client, topic: str) -> set[str]:
     """What the broker says that this client's user may do with a topic; nothing when it may not even see it."""
     futures = client.admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
     try:
-        described = cast("Future[Any]", futures[topic]).result(timeout=20)
+        described = cast("Future[Any]", futures[topic]).result(timeout=PATIENCE)
     except KafkaException:
         return set()
     return {operation.name for operation in described.authorized_operations}

@@ -21,6 +21,7 @@ from fairlead.commands import acl as acl_command
 from fairlead.commands import feed as feed_command
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
 from tests.integration.acl.conftest import PORT, SHIP, Append, World
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -211,6 +212,6 @@ def test_feed_follows_until_interrupted(world: World, append: Append) -> None:
     while json.loads(program.stdout.readline())["value"] != {"late": True}:
         pass
     program.send_signal(signal.SIGINT)
-    _, problems = program.communicate(timeout=20)
+    _, problems = program.communicate(timeout=PATIENCE)
     assert program.returncode == ExitCode.INTERRUPTED
     assert "Traceback" not in problems

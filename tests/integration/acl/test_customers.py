@@ -17,6 +17,8 @@ from acl.rules import Operation, Pattern, Resource, Rule
 from fairlead.admin import create_logs
 from fairlead.errors import UnavailableError, UnknownNameError
 from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
+from tests.support.steadyclock import SteadyClock
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -132,7 +134,7 @@ def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) 
         records = reader.read(["feeds.ducks"], start=Start.BEGINNING, follow=True)
         assert next(records) is not None
         KafkaRules(admin).remove([rule])
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         with pytest.raises(NotAuthorised):
             while time.monotonic() < deadline:
                 next(records)
@@ -141,15 +143,14 @@ def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) 
 def test_a_wrong_password_is_said_at_once_and_never_shown(world: World) -> None:
     endpoint = dataclasses.replace(world.kafka(PORT, "ducks"), password=SecretStr("guessed-wrong-4711"))
     for use in ("client", "reader"):
-        begun = time.monotonic()
-        with pytest.raises(WrongPassword) as caught:
+        with SteadyClock() as clock, pytest.raises(WrongPassword) as caught:
             if use == "client":
                 with Client(endpoint) as client:
                     client.cluster_operations()
             else:
                 with Reader(endpoint, group="ducks.cli") as reader:
                     reader.visible()
-        assert time.monotonic() - begun < 8
+        assert clock.seconds < 8
         text = f"{caught.value} {caught.value!r} {caught.value.fields} {endpoint!r}"
         assert "refused the login of user 'ducks'" in text
         assert "wrong password, or no such user" in text

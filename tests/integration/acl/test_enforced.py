@@ -16,6 +16,7 @@ from acl.rules import Operation, Resource, allowing
 from fairlead.admin import create_logs
 from fairlead.errors import RefusedError
 from tests.integration.acl.conftest import BOX, IMO, LOGS, PORT, RED_BOX, SHIP, Append, World
+from tests.support.waits import PATIENCE
 from topologies.users import service_users
 
 pytestmark = pytest.mark.integration
@@ -39,9 +40,9 @@ def test_the_brokers_own_judgement_equals_the_rules(world: World, site: str) -> 
 def write(world: World, site: str, user: str, topic: str) -> None:
     """Append one record as an ordinary program does."""
     failed: list[KafkaException] = []
-    producer = Producer({**world.kafka(site, user).librdkafka(), "log_level": 0, "message.timeout.ms": 10000})
+    producer = Producer({**world.kafka(site, user).librdkafka(), "log_level": 0, "message.timeout.ms": PATIENCE * 1000})
     producer.produce(topic, b"x", on_delivery=lambda e, _: failed.append(KafkaException(e)) if e else None)
-    assert producer.flush(15) == 0
+    assert producer.flush(PATIENCE) == 0
     if failed:
         raise failed[0]
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import stat
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +19,7 @@ from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.jars import ensure_jars
 from fairlead.local.passwords import secret_variable
 from tests.integration.acl.conftest import PORT, RED_BOX, Append, World
+from tests.support.shells import first_line, shell
 
 pytestmark = pytest.mark.integration
 app = typer.Typer()
@@ -41,37 +37,6 @@ def run(world: World, *arguments: str) -> Result:
             os.environ["FAIRLEAD_HOME"] = before
     assert not [secret for secret in world.passwords() if secret in result.output + str(result.exception)]
     return result
-
-
-@contextmanager
-def shell(script: str, folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A script under way in a shell and process group of its own, ended afterwards."""
-    process = subprocess.Popen(  # noqa: S603
-        ["bash", "-c", script],  # noqa: S607
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    watchdog = threading.Timer(90, os.killpg, (process.pid, signal.SIGKILL))
-    watchdog.start()
-    try:
-        yield process
-    finally:
-        watchdog.cancel()
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def first_line(process: subprocess.Popen[str], wanted: str) -> str:
-    """The first line of output that has some text."""
-    assert process.stdout is not None and process.stderr is not None
-    for line in process.stdout:
-        if wanted in line:
-            return line
-    raise AssertionError(f"it ended without {wanted!r}: {process.stderr.read()}")
 
 
 @pytest.mark.parametrize("client", ["python", "java"])

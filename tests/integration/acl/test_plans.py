@@ -28,10 +28,12 @@ from acl.stale import StalePlan
 from acl.store import AdminStore
 from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.local.passwords import secret_variable
-from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.sites import SiteSpec
 from tests.integration.acl.conftest import PORT, SHIP, Append, World
 from tests.integration.acl.test_apply import outside
 from tests.integration.acl.test_commands import Run, run
+from tests.integration.conftest import NewSites
+from tests.support.waits import PATIENCE
 from topologies.directory import Directory
 from topologies.model import KafkaAddress
 from topologies.users import ADMIN, service_users
@@ -198,7 +200,7 @@ def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run:
         change(client, [WIDE], [lost])
         run("acl", "plan", "--out", str(file))
         killed = program(world, KILLED + PROGRAM, "acl", "apply", str(file), "--site", PORT)
-        killed.communicate(timeout=60)
+        killed.communicate(timeout=PATIENCE)
         assert killed.returncode == -signal.SIGKILL
         Executor(AdminStore(client, local=True)).run([Confirm(PORT, (WIDE, lost), ())])
         body = json.loads(run("acl", "history", "--site", PORT, "--last", "1", "--json").stdout)
@@ -210,9 +212,11 @@ def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run:
     assert "interrupted" in run("acl", "history", "--site", PORT, "--last", "2").output
 
 
-def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(world: World, tmp_path: Path) -> None:
+def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(
+    world: World, tmp_path: Path, new_sites: NewSites
+) -> None:
     """A broker that lets everybody do what no rule is about, and where ``admin`` is no super user."""
-    local = LocalSites(tmp_path / "open" / world.topology.name)
+    local = new_sites(tmp_path / "open" / world.topology.name)
     settings = {"super.users": "User:controller", "allow.everyone.if.no.acl.found": "true"}
     first = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     own = [Binding("User:admin", "TOPIC", "PREFIXED", "fairlead.", "ALL")]
@@ -231,11 +235,14 @@ def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(wor
             assert store.standing(store.read()) is Standing.UNKNOWN
             change(client, [first])
             assert store.standing(store.read()) is Standing.OPEN
+            (foreseen,) = plan_topology(topology, stores, [SHIP]).lockouts
+            assert "TOPIC fairlead.orders" in " ".join(foreseen.lost)
             (refused,) = apply_sites(topology, stores, [SHIP])
             assert isinstance(refused.error, LockedOut)
             assert "admin could no longer" in refused.error.what and "WRITE topic fairlead.orders" in refused.error.what
             assert store.read() == {first}
             change(client, own)
+            assert plan_topology(topology, stores, [SHIP]).lockouts == ()
             (done,) = apply_sites(topology, stores, [SHIP])
             assert done.error is None and set(own) <= store.read()
     finally:
@@ -260,13 +267,13 @@ def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: 
         stopped = start()
         until(stopped, "waiting for ship")
         stopped.send_signal(signal.SIGINT)
-        _, problems = stopped.communicate(timeout=30)
+        _, problems = stopped.communicate(timeout=PATIENCE)
         assert stopped.returncode == ExitCode.INTERRUPTED and "Traceback" not in problems
         waiting = start()
         until(waiting, "waiting for ship")
     finally:
         world.local.up([SiteSpec(SHIP, tuple(service_users(world.topology, SHIP)))])
-    output, problems = waiting.communicate(timeout=120)
+    output, problems = waiting.communicate(timeout=PATIENCE)
     assert waiting.returncode == ExitCode.OK, problems
     assert "ship" in output and "done" in output
     with Client(world.kafka(SHIP)) as client:

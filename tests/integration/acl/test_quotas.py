@@ -22,6 +22,7 @@ from acl.stale import StalePlan
 from fairlead.commands import acl as acl_command
 from fairlead.errors import ExitCode
 from tests.integration.acl.conftest import PORT, SHIP, World
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 QUOTA = "{feed_at: port, quota: {consume: 20 kB/s, requests: 50 %}}"
@@ -92,7 +93,7 @@ def test_a_quota_throttles(world: World, limited: Path) -> None:
     admin = Producer({**world.kafka(PORT).librdkafka(), "log_level": 0})
     for _ in range(40):
         admin.produce("feeds.ducks", b"x" * 10_000)
-    assert admin.flush(20) == 0
+    assert admin.flush(PATIENCE) == 0
 
     def throttled(user: str, topic: str) -> float:
         """The longest time in an answer, in seconds, within 400 kB of reading."""
@@ -101,8 +102,8 @@ def test_a_quota_throttles(world: World, limited: Path) -> None:
         # librdkafka asks for all that there is at once otherwise, and is throttled once only.
         consumer = Consumer({**world.kafka(PORT, user).librdkafka(), **settings, "fetch.message.max.bytes": 40_000})
         consumer.assign([TopicPartition(topic, 0, 0)])
-        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1]
-        within, read_to = time.monotonic() + 20, 0
+        end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE)[1]
+        within, read_to = time.monotonic() + PATIENCE, 0
         while read_to < end and not any(event.throttle_time for event in events) and time.monotonic() < within:
             message = consumer.poll(0.2)
             if message is not None and message.error() is None:

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import itertools
 import json
 import os
 import stat
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -21,10 +24,12 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from acl import rotation
-from acl.apply import apply_topology
+from acl.apply import admin_stores, apply_sites, apply_topology
 from acl.entries import UserChange
+from acl.heldout import held_out
 from acl.history import read as read_history
 from acl.kafka import Client, KafkaRules
+from acl.reader import Reader, Start
 from fairlead.admin import create_logs, require_answer
 from fairlead.commands import acl as acl_command
 from fairlead.commands.bridge import make_bridge
@@ -32,15 +37,17 @@ from fairlead.commands.context import Context, open_topology
 from fairlead.commands.replicate import replicator_for
 from fairlead.credentials import accepts, give_password
 from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
+from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.local import mosquitto
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP
 from tests.integration.acl.conftest import IMO, PORT, SHIP, TOPOLOGY
+from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
 from tests.integration.wire.conftest import marker, record
+from tests.support.waits import PATIENCE
 from topologies.model import KafkaAddress
 from topologies.users import ADMIN, service_users
 
@@ -72,14 +79,14 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[Place]:
     home = tmp_path_factory.mktemp("rotation")
     file = home / "rotation.yaml"
     file.write_text(TOPOLOGY.replace("name: access", "name: rotation"), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAIRLEAD_HOME", str(home))
         context = open_topology(str(file))
-    local = LocalSites(context.folder)
+    local = new_sites(context.folder)
     local.up(
         [SiteSpec(site, tuple(service_users(context.topology, site)), properties=PROPERTIES) for site in (PORT, SHIP)]
     )
@@ -172,15 +179,66 @@ async def test_services_ride_through_rotations(place: Place) -> None:
         await asyncio.gather(*work)
 
 
+async def test_what_devices_publish_while_the_bridges_password_changes_is_not_lost(place: Place) -> None:
+    """Nor while the bridge is away. Mosquitto 2.0, told by a signal of another password of the bridge, keeps nothing
+    for its session until it is back, though devices are told that their messages are taken."""
+    device, kind = Publisher(place.context.directory.mqtt(PORT, "device")), f"fairlead/v1/{uuid.uuid4().hex}"
+    sent, unsent = itertools.count(), set[str]()
+
+    async def publish() -> None:
+        await device.publish(f"{kind}/{next(sent)}", b"x")
+
+    async def publish_until(done: asyncio.Future[rotation.Rotated]) -> None:
+        while not done.done():
+            await publish()
+            await asyncio.sleep(0.002)  # as devices do, and not as fast as they can
+
+    async def rotate() -> None:
+        rotating = asyncio.ensure_future(asyncio.to_thread(place.rotate, "bridge", PORT))
+        await publish_until(rotating)
+        await rotating
+        await publish()
+
+    @contextlib.asynccontextmanager
+    async def bridge() -> AsyncIterator[None]:
+        running, stop = make_bridge(place.context, PORT), asyncio.Event()
+        work = asyncio.create_task(running.run(stop))
+        await until(lambda: running.ready.is_set() or work.done(), what="the bridge")
+        try:
+            yield
+            published, seen = next(sent), set[str]()
+            await publish()  # the last one: what is not there before it does not come
+            last = f"{kind}/{published + 1}"
+            within = asyncio.get_running_loop().time() + PATIENCE
+            while last not in seen and not work.done() and asyncio.get_running_loop().time() < within:
+                seen = await asyncio.to_thread(_topics_of_dead_letters, place.kafka(PORT))
+            missing = {f"{kind}/{n}" for n in range(published)} - seen - unsent
+            assert last in seen and not missing, f"{len(missing)} of {published} messages are lost"
+            unsent.add(f"{kind}/{published}")
+        finally:
+            stop.set()
+            await work
+
+    try:
+        async with bridge():
+            for _ in range(3):
+                await rotate()
+        await rotate()
+        async with bridge():
+            pass
+    finally:
+        device.close()
+
+
 def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(place: Place) -> None:
     """Brokers mark the ends of transactions as a user of their own: with admin's old password none would end."""
     place.rotate(ADMIN, PORT)
     for _ in range(2):
         producer = Producer({**place.kafka(PORT).librdkafka(), "transactional.id": "t", "log_level": 0})
-        producer.init_transactions(20)
+        producer.init_transactions(PATIENCE)
         producer.begin_transaction()
         producer.produce("feeds.ducks", b"x")
-        producer.commit_transaction(20)
+        producer.commit_transaction(PATIENCE)
 
 
 def test_brokers_that_log_in_as_admin_themselves_are_restarted_first(place: Place) -> None:
@@ -213,13 +271,14 @@ def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
 
     ends = time.monotonic() + 2 * LIFE
     produce(lambda: time.monotonic() > ends)
-    assert delivered and not trouble
+    assert delivered  # held up for longer than a session it loses it, and takes up another by itself
+    trouble.clear()
     place.rotate("bridge", SHIP)
     produce(asked)
     new = place.kafka(SHIP, "bridge").password
     assert new is not None
     producer.set_sasl_credentials("bridge", new.get_secret_value())
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
     assert not any(delivered)
 
 
@@ -267,7 +326,7 @@ def test_mosquitto_takes_the_new_password_and_ends_the_old_connections(place: Pl
     assert mosquitto.log_in(place.context.directory.mqtt(PORT, "device")) == "Success"
 
 
-def test_a_leaked_password_gives_nothing_more_at_once(place: Place) -> None:
+def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the thief has open reads nothing from the moment on that the rules are away, and ends before they return."""
     old = place.kafka(PORT, "ducks")
     trouble: list[KafkaError] = []
@@ -288,15 +347,28 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place) -> None:
         return None if message is None or message.error() else message.value()
 
     admin.produce("feeds.ducks", b"before")
-    admin.flush(20)
-    within = time.monotonic() + 30
+    admin.flush(PATIENCE)
+    within = time.monotonic() + PATIENCE
     while read() != b"before":
         assert time.monotonic() < within
-    done = place.rotate("ducks", PORT, now=True)
+    changed: list[float] = []
+    change = LocalSites.change_password
+
+    def slowly(local: LocalSites, *arguments: Any) -> None:
+        change(local, *arguments)
+        changed.append(time.monotonic())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSites, "change_password", slowly)
+        done = place.rotate("ducks", PORT, now=True)
     assert done.withdrawn is not None and done.withdrawn.seconds == LIFE
+    assert done.withdrawn.since >= changed[0]  # sessions that the old password opened until then have their time
+    ends = done.withdrawn.ends
+    assert ends is not None
+    assert held_out(read_history(place.kafka(PORT))[0], ends - dt.timedelta(seconds=1)) == {"ducks": ends}
     assert {rule.name for rule in done.withdrawn.rules} >= {"feeds.ducks"}
     admin.produce("feeds.ducks", b"after")
-    admin.flush(20)
+    admin.flush(PATIENCE)
     seen: list[bytes | None] = []
     while not any(error.name() == "_AUTHENTICATION" for error in trouble):
         seen.append(read())
@@ -309,8 +381,37 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place) -> None:
         assert set(done.withdrawn.rules) <= KafkaRules(client).read()
     thief.close()
     entries, _ = read_history(place.kafka(PORT))
+    assert held_out(entries, ends - dt.timedelta(seconds=1)) == {}
     said = [(e.action, e.phase.value) for e in entries if isinstance(e, UserChange) and e.user == "ducks"]
     assert said[-4:] == [("rotate", "intent"), ("rotate", "done"), ("readmit", "intent"), ("readmit", "done")]
+
+
+def test_applying_gives_nothing_back_while_a_leak_is_not_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules are away and the password could not be changed, so old sessions may be there, and come."""
+    topology, directory = place.context.topology, place.context.directory
+
+    def unreachable(*_: object) -> None:
+        raise UnavailableError("its Kafka does not answer")
+
+    def held() -> set[str]:
+        with Client(place.kafka(PORT)) as client:
+            return {rule.name for rule in KafkaRules(client).read() if rule.user == "ducks"}
+
+    before = held()
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalSites, "change_password", unreachable)
+        (cut,) = rotation.rotate(topology, directory, place.local, "ducks", [PORT], now=True)
+    assert isinstance(cut.error, UnavailableError) and before and not held()
+
+    said: list[str] = []
+    (result,) = apply_sites(topology, admin_stores(directory), [PORT], lambda _, text: said.append(text))
+    assert (result.error, result.added, result.held_out) == (None, 0, ("ducks",)) and not held()
+    assert "ducks is held out until its brokers are restarted" in said[0]
+
+    (result,) = apply_sites(topology, admin_stores(directory), [PORT], readmit=["ducks"])
+    assert (result.error, result.held_out) == (None, ()) and held() == before
+    (result,) = apply_sites(topology, admin_stores(directory), [PORT])
+    assert (result.added, result.held_out) == (0, ())
 
 
 def test_fairleads_own_users_are_not_cut_off(place: Place) -> None:
@@ -384,10 +485,16 @@ def _interrupted(_admin: KafkaEndpoint, _user: str, _password: SecretStr) -> Non
     raise InterruptedError
 
 
+def _topics_of_dead_letters(endpoint: KafkaEndpoint) -> set[str]:
+    with Reader(endpoint, group=f"{ADMIN}.rotation") as reader:
+        records = reader.read([f"deadletters.{PORT}"], start=Start.BEGINNING, follow=False)
+        return {json.loads(record.value or b"")["mqttTopic"] for record in records if record and record.is_data}
+
+
 def _end(endpoint: KafkaEndpoint, topic: str) -> int:
     consumer = Consumer({**endpoint.librdkafka(), "group.id": "end", "log_level": 0})
     try:
-        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)[1])
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE)[1])
     except KafkaException:
         return 0
     finally:

@@ -27,6 +27,7 @@ from fairlead.errors import ExitCode, FairleadError
 from fairlead.local.passwords import Passwords
 from fairlead.local.workers import Workers
 from tests.integration.acl.conftest import PORT, SHIP, World
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 HOLDERS = ("secrets.json", "server.properties")  # the only files that may have one
@@ -266,6 +267,7 @@ def test_damaged_secrets_are_not_quoted(
         assert run("acl", "plan", "--site", PORT) in (ExitCode.CONFIG, ExitCode.UNAVAILABLE)
 
 
+@pytest.mark.processes("the command gives the bridge's new password to a Mosquitto of this machine")
 def test_services_their_logs_and_what_others_see(
     world: World, search: Search, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,7 +314,7 @@ def run_alone(workers: Workers, file: str) -> None:
     log = next(worker.log for worker in workers.all() if worker.name == f"bridge.{PORT}")
     before = len(log.read_text())
     try:
-        within = time.monotonic() + 60
+        within = time.monotonic() + PATIENCE
         while len(log.read_text()) <= before and time.monotonic() < within:
             time.sleep(0.05)
     finally:

@@ -14,12 +14,13 @@ from benchmarks.custody.call import MOMENTS
 pytestmark = pytest.mark.integration
 
 
-def test_both_parts_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("sizes", [[5], pytest.param([5, 15], marks=pytest.mark.chaos)])  # a fleet is started for each
+def test_both_parts_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
     monkeypatch.setattr(_results, "FOLDER", tmp_path)
-    main(["--sizes", "5,15", "--logs", "200"])
+    main(["--sizes", ",".join(map(str, sizes)), "--logs", "200"])
     found = json.loads((tmp_path / "custody.json").read_text(encoding="utf-8"))
     rows = found["calls"]["rows"]
-    assert [row["containers"] for row in rows] == [5, 15]
+    assert [row["containers"] for row in rows] == sizes
     for row in rows:
         assert set(row["seconds_until"]) == set(MOMENTS)
         assert len(row["cpu_seconds"]) == len(row["peak_rss_mb"]) == 8  # bridge, replicator, Kafka, MQTT at each site

@@ -30,11 +30,11 @@ from fairlead.names import container_check_digit
 from fairlead.wire.batch import split, zero_base_offset
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP
+from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import event, reading, readings_topic
 from topologies.model import DEFAULT_STREAMS, InsertPoint, Site, SiteKind, Stream, Topology
 
 EVENTS = "fairlead/v1/events"
-PATIENCE = 60.0
 _serials = itertools.count(secrets.randbelow(400_000))
 
 
@@ -133,7 +133,7 @@ class Fleet:
             {**self.kafka[site].librdkafka(), "group.id": "t", "enable.auto.commit": False, "log_level": 0}
         )
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE)
             consumer.assign([TopicPartition(topic, 0, low)])
             found: list[Stored] = []
             position = low

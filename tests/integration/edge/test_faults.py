@@ -16,6 +16,7 @@ from fairlead.errors import FairleadError
 from fairlead.local.sites import LocalSites
 from fairlead.wire.errors import AuthenticationFailed
 from tests.integration.edge.fleet import Fleet, Publisher, assert_all_there_once, child, enter, handled, until
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -125,7 +126,7 @@ async def test_kafka_that_is_away_at_start_is_waited_for(fleet: Fleet, sites: Lo
         assert not bridge.ready.is_set()
     finally:
         await asyncio.to_thread(sites.restart, "alpha", "kafka")
-    await asyncio.wait_for(bridge.ready.wait(), 60)
+    await asyncio.wait_for(bridge.ready.wait(), PATIENCE)
     stop.set()
     await running
 
@@ -153,7 +154,7 @@ async def test_a_wrong_password_ends_the_bridge_with_a_clear_error(fleet: Fleet,
     else:
         fleet.mqtt[fleet.port] = dataclasses.replace(fleet.mqtt[fleet.port], password=wrong)
     with pytest.raises(FairleadError) as caught:
-        await asyncio.wait_for(fleet.bridge(fleet.port).run(asyncio.Event()), 30)
+        await asyncio.wait_for(fleet.bridge(fleet.port).run(asyncio.Event()), PATIENCE)
     assert isinstance(caught.value, AuthenticationFailed if which == "kafka" else MqttRefusedError)
     assert caught.value.exit_code == 5
     assert fleet.port in str(caught.value)

@@ -14,6 +14,7 @@ from edge.deadletters import KEPT_BYTES
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until
+from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import reading, readings_topic
 
 pytestmark = pytest.mark.integration
@@ -85,7 +86,7 @@ async def test_garbage_between_good_readings_hurts_nobody(fleet: Fleet) -> None:
             for n in range(50):
                 client.publish(readings_topic(boxes[0]), b"over QoS 0 %d" % n, qos=0)  # nothing is promised for these
             for one in sent:
-                await asyncio.to_thread(one.wait_for_publish, 60)
+                await asyncio.to_thread(one.wait_for_publish, PATIENCE)
             with raw(fleet) as huge:  # the broker ends its connection, and nobody else's
                 await until(huge.is_connected)
                 huge.publish(readings_topic(boxes[0]), b"x" * ABOVE_A_PACKET, qos=0)

@@ -129,3 +129,19 @@ async def test_the_bridge_is_killed_and_its_intakes_are_changed(fleet: Fleet) ->
             await all_stored(fleet, boxes, first + 5)
             await until(lambda: last.snapshot()["unacked"] == 0, what="every acknowledgement")
     assert_all_there_once(fleet, boxes, first + 5)
+
+
+async def test_what_cannot_be_used_is_kept_once(fleet: Fleet) -> None:
+    """While the bridge is away all of it is queued twice, for the intakes and for a net."""
+    fleet.intakes = 2
+    with fleet.publisher(fleet.port) as device:
+        async with fleet.running(fleet.port):
+            pass
+        await asyncio.gather(*(device.publish("fairlead/v1/nonsense", f"{n}".encode()) for n in range(20)))
+        async with fleet.running(fleet.port) as bridge:
+            await until(lambda: bridge.metrics.received >= 40, what="both copies of each")
+            await device.publish("fairlead/v1/nonsense", b"last")  # behind everything that was queued
+            await until(lambda: bridge.metrics.dead_letters > 20, what="the last one")
+            await until(lambda: not bridge.snapshot()["unacked"], what="every acknowledgement")
+    letters = [letter.body["payload"] for letter in fleet.read(fleet.port, f"deadletters.{fleet.port}")]
+    assert len(letters) == len(set(letters)) == 21

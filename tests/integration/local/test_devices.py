@@ -23,13 +23,13 @@ from fairlead.local.layout import LocalSite
 from fairlead.local.lock import locked
 from fairlead.local.profile import Profile
 from fairlead.local.state import SiteState, State, read_state, write_state
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 BOX, OTHER, SHIP, TERMINAL = "BIGU1000010", "BIGU1000026", "9074729", "terminal-tokyo"
 SERVICES = {name: SecretStr(f"password-of-{name}") for name in ("bridge", "device")}
 REFUSED = "Not authorized"
 TAKEN = ("Success", "No matching subscribers")  # what a PUBACK of MQTT 5 says
-PATIENCE = 20.0
 
 
 def readings(box: str) -> str:

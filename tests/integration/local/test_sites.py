@@ -20,6 +20,7 @@ from fairlead.errors import ConfigurationError, FairleadError, RefusedError, Una
 from fairlead.jars import ensure_jars, find_java
 from fairlead.local import formatting, mosquitto
 from fairlead.local.sites import LocalSites, SiteSpec
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 GAMMA = SiteSpec("gamma", ("bridge",))
@@ -166,17 +167,17 @@ def _publish_and_read(local: LocalSites, *, publisher: str, reader: str) -> byte
     subscriber, sender, device = connect(reader), connect(publisher), connect("device")
     try:
         subscriber.subscribe("fairlead/v1/#", qos=1)
-        done["subscribed"].get(timeout=20)
+        done["subscribed"].get(timeout=PATIENCE)
         sender.publish("fairlead/v1/containers/CSQU3054383/readings", b"21.5", qos=1)
-        done["published"].get(timeout=20)
+        done["published"].get(timeout=PATIENCE)
         device.publish("fairlead/v1/barrier", b"barrier", qos=1)  # comes to whoever may read, after the other one
-        done["published"].get(timeout=20)
+        done["published"].get(timeout=PATIENCE)
         if reader != "bridge":
             # A second SUBSCRIBE is answered after everything that was to be delivered before it.
             subscriber.subscribe("fairlead/v1/#", qos=1)
-            done["subscribed"].get(timeout=20)
+            done["subscribed"].get(timeout=PATIENCE)
             return None if done["message"].empty() else done["message"].get()
-        payload = done["message"].get(timeout=20)
+        payload = done["message"].get(timeout=PATIENCE)
         return None if payload == b"barrier" else payload
     finally:
         for client in (subscriber, sender, device):

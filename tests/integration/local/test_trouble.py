@@ -20,6 +20,7 @@ from fairlead.errors import UnavailableError
 from fairlead.local import kafka, ports
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import SiteState, State, write_state
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 SITES = ("one", "two")
@@ -49,8 +50,8 @@ def running(folder: Path) -> set[int]:
     return found
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -13,6 +13,7 @@ from fairlead.admin import admin_client
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.batch import parse_header
 from tests.integration.replication.conftest import Lab, until
+from tests.support.waits import PATIENCE
 
 STILL: Final = 0.5  # seconds; an eager cleaner begins a round every 0.2 s
 
@@ -22,14 +23,14 @@ def eager(endpoint: KafkaEndpoint) -> Iterator[None]:
     """A site's brokers look for logs to compact several times a second instead of every 15 s."""
 
     client = admin_client(endpoint)
-    brokers = [str(each) for each in client.list_topics(timeout=30).brokers]
+    brokers = [str(each) for each in client.list_topics(timeout=PATIENCE).brokers]
 
     def alter(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=operation)
         for broker in brokers:  # a request may not name two
             resource = ConfigResource(ConfigResource.Type.BROKER, broker, incremental_configs=[entry])
             for future in client.incremental_alter_configs([resource]).values():
-                future.result(30)
+                future.result(PATIENCE)
 
     alter(AlterConfigOpType.SET)
     yield
@@ -50,4 +51,4 @@ async def settle(lab: Lab, site: str, topic: str) -> None:
         offsets = found[-1].next_offset if found else 0
         return sum(each.count for each in found) < offsets and time.monotonic() > since + STILL
 
-    await until(cleaned, f"the broker of {site} does not compact {topic}", patience=20)
+    await until(cleaned, f"the broker of {site} does not compact {topic}")

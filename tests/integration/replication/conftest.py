@@ -21,10 +21,10 @@ from fairlead.wire.convention import marker_record, term_batch
 from fairlead.wire.record import NewRecord, Record, decode_batch
 from fairlead.wire.types import TopicPartition
 from replication.replicator import Replicator
+from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
 NOW_MS = int(time.time() * 1000)
-PATIENCE = 30.0
 
 
 def records(first: int, count: int, *, size: int = 20) -> list[NewRecord]:
@@ -53,6 +53,11 @@ class Lab:
     kafka: Callable[..., KafkaEndpoint]
     stream: str = field(default_factory=lambda: "t" + secrets.token_hex(4))
     clusters: dict[str, Cluster] = field(default_factory=dict)
+
+    async def close(self) -> None:
+        """End its connections."""
+        for cluster in self.clusters.values():
+            await cluster.close()
 
     def topology(self, *, links: Sequence[Mapping[str, Any]], **changes: Any) -> Topology:
         """A topology of alpha and beta whose streams are this test's."""
@@ -172,8 +177,7 @@ class Lab:
 async def lab(kafka: Callable[..., KafkaEndpoint]) -> AsyncIterator[Lab]:
     made = Lab(kafka)
     yield made
-    for cluster in made.clusters.values():
-        await cluster.close()
+    await made.close()
 
 
 def states(snapshot: Mapping[str, Any]) -> dict[str, str]:

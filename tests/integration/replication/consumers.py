@@ -11,8 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.records import headers as names
-
-PATIENCE = 30.0
+from tests.support.waits import PATIENCE
 
 
 class Seen(NamedTuple):

@@ -14,8 +14,9 @@ from fairlead.endpoint import KafkaEndpoint
 from fairlead.records.custody import ReturnEntry
 from replication.audit.run import compare, compare_records
 from replication.replicator import Replicator
-from tests.integration.edge.fleet import PATIENCE, Fleet, until
+from tests.integration.edge.fleet import Fleet, until
 from tests.integration.edge.test_seizure import ledger
+from tests.support.waits import PATIENCE
 from topologies.model import Link, Site, SiteKind, Topology
 
 

@@ -23,6 +23,7 @@ from fairlead.wire.types import TopicPartition
 from replication.content import canonical_crc
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
+from tests.support.waits import PATIENCE
 from topologies.model import Link, Topology
 
 PER_BATCH = 5
@@ -122,7 +123,7 @@ class Crew:
         """A topic that ordinary producers write at ``site``."""
         client = self._admins.setdefault(site, admin_client(self.lab.kafka(site)))
         made = client.create_topics([NewTopic(topic, partitions, 1)])[topic]
-        await asyncio.to_thread(made.result, 30)
+        await asyncio.to_thread(made.result, PATIENCE)
         for number in range(partitions):
             self.origin[TopicPartition(topic, number)], self.ends[TopicPartition(topic, number)] = site, 0
 
@@ -148,7 +149,7 @@ class Crew:
                         tp.topic, f"value {n}", str(n), partition=tp.partition, timestamp=NOW_MS + n
                     )
                 self.ends[tp] += count
-        left = await asyncio.gather(*(asyncio.to_thread(each.flush, 30.0) for each in self._producers.values()))
+        left = await asyncio.gather(*(asyncio.to_thread(each.flush, PATIENCE) for each in self._producers.values()))
         assert not any(left)
 
     # --- the proof

@@ -17,6 +17,7 @@ from fairlead.wire.types import TopicPartition
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.integration.replication.consumers import assert_same_for_consumers, read_all
+from tests.support.waits import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KEYS = 7
@@ -190,7 +191,7 @@ class Life:
             client.produce(
                 self.topic, key=b"%d" % (n * n % KEYS), value=value, timestamp=self.clock, headers={"n": str(n)}
             )
-        assert client.flush(60) == 0
+        assert client.flush(PATIENCE) == 0
         return numbers
 
     def _transact(self, who: int, count: int, codec: str) -> None:

@@ -23,6 +23,7 @@ from replication.verbs.look import look
 from replication.verbs.plan import Plan, Verb
 from replication.verbs.status import status_file
 from tests.integration.replication.conftest import Lab, until
+from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
 SETTLE = 0.5
@@ -76,7 +77,7 @@ class Two:
         client = Producer({**self.kafka(site).librdkafka(), "linger.ms": 0, "log_level": 0})
         for n in range(first, first + count):
             client.produce(topic, value=f"value {n}", key=str(n), partition=n % partitions)
-        assert client.flush(30) == 0
+        assert client.flush(PATIENCE) == 0
 
     async def ends(self, site: str, topic: str) -> dict[TopicPartition, int]:
         return await self.ground.ends(site, lambda name: name == topic)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from acl.apply import apply_topology
+from acl.apply import admin_stores, apply_sites, check_complete
 from fairlead.cli import app
 from fairlead.commands.context import Context, open_topology
 from fairlead.commands.replicate import replicator_for
@@ -57,7 +57,10 @@ class Desk:
         monkeypatch.setenv("FAIRLEAD_HOME", str(folder / "home"))
         monkeypatch.setenv("COLUMNS", "400")
         context = open_topology(str(file))
-        apply_topology(context.topology, context.directory)
+        rules = apply_sites(
+            context.topology, admin_stores(context.directory), max_removals=1.0
+        )  # those of other tests go
+        check_complete(rules)
         return cls(lab, file, context)
 
     @contextlib.asynccontextmanager

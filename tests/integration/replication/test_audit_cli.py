@@ -18,6 +18,7 @@ from fairlead.errors import ExitCode
 from replication.audit import mark_file
 from tests.integration.replication.conftest import Lab, records, until
 from tests.integration.replication.test_audit import changed, own, planted
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -78,7 +79,7 @@ async def test_ctrl_c_and_going_on(lab: Lab, topology: Path) -> None:
     try:
         await until(begun, "the audit does not begin")
         slow.send_signal(signal.SIGINT)
-        _, told = await asyncio.wait_for(slow.communicate(), 30)
+        _, told = await asyncio.wait_for(slow.communicate(), PATIENCE)
     finally:
         if slow.returncode is None:
             slow.kill()

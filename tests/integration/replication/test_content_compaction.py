@@ -17,6 +17,7 @@ from tests.integration.replication.conftest import NOW_MS, Lab, states
 from tests.integration.replication.consumers import assert_same_for_consumers, read_all
 from tests.integration.replication.test_content_transactions import remake_from_beta
 from tests.integration.replication.test_foreign import producer, send
+from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cleaners")]
 
@@ -84,7 +85,7 @@ async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
     plain = producer(lab.kafka("alpha"))
     for n in range(5):  # whole batches of tombstones: the cleaner gives them a horizon and leaves them whole
         plain.produce(topic, key=b"t%d" % n, value=None, timestamp=NOW_MS + n)
-        assert plain.flush(30) == 0
+        assert plain.flush(PATIENCE) == 0
     send(plain, topic, LATER, 1)
     await settle(lab, "alpha", topic)
     found = await headers(lab, "alpha", topic)

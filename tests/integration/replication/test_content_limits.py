@@ -26,6 +26,7 @@ from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.integration.replication.consumers import assert_same_for_consumers, read_all
 from tests.integration.replication.test_content_transactions import remake_from_beta
 from tests.integration.replication.test_foreign import producer
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -66,7 +67,7 @@ def send_large(lab: Lab, topic: str, codec: str, count: int, size: int = 5000) -
     client = producer(lab.kafka("alpha"), **roomy)
     for n in range(count):
         client.produce(topic, key=b"%d" % n, value=noise(size, n), headers={"n": b"%d" % n}, timestamp=NOW_MS + n)
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE) == 0
 
 
 async def sizes(lab: Lab, site: str, topic: str) -> list[int]:

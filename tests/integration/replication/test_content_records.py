@@ -17,6 +17,7 @@ from replication.rebuild import raw_records
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.integration.replication.consumers import assert_same_for_consumers, read_all
 from tests.integration.replication.test_foreign import producer, send
+from tests.support.waits import PATIENCE
 from tests.unit.replication.source_logs import Made, body, stored
 
 pytestmark = pytest.mark.integration
@@ -46,7 +47,7 @@ async def test_nulls_headers_and_times_in_every_codec(lab: Lab) -> None:
         for time in (1, NOW_MS - 40 * 365 * day, NOW_MS + 30 * 365 * day, NOW_MS + 1000 * 365 * day):
             client.produce(topic, value=b"time", timestamp=time)
         client.produce(topic, value="text".encode("utf-16"), headers=[(f"h{n}", b"%d" % n) for n in range(100)])
-        assert client.flush(30) == 0
+        assert client.flush(PATIENCE) == 0
     end = await lab.end("alpha", topic)
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):
@@ -121,7 +122,7 @@ async def test_topics_of_others_have_any_number_of_partitions(lab: Lab) -> None:
 def write_to(client: Producer, topic: str, partition: int, count: int) -> None:
     for n in range(count):
         client.produce(topic, partition=partition, value=b"later %d" % n, key=b"k", timestamp=NOW_MS + n)
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE) == 0
 
 
 async def reach_all(lab: Lab, topic: str, partitions: int) -> None:
@@ -162,10 +163,10 @@ async def test_batches_of_megabytes(lab: Lab) -> None:
         **{"message.max.bytes": 12 << 20, "batch.size": 8 << 20, "linger.ms": 300, "compression.type": "lz4"},
     )
     client.produce(topic, value=chance.randbytes(6 << 20), timestamp=NOW_MS)
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE) == 0
     for n in range(3000):
         client.produce(topic, value=chance.randbytes(1000), key=b"%d" % n, timestamp=NOW_MS + n)
-    assert client.flush(30) == 0
+    assert client.flush(PATIENCE) == 0
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):
         await lab.reaches("beta", topic, 3001)

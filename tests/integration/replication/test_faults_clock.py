@@ -20,7 +20,7 @@ from fairlead.wire.record import NewRecord
 from fairlead.wire.types import TopicPartition
 from replication.retention import sweep
 from tests.integration.replication.conftest import Lab, until
-from tests.support.proof import ends, proven
+from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 
@@ -76,13 +76,7 @@ async def test_nobodys_clock_matters(lab: Lab, sites: LocalSites, tmp_path: Path
             return bool(seen) and max(seen) - min(seen) > DAYS * 86_400
 
         await until(jumped, "the replicator's clock does not jump")
-        before = await ends(there, writers.written)
-
-        async def grown() -> bool:
-            now = await ends(there, writers.written)
-            return all(now[log] > before[log] for log in now)
-
-        await until(grown, f"not every log goes on: {before}")
+        await grown(there, writers.written)
         await writers.stop()
         await proven(lab.one_way(), writers.written, here, there)
         assert json.loads(status.read_text())["logs"] == {}

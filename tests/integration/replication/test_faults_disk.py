@@ -18,7 +18,7 @@ from fairlead.local.sites import LocalSites
 from fairlead.wire.codecs import Codec
 from tests.integration.replication.conftest import Lab, states, until
 from tests.support.chaos import impatient
-from tests.support.proof import ends, proven
+from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
 
 pytestmark = pytest.mark.integration
@@ -53,7 +53,7 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
             async def halted() -> bool:
                 return not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE
 
-            await until(halted, "the broker does not halt", 60)
+            await until(halted, "the broker does not halt")
         assert f"{fat}-0" in await asyncio.to_thread(last_error, sites)
 
         async def noticed() -> bool:
@@ -62,13 +62,7 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
         await until(noticed, "the target is still called up")
         assert "cannot be reached" in beta.snapshot()["target"]["cause"]
         await asyncio.to_thread(sites.restart, "beta")
-        before = await ends(there, writers.written)
-
-        async def grown() -> bool:
-            now = await ends(there, writers.written)
-            return all(now[log] > before[log] for log in now)
-
-        await until(grown, f"not every log goes on: {before}", 60)
+        await grown(there, writers.written)
         await writers.stop()
         await proven(lab.one_way(), logs, here, there)
         assert beta.snapshot()["target"]["state"] == "up"

@@ -1,4 +1,4 @@
-"""``kill -9`` of the replicator at fifty random moments, of the source, and of the target, while writers append."""
+"""``kill -9`` of the replicator at many random moments, of the source, and of the target, while writers append."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import pytest
 from fairlead.local.sites import LocalSites
 from tests.integration.replication.conftest import Lab, links, states, until
 from tests.support.chaos import impatient
-from tests.support.proof import ends, proven
+from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 
 pytestmark = pytest.mark.integration
-KILLS = 50
+KILLS = 15
+MANY_KILLS = 50
 
 
 @contextlib.asynccontextmanager
@@ -34,13 +35,20 @@ async def traffic(lab: Lab, *, seed: int = 1, pause: float = 0.05) -> AsyncItera
         yield writers
 
 
-async def test_fifty_kills_of_the_replicator_lose_nothing_and_repeat_nothing(lab: Lab, sites: LocalSites) -> None:
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(MANY_KILLS, marks=pytest.mark.chaos)])
+async def test_kills_of_the_replicator_lose_nothing_and_repeat_nothing(lab: Lab, sites: LocalSites, kills: int) -> None:
     chance = random.Random(20)  # noqa: S311 - moments, not secrets
     moved = 0
     async with traffic(lab) as writers, Victim(str(sites.folder), lab.stream) as victim:
         before: dict[str, int] = {}
-        for _ in range(KILLS):
+
+        async def at_work() -> bool:
+            return await ends(lab.kafka("beta"), writers.written) != before
+
+        for kill in range(kills):
             await victim.start()
+            if kill % 2:  # a machine that is held up starts a replicator too slowly for the others to meet it at work
+                await until(at_work, f"anything copied after kill {kill}")
             await asyncio.sleep(chance.uniform(0.0, 0.6))
             await victim.end(signal.SIGKILL)
             there = await ends(lab.kafka("beta"), writers.written)
@@ -49,14 +57,14 @@ async def test_fifty_kills_of_the_replicator_lose_nothing_and_repeat_nothing(lab
         await victim.start()
         await writers.stop()
         assert await all_is_well(lab, writers) > 500
-        assert moved > KILLS / 5  # many kills met a replicator at work
+        assert moved >= kills // 2
         await victim.end(signal.SIGTERM)
 
 
 async def test_the_source_is_killed_under_load(lab: Lab, sites: LocalSites) -> None:
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta), traffic(lab) as writers:
-        await growth(lab, writers, "beta")
+        await grown(lab.kafka("beta"), writers.written)
         await asyncio.to_thread(sites.kill, "alpha")
 
         async def noticed() -> bool:
@@ -64,7 +72,7 @@ async def test_the_source_is_killed_under_load(lab: Lab, sites: LocalSites) -> N
 
         await until(noticed, "the dead source is not noticed")
         await asyncio.to_thread(sites.restart, "alpha")
-        await growth(lab, writers, "beta")
+        await grown(lab.kafka("beta"), writers.written)
         await writers.stop()
         await all_is_well(lab, writers)
         assert states(beta.snapshot()) == {}
@@ -78,7 +86,7 @@ async def test_the_target_is_killed_under_load(lab: Lab, sites: LocalSites) -> N
 async def kill_the_target(lab: Lab, sites: LocalSites) -> None:
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta), traffic(lab) as writers:
-        await growth(lab, writers, "beta")
+        await grown(lab.kafka("beta"), writers.written)
         await asyncio.to_thread(sites.kill, "beta")
 
         async def noticed() -> bool:
@@ -87,7 +95,7 @@ async def kill_the_target(lab: Lab, sites: LocalSites) -> None:
         await until(noticed, "the dead target is not noticed")
         assert beta.snapshot()["target"]["cause"]
         await asyncio.to_thread(sites.restart, "beta")
-        await growth(lab, writers, "beta")
+        await grown(lab.kafka("beta"), writers.written)
         await writers.stop()
         await all_is_well(lab, writers)
         assert beta.snapshot()["target"]["state"] == "up"
@@ -97,14 +105,3 @@ async def kill_the_target(lab: Lab, sites: LocalSites) -> None:
 async def all_is_well(lab: Lab, writers: Traffic) -> int:
     here, there = lab.kafka("alpha"), lab.kafka("beta")
     return await proven(lab.one_way(), writers.written, here, there)
-
-
-async def growth(lab: Lab, writers: Traffic, site: str) -> None:
-    """Wait until every log has grown at a site."""
-    before = await ends(lab.kafka(site), writers.written)
-
-    async def grown() -> bool:
-        there = await ends(lab.kafka(site), writers.written)
-        return all(there[log] > before[log] for log in there)
-
-    await until(grown, f"not every log grows at {site}: {before}", 60)

@@ -12,8 +12,8 @@ import pytest
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.wire.types import TopicPartition
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, states, until
-from tests.support.proof import ends, proven
+from tests.integration.replication.conftest import Lab, states
+from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 from topologies.model import Topology
 
@@ -50,16 +50,6 @@ async def leader_of_most(lab: Lab, topics: list[str]) -> int:
     return count.most_common(1)[0][0]
 
 
-async def all_grow(lab: Lab, site: str, writers: Traffic) -> None:
-    before = await ends(lab.kafka(site), writers.written)
-
-    async def grown() -> bool:
-        there = await ends(lab.kafka(site), writers.written)
-        return all(there[log] > before[log] for log in there)
-
-    await until(grown, f"not every log grows at {site}: {before}", 60)
-
-
 def traffic(lab: Lab, site: str, own: list[str], other: list[str]) -> Traffic:
     return Traffic(lab.kafka(site), own=own, idempotent=other[:1], transactional=other[1:], pause=0.05)
 
@@ -70,20 +60,20 @@ async def test_the_target_loses_its_leaders_under_load(lab: Lab, trio: LocalSite
     topology = link(lab, "alpha", TRIO)
     target = lab.replicator(topology, TRIO)
     async with lab.running(target), traffic(lab, "alpha", own, other) as writers:
-        await all_grow(lab, TRIO, writers)
+        await grown(lab.kafka(TRIO), writers.written)
         first = await leader_of_most(lab, own)
         metadata = (await lab.cluster(TRIO)).metadata
         assert {metadata.replicas(TopicPartition(topic)) for topic in own} == {3}
         await asyncio.to_thread(trio.kill, TRIO, broker=first)
-        await all_grow(lab, TRIO, writers)  # two are left: enough
+        await grown(lab.kafka(TRIO), writers.written)  # two are left: enough
 
         second = await leader_of_most(lab, own)
         await asyncio.to_thread(trio.kill, TRIO, broker=second)  # one is left: neither quorum nor two in sync
-        await all_grow(lab, "alpha", writers)
+        await grown(lab.kafka("alpha"), writers.written)
         await asyncio.to_thread(trio.restart, TRIO, broker=first)
-        await all_grow(lab, TRIO, writers)
+        await grown(lab.kafka(TRIO), writers.written)
         await asyncio.to_thread(trio.restart, TRIO, broker=second)
-        await all_grow(lab, TRIO, writers)
+        await grown(lab.kafka(TRIO), writers.written)
         await writers.stop()
         await proof(lab, topology, writers, "alpha", TRIO, target)
 
@@ -95,12 +85,12 @@ async def test_the_source_loses_its_leaders_under_load(lab: Lab, trio: LocalSite
     topology = link(lab, TRIO, "alpha")
     target = lab.replicator(topology, "alpha")
     async with lab.running(target), traffic(lab, TRIO, own, other) as writers:
-        await all_grow(lab, "alpha", writers)
+        await grown(lab.kafka("alpha"), writers.written)
         gone = await leader_of_most(lab, own)
         await asyncio.to_thread(trio.kill, TRIO, broker=gone)
-        await all_grow(lab, "alpha", writers)
+        await grown(lab.kafka("alpha"), writers.written)
         await asyncio.to_thread(trio.restart, TRIO, broker=gone)
-        await all_grow(lab, "alpha", writers)
+        await grown(lab.kafka("alpha"), writers.written)
         await writers.stop()
         await proof(lab, topology, writers, TRIO, "alpha", target)
 

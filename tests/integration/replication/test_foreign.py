@@ -17,6 +17,7 @@ from fairlead.wire.convention import FOREIGN_PRODUCER_ID, is_filler
 from fairlead.wire.record import Record
 from fairlead.wire.types import TopicPartition
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -28,7 +29,7 @@ def producer(endpoint: KafkaEndpoint, **settings: Any) -> Producer:
 def send(to: Producer, topic: str, first: int, count: int, key: Callable[[int], str] = str) -> None:
     for n in range(first, first + count):
         to.produce(topic, value=f"value {n}", key=key(n), headers=[("n", str(n).encode())], timestamp=NOW_MS + n)
-    assert to.flush(30) == 0
+    assert to.flush(PATIENCE) == 0
 
 
 def data(records: list[Record]) -> list[Record]:
@@ -113,7 +114,7 @@ async def test_holes_of_compaction_are_filled(lab: Lab) -> None:
         at_alpha = await lab.read("alpha", topic)
         return len(at_alpha) < 200
 
-    await until(compacted, "the broker does not compact", patience=60)
+    await until(compacted, "the broker does not compact")
     assert any(parse_header(batch).has_holes for batch in await lab.stored("alpha", topic))
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):

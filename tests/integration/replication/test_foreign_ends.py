@@ -12,6 +12,7 @@ from fairlead.admin import admin_client, create_logs
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.foreign import End, Finding, Severity, check_link
+from tests.integration.conftest import NewSites
 from tests.integration.replication.conftest import Lab
 from tests.integration.replication.resolving import Desk
 from topologies.model import Topology
@@ -43,9 +44,9 @@ BAD_TOPIC = {
 
 
 @pytest.fixture(scope="module")
-def gamma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
+def gamma(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[LocalSites]:
     """A third cluster with bad settings; its ``replicator`` and ``stranger`` have no rights of their own."""
-    local = LocalSites(tmp_path_factory.mktemp("foreign"))
+    local = new_sites(tmp_path_factory.mktemp("foreign"))
     local.up([SiteSpec("gamma", ("replicator", "replicator.alpha", "stranger"), properties=BAD_BROKER)])
     yield local
     local.down(purge=True)

@@ -28,7 +28,8 @@ from replication.groups import REASON, Commit, LogState, marked
 from replication.plan import Catalog
 from replication.pull import Pull
 from replication.skip import never
-from tests.integration.replication.conftest import PATIENCE, Lab, until
+from tests.integration.replication.conftest import Lab, until
+from tests.support.waits import PATIENCE
 from topologies.model import Link
 
 pytestmark = pytest.mark.integration
@@ -75,7 +76,7 @@ class Harbour:
         for n in range(count):
             for partition in range(partitions):
                 producer.produce(topic or self.topic, value=f"value {n}", partition=partition)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE) == 0
 
     async def replicated(self, count: int) -> None:
         """Let the real replicator copy the log to beta."""

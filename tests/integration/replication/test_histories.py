@@ -119,5 +119,4 @@ async def test_a_replica_shows_what_its_source_shows(
     try:
         await Life(lab, history, move_leader).live()
     finally:
-        for cluster in lab.clusters.values():
-            await cluster.close()
+        await lab.close()

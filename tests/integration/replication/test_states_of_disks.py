@@ -34,7 +34,8 @@ async def written(lab: Lab, kind: str, topic: str) -> None:
         send(client, topic, first, 5)
 
 
-@pytest.mark.parametrize("kind", ["own", "plain", "lz4"])
+# What is compressed is skipped as what is plain: the damage is found by the batch's checksum, before its codec matters.
+@pytest.mark.parametrize("kind", ["own", "plain", pytest.param("lz4", marks=pytest.mark.chaos)])
 async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sites: LocalSites, kind: str) -> None:
     lab, topic = desk.lab, desk.lab.log(f"alpha.{kind}")
     await written(lab, kind, topic)

@@ -26,6 +26,7 @@ from replication.verbs.topic import append_orders, read_orders
 from tests.integration.replication.conftest import Lab, states
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.resolving import Desk
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 __all__ = ["two"]
@@ -138,7 +139,7 @@ async def test_orders_are_their_own_history(kafka: Callable[..., KafkaEndpoint],
     position = append_orders(endpoint, orders)
     rubbish = Producer({**endpoint.librdkafka(), "log_level": 0})
     rubbish.produce(ORDERS_TOPIC, value=b"no order")
-    assert rubbish.flush(30) == 0
+    assert rubbish.flush(PATIENCE) == 0
     assert read_orders(endpoint)[before:] == orders
     assert append_orders(endpoint, orders[1:]) == position + 2
     with pytest.raises(UnavailableError):

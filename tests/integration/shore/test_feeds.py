@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Sequence
 
 import pytest
+from deltalake import DeltaTable
 
 from fairlead.records import headers
 from fairlead.wire.convention import is_data
@@ -14,9 +15,10 @@ from shore.errors import JobFailedError
 from shore.feeds import writer
 from shore.feeds.records import parse_origin
 from shore.jobs import feeds
+from shore.places import Places
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, grant, reading
-from tests.support.feeds import followed
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
+from tests.support.feeds import followed, value_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -45,6 +47,19 @@ def origins(records: Sequence[Record]) -> list[tuple[str, int]]:
 
 def offsets(world: World, box: int, customer: str | None = None) -> list[int]:
     return [offset for log, offset in origins(feed(world, customer)) if log == world.log(world.box(box))]
+
+
+def own_table(shore_of: Shore, customer: str) -> list[tuple[int, bytes]]:
+    """A customer's own table: what stands at which offset of the feed."""
+    rows = DeltaTable(Places.of(shore_of.folder).customer(customer)).to_pyarrow_table().sort_by("feed_offset")
+    return [(row["feed_offset"], row["value"].encode()) for row in rows.to_pylist()]
+
+
+def movements(world: World) -> list[tuple[str, str, int]]:
+    """What the port's authority was told of this test's events, in the order of its feed."""
+    told = [value_of(record) for record in feed(world, world.authority)]
+    mine = [value for value in told if value["eventID"].endswith(world.tag)]
+    return [(value["eventID"][:1], value["eventDateTime"][11:16], value["revision"]) for value in mine]
 
 
 def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shore, world: World) -> None:
@@ -102,6 +117,9 @@ def test_an_interrupted_delivery_is_completed_and_not_repeated(
         {world.bookings: [booking(f"B{b}-{world.tag}", world.customer, world.box(b), T0, None) for b in (0, 1)]}
     )
 
+    topology = world.topology(authority=True, tables=True)
+    world.append({world.events: [docked(f"a-{world.tag}", "ARRI", at(5))]})
+
     def part_way(endpoint: object, customer: str, records: Sequence[object], *, expected_end: int) -> None:
         writer.append(endpoint, customer, records[:50], expected_end=expected_end)  # type: ignore[arg-type]
         raise ConnectionError("killed between two appends")
@@ -109,12 +127,30 @@ def test_an_interrupted_delivery_is_completed_and_not_repeated(
     with monkeypatch.context() as patch:
         patch.setattr(feeds, "append", part_way)
         with pytest.raises(JobFailedError, match="killed between two appends"):
-            shore_of.run(*JOBS)
+            shore_of.run(*JOBS, topology=topology)
     assert len(feed(world)) == 50  # delivered, and nobody wrote that down
     assert shore_of.count("feeds") == 0
-    shore_of.run(*JOBS)
+    shore_of.run(*JOBS, topology=topology)
     assert offsets(world, 0) == offsets(world, 1) == list(range(1, 61))
-    assert shore_of.count("feeds") == len(feed(world)) == 120
+    ours = f"customer = '{world.customer}'"
+    assert shore_of.sql(f"select count(*) as n from feeds where {ours}") == [{"n": 120}]  # noqa: S608
+    assert len(feed(world)) == 120
+    # So is what was behind it: the customer's own table, and another customer's feed with its table.
+    assert own_table(shore_of, world.customer) == [(record.offset, record.value) for record in feed(world)]
+    assert movements(world) == [("a", "00:05", 0)]
+
+    # Events that come again are told once, as what they say in the end; others in their order.
+    again = [docked(f"a-{world.tag}", "ARRI", at(5), created=7), docked(f"d-{world.tag}", "DEPA", at(30))]
+    elsewhere = docked(f"b-{world.tag}", "ARRI", at(20), port="SGSIN")
+    world.append({world.events: [*again, elsewhere, docked(f"c-{world.tag}", "ARRI", at(4))]})
+    write(world, 0, first=60, count=5)
+    shore_of.run(*JOBS, topology=topology)
+    assert movements(world) == [("a", "00:05", 0), ("c", "00:04", 0), ("d", "00:30", 0)]
+    authority = feed(world, world.authority)
+    assert own_table(shore_of, world.authority) == [(record.offset, record.value) for record in authority]
+    assert len(followed(authority)) == len(authority)
+    assert own_table(shore_of, world.customer) == [(record.offset, record.value) for record in feed(world)]
+    assert len(feed(world)) == 125
 
 
 def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

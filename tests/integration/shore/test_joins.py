@@ -36,7 +36,13 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) ->
         + [position(i, 10 + i * 0.9, (-i, i), ship="9321483") for i in range(12)]
         + [position(90, 12, (9.0, 9.0))],
         readings=[reading(i, 9 + i / 7) for i in range(60)] + [reading(70, 60, sequence=72)],
-        booking_changes=[change(1, 0), change(2, 11, valid_to=at(14)), change(3, 0, booking_reference="B2")],
+        booking_changes=[
+            change(1, 0),
+            change(2, 11, valid_to=at(14)),
+            change(3, 0, booking_reference="B2"),
+            change(4, 12, status="CANCELLED", valid_from=at(12), valid_to=at(13)),
+            change(5, 12, booking_reference="B2", status="CANCELLED", valid_from=at(16)),
+        ],
         alerts=[alert(i, 9 + i) for i in range(6)],
     )
     custody.rebuild(fleet.places, {f"containers.{BOX}"})
@@ -46,6 +52,10 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) ->
         assert there.schema.names == here.schema.names
         assert ordered(there.to_pylist()) == ordered(here.to_pylist()), name
         assert here.num_rows > 0, name
+    booked = "select count(*) filter (where {}) from readings_with_bookings where booking_reference is not null"
+    for left in ("valid_from = timestamptz '2026-03-01 13:00Z'", "valid_to = timestamptz '2026-03-01 16:00Z'"):
+        (row,) = sql(tmp_path, booked.format(left)).to_pylist()
+        assert min(row.values()) > 0, left  # around what was cancelled
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 @pytest.fixture(scope="module")
 def leaks(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[World]:
-    with sailed(tmp_path_factory.mktemp("leaks"), seed=8, containers=40, hours=12, bookings=70, session=spark) as world:
+    with sailed(tmp_path_factory.mktemp("leaks"), seed=8, containers=30, hours=12, bookings=70, session=spark) as world:
         yield world
 
 

@@ -23,6 +23,7 @@ from fairlead.wire.record import NewRecord
 from shore.source.datasource import register
 from simulators.links.line import Line
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -209,12 +210,12 @@ def line_to(endpoint: KafkaEndpoint) -> Iterator[Line]:
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()
-    line, loop, end = ready.get(timeout=10)
+    line, loop, end = ready.get(timeout=PATIENCE)
     try:
         yield _FromOutside(line, loop)  # type: ignore[misc]  # the two calls that the test needs, and ``detours``
     finally:
         loop.call_soon_threadsafe(end.set)
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 class _FromOutside:
@@ -230,12 +231,12 @@ class _FromOutside:
 
 def wait_until(true: Callable[[], bool], query: StreamingQuery) -> None:
     pause = threading.Event()
-    for _ in range(600):
+    for _ in range(round(PATIENCE / 0.1)):
         if true():
             return
         assert query.isActive, query.exception()
         pause.wait(0.1)
-    raise AssertionError(f"still not so after a minute: {[p.json for p in query.recentProgress[-1:]]}")
+    raise AssertionError(f"still not so after two minutes: {[p.json for p in query.recentProgress[-1:]]}")
 
 
 def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, world: World, tmp_path: Path) -> None:
@@ -286,7 +287,7 @@ def test_foreign_records_are_rows_too(source: SparkSession, world: World) -> Non
     producer = Producer(world.endpoint.librdkafka() | {"compression.type": "lz4", "linger.ms": 20})
     for index in range(10):
         producer.produce(topic, value=f"v{index}".encode(), key=None, headers=[("a", b"1"), ("a", b"2")])
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE) == 0
     found = source.read.format("fairlead").option("pattern", topic.replace(".", r"\.")).load().collect()
     assert sorted(bytes(row.value) for row in found) == [f"v{index}".encode() for index in range(10)]
     assert {row.term for row in found} == {None}

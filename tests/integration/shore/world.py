@@ -15,6 +15,7 @@ from fairlead.records import encode, headers
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry
+from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, Setpoints
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
@@ -83,6 +84,25 @@ def alert(box: str, site: str, at: dt.datetime) -> NewRecord:
     return NewRecord(encode(value), box.encode(), timestamp_ms=_ms(at))
 
 
+def docked(event_id: str, code: str, at: dt.datetime, *, port: str = "JPTYO", created: int = 0) -> NewRecord:
+    """A ship's ARRI or DEPA, written down so many minutes later."""
+    value = Event(
+        metadata=EventMetadata(
+            event_id=event_id,
+            event_created_date_time=at + created * MINUTE,
+            event_type="TRANSPORT",
+            publisher="test",
+        ),
+        payload=EventPayload(
+            event_date_time=at,
+            transport_event_type_code=code,  # type: ignore[arg-type]  # what the test says
+            un_location_code=port,
+            vessel_imo_number="9074729",
+        ),
+    )
+    return NewRecord(encode(value), event_id.encode(), timestamp_ms=_ms(at))
+
+
 def grant(log: str, term: int, site: str, at: dt.datetime) -> NewRecord:
     """An entry of a site's ledger: it gave the log to itself, as at a gate."""
     value = CustodyEntry(
@@ -144,9 +164,23 @@ class World:
         """A customer with a coarse feed and a table of its own, where the topology has it."""
         return f"shop-{self.tag}"
 
-    def topology(self, *more_customers: str, recipient: bool = False) -> Topology:
+    @property
+    def events(self) -> str:
+        return f"events.{self.tag}"
+
+    @property
+    def authority(self) -> str:
+        """A port's authority with a table of its own, where the topology has it."""
+        return f"port-{self.tag}"
+
+    def topology(
+        self, *more_customers: str, recipient: bool = False, authority: bool = False, tables: bool = False
+    ) -> Topology:
+        """Args: tables: Whether each customer with a detailed feed has a table of its own."""
         site = self.endpoint.site
-        customers = {name: Customer(feed_at=site) for name in (self.customer, *more_customers)}
+        customers = {name: Customer(feed_at=site, table=tables) for name in (self.customer, *more_customers)}
+        if authority:
+            customers[self.authority] = Customer(feed_at=site, feed="movements", port="JPTYO", table=True)
         if recipient:
             customers[self.recipient] = Customer(feed_at=site, feed="coarse", table=True)
         return Topology(

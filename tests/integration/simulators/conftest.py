@@ -12,6 +12,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from fairlead.endpoint import MqttEndpoint
+from tests.support.waits import PATIENCE
 
 
 class Listener:
@@ -31,14 +32,14 @@ class Listener:
         client.connect(endpoint.host, endpoint.port)
         client.loop_start()
         self._client = client
-        assert self._subscribed.wait(10), "the broker did not confirm the subscription"
+        assert self._subscribed.wait(PATIENCE), "the broker did not confirm the subscription"
 
     def _take(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
         with self._more:
             self.messages.append((message.topic, bytes(message.payload)))
             self._more.notify_all()
 
-    def wait_for(self, condition: Callable[[list[tuple[str, bytes]]], bool], timeout: float = 30.0) -> None:
+    def wait_for(self, condition: Callable[[list[tuple[str, bytes]]], bool], timeout: float = PATIENCE) -> None:
         """Return when the messages so far satisfy ``condition``."""
         with self._more:
             assert self._more.wait_for(lambda: condition(self.messages), timeout), f"got {len(self.messages)} messages"
@@ -53,7 +54,7 @@ class Listener:
         client.on_connect = lambda *_: gone.set()
         client.connect(endpoint.host, endpoint.port)
         client.loop_start()
-        assert gone.wait(10)
+        assert gone.wait(PATIENCE)
         client.disconnect()
         client.loop_stop()
 

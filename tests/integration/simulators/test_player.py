@@ -25,6 +25,7 @@ from simulators.steps import Barrier, BarrierKind, Kind, Publish, Step
 from simulators.truth import Truth
 from simulators.voyage import Voyage
 from tests.integration.simulators.conftest import Listener
+from tests.support.waits import PATIENCE
 from topologies.load import load as load_topology
 
 pytestmark = pytest.mark.integration
@@ -147,7 +148,7 @@ async def test_a_restarted_broker_loses_nothing(
     task = asyncio.create_task(player.play(with_a_break()))
     await half.wait()
     await asyncio.to_thread(sites.restart, "beta", "mqtt")
-    played = await asyncio.wait_for(task, 60)
+    played = await asyncio.wait_for(task, PATIENCE)
     wanted = sent(steps)
     listener.wait_for(lambda got: set(got) >= set(wanted))
     assert set(listener.messages) == set(wanted)
@@ -175,10 +176,10 @@ async def test_a_broker_that_is_away_is_waited_for(voyage: Voyage, mqtt: Endpoin
     door.close()
     player = Player(lambda _: dataclasses.replace(real, port=port), no_wait, on_progress=watch)
     task = asyncio.create_task(player.play(steps))
-    await asyncio.wait_for(away.wait(), 10)
+    await asyncio.wait_for(away.wait(), PATIENCE)
     assert not task.done()
     async with await asyncio.start_server(forward, "127.0.0.1", port):
-        played = await asyncio.wait_for(task, 30)
+        played = await asyncio.wait_for(task, PATIENCE)
     assert played.acknowledged["beta"] == 200
 
 
@@ -200,7 +201,7 @@ async def test_a_barrier_behind_a_dead_broker_names_it(voyage: Voyage, mqtt: End
 async def test_a_wrong_password_is_refused_at_once(voyage: Voyage, mqtt: Endpoints) -> None:
     wrong = dataclasses.replace(mqtt("beta", "device"), password=SecretStr("guessed"))
     with pytest.raises(RefusedError, match="beta does not let user 'device' in") as error:
-        await asyncio.wait_for(Player(lambda _: wrong, no_wait).play(at("beta", voyage.steps())), 20)
+        await asyncio.wait_for(Player(lambda _: wrong, no_wait).play(at("beta", voyage.steps())), PATIENCE)
     assert "guessed" not in str(error.value)
     assert "FAIRLEAD_SECRET_BETA_DEVICE" in error.value.hint
 

@@ -20,6 +20,7 @@ from fairlead.wire.reader import read_log
 from fairlead.wire.record import NewRecord, encode_batch
 from fairlead.wire.types import TP, LogPosition
 from tests.integration.wire.conftest import marker, record
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 NewLog = Callable[..., str]
@@ -208,7 +209,7 @@ async def test_another_client_reads_every_codec(
         try:
             consumer.assign([TopicPartition(log.topic, 0, 1)])
             found: list[tuple[object, ...]] = []
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + PATIENCE
             while len(found) < len(sent) and time.monotonic() < deadline:
                 for message in consumer.consume(500, 1.0):
                     assert message.error() is None, message.error()

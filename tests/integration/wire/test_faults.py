@@ -15,7 +15,9 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import ConnectionLost
 from fairlead.wire.reader import Tail, read_log
 from fairlead.wire.types import TP
+from tests.integration.conftest import NewSites
 from tests.integration.wire.conftest import marker, record
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 LOGS = [TP(f"faults.{index}") for index in range(20)]
@@ -23,8 +25,8 @@ REAUTHENTICATE = {"listener.name.client.connections.max.reauth.ms": "2000"}
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
-    local = LocalSites(tmp_path_factory.mktemp("faults"))
+def site(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[LocalSites]:
+    local = new_sites(tmp_path_factory.mktemp("faults"))
     local.up([SiteSpec("gamma", ("bridge",), properties=REAUTHENTICATE)])
     create_logs(local.kafka("gamma", "admin"), {log.topic: {} for log in LOGS})
     yield local
@@ -57,7 +59,7 @@ async def test_killed_broker_loses_and_repeats_nothing(site: LocalSites, endpoin
 
         async def grow(records: int) -> None:
             goal = sum(map(len, acknowledged.values())) + records
-            async with asyncio.timeout(90):
+            async with asyncio.timeout(PATIENCE):
                 while sum(map(len, acknowledged.values())) < goal:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from fairlead.commands.aclauditfeeds import Entitled, feeds_of
 from fairlead.commands.context import Context
 from fairlead.local.directory import KnownSites
+from tests.support.tables import fill
+from tests.unit.shore.fleet import BOX, at, change
 from topologies.directory import Directory
 from topologies.load import load
 from topologies.model import Customer, Topology
@@ -26,6 +28,30 @@ def test_a_port_authority_needs_no_booking(tmp_path: Path) -> None:
     found = feeds_of(asked(topology, tmp_path), "BIGU1000010")
     assert found.entitled == (Entitled("harbour", "movements", "los-angeles", None, None),)
     assert found.bookings == () and "nobody here knows the bookings" in found.unknown
+
+
+def test_a_cancelled_booking_entitles_at_the_times_that_are_left(tmp_path: Path) -> None:
+    fill(
+        tmp_path,
+        {
+            "booking_changes": [
+                change(1, 0, consignee="toyshop"),
+                change(2, 2, status="CANCELLED", valid_from=at(2), valid_to=at(4)),
+            ]
+        },
+    )
+    found = feeds_of(asked(load("big-blue"), tmp_path), BOX)
+    assert [each for each in found.entitled if each.valid_from] == [
+        Entitled(customer, kind, "los-angeles", *times)
+        for times in ((at(0), at(2)), (at(4), None))
+        for customer, kind in (("ducks", "detailed"), ("toyshop", "coarse"))
+    ]
+    assert [(each.customer, each.status, each.until is None) for each in found.bookings] == [
+        ("ducks", "CONFIRMED", False),
+        ("toyshop", "CONFIRMED", False),
+        ("ducks", "CANCELLED", True),
+    ]
+    assert found.unknown == ""
 
 
 def test_a_topology_without_shore_has_no_feeds(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.names import LogName, parse_log
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
+from tests.support.examples import examples
 from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
 from topologies.expression import Subject, evaluate
 from topologies.expression_parser import parse
@@ -24,7 +25,7 @@ from topologies.users import service_users
 SHIPPED = ("big-blue", "minimal", "two-way", "chain", "fan-in")
 SERVICE_STREAMS = {"ships", "feeds", *ONE_LOG_PER_SITE}
 OPERATIONS = (Operation.READ, Operation.WRITE, Operation.CREATE, Operation.DELETE, Operation.ALTER_CONFIGS)
-world_settings = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+world_settings = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def may(rules: frozenset[Rule], user: str, operation: Operation, topic: str) -> bool:

@@ -8,6 +8,7 @@ from acl.compile import compile_site
 from acl.probe import entitlement, entitles, sites_of
 from acl.rules import Operation, Resource, allowing
 from fairlead.names import parse_log
+from tests.support.examples import examples
 from tests.unit.acl.test_compile import can_be_here, feed_readable
 from tests.unit.acl.worlds import TOPICS, topologies
 from topologies.load import load
@@ -15,7 +16,7 @@ from topologies.model import Permissions, Topology
 
 
 @given(topologies())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_what_the_probe_takes_for_entitled_is_what_the_rules_allow(topology: Topology) -> None:
     for customer in topology.customers:
         entitled = entitlement(topology, customer)

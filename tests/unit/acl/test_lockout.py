@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from acl.apply import apply_sites
+import acl.apply as applying
+from acl.apply import apply_sites, plan_topology
 from acl.binding import Binding
 from acl.lockout import CLUSTER_RIGHTS, TOPIC_RIGHTS, LockedOut, Right, Standing, authorize, hosts, losses
 from acl.rules import Operation, Resource
 from acl.store import find_standing
+from fairlead.commands import acl as acl_command
 from tests.unit.acl.test_plan import MemoryStore, opened, outside
 from topologies.load import load
 
@@ -132,13 +138,43 @@ def test_such_a_plan_is_refused_and_nothing_is_changed() -> None:
     topology = outside(load("minimal"), "tokyo")
     store = MemoryStore(OWN)
     store.binds_admin = Standing.OPEN
+    planned = plan_topology(topology, opened({"tokyo": store}), ["tokyo"])
+    (foreseen,) = planned.lockouts
+    assert foreseen.site == "tokyo" and "admin could no longer CREATE topic fairlead.orders" in foreseen.why
     (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
     assert isinstance(result.error, LockedOut)
     assert "admin could no longer CREATE topic fairlead.orders" in result.error.what
+    assert list(foreseen.lost) == result.error.fields["lost"] and foreseen.hint == result.error.hint
+    (saved,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"], saved=planned)
+    assert isinstance(saved.error, LockedOut)
     assert not store.done and not store.entries
     store.binds_admin = Standing.CLOSED
+    allowed = plan_topology(topology, opened({"tokyo": store}), ["tokyo"])
+    assert not allowed.lockouts and allowed == planned and allowed.identity == planned.identity
     (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
     assert result.error is None
+
+
+def test_the_command_warns_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "theirs.yaml"
+    file.write_text(
+        "name: theirs\nsites: {tokyo: {kind: port, unlocode: JPTYO, kafka: {bootstrap: 'kafka.example:9093'}}}\n"
+    )
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    store = MemoryStore(OWN)
+    store.binds_admin = Standing.OPEN
+    monkeypatch.setattr(applying, "admin_stores", lambda _: opened({"tokyo": store}))
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(acl_command.app, ["plan", "--topology", str(file), *arguments])
+        assert result.exit_code == 0, result.exception
+        return result.stdout
+
+    assert "tokyo: refused: after this plan admin could no longer CREATE topic fairlead.custody" in run()
+    (told,) = json.loads(run("--json"))["lockouts"]
+    assert (told["site"], "WRITE TOPIC fairlead.custody" in told["lost"]) == ("tokyo", True)
+    store.binds_admin = Standing.CLOSED
+    assert "refused" not in run() and json.loads(run("--json"))["lockouts"] == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ from acl.apply import AccessIncomplete, OpenStore, apply_sites, check_complete, 
 from acl.binding import Binding
 from acl.compile import compile_site
 from acl.entries import Entry
+from acl.heldout import HeldOut, held_out
 from acl.kafka import RuleStore
 from acl.lockout import Standing
 from acl.plan import (
@@ -54,6 +56,9 @@ class MemoryStore:
 
     def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
         self.entries += entries
+
+    def held_out(self) -> HeldOut:
+        return held_out(self.entries, dt.datetime.now(dt.UTC))
 
     def read_quotas(self) -> dict[str, dict[str, float]]:
         return {}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from acl.compile import smallest
 from acl.needs import Grant
 from acl.rules import Operation, Pattern, Resource, Rule, implies
+from tests.support.examples import examples
 
 rules = st.builds(
     Rule,
@@ -19,7 +20,7 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(st.builds(Grant, rules, st.sampled_from("pqr")), max_size=25))
 def test_exactly_the_rules_that_no_other_implies_are_kept_with_all_reasons(given_: list[Grant]) -> None:
     kept = smallest(given_)

@@ -11,7 +11,7 @@ import pytest
 from benchmarks._page import number
 from benchmarks.replication.mirrormaker_side import described
 from benchmarks.replication.page import FIGURES, PAGE, fraction, render
-from benchmarks.replication.ratios import compare, growth, growth_targets
+from benchmarks.replication.ratios import compare, growth, growth_targets, secure
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,6 +36,7 @@ def figures() -> dict[str, Any]:
     rows = [{"logs": logs, **_SIDE} for logs in (1000, 4000, 16000)]
     brokers = {f"{broker}_broker_core_percent{kind}": 7.0 for broker in ("source", "target") for kind in ("", "_alone")}
     wire = {f"wire{way}_kb_per_second": 4.0 for way in ("", "_to_source", "_to_target")}
+    secured = {**secure(_SIDE, _SIDE), "plaintext": _SIDE, "tls": _SIDE, "target": {"throughput_ratio": 0.4}}
     return {
         "peer": described(),
         "many_topics": {"topics": 100, "records_per_topic": 20, "record_bytes": 190, "records_per_batch": 5, **sides},
@@ -51,6 +52,7 @@ def figures() -> dict[str, Any]:
             "source_append_p50_ms": 2.0,
             **_WHEN,
         },
+        "tls": {"partitions": 8, "records": 2000, "record_bytes": 500, "rounds": 3, **secured, **_WHEN},
         "growth": {"rows": rows, **growth(rows), "target": growth_targets(rows), **_WHEN},
     }
 
@@ -64,7 +66,7 @@ def test_the_page_is_what_its_figures_make() -> None:
 
 def test_every_part_is_on_the_page(figures: dict[str, Any]) -> None:
     page = render(figures)
-    for title in ("Many small logs", "One busy topic", "Standing by", "A fresh record", "Growth"):
+    for title in ("Many small logs", "One busy topic", "Standing by", "A fresh record", "Through TLS", "Growth"):
         assert f"\n## {title}\n" in page
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.replication.ratios import compare, growth, growth_targets, percentile, verdicts
+from benchmarks.replication.ratios import compare, growth, growth_targets, percentile, secure, verdicts
 
 
 def side(start: float, first: float, cpu: float, rss: float) -> dict[str, float]:
@@ -60,3 +60,13 @@ def test_percentiles_are_by_nearest_rank(percent: float, value: float) -> None:
 
 def test_the_99th_percentile_of_few_values_is_the_largest() -> None:
     assert percentile([3.0, 1.0, 2.0], 99) == 3.0
+
+
+def test_tls_is_measured_by_the_clock_that_is_less_favourable_to_it() -> None:
+    brokers = {"source_broker_cpu_seconds": 1.0, "target_broker_cpu_seconds": 3.0}
+    plain, tls = {**side(5.0, 4.0, 1.0, 100), **brokers}, {**side(10.0, 5.0, 1.5, 100), **brokers}
+    found = secure(plain, {**tls, "target_broker_cpu_seconds": 5.0})
+    assert found == {"throughput_ratio": 0.5, "cpu_ratio": 1.5, "broker_cpu_ratio": 1.5}
+    assert secure(plain, {**tls, **side(5.0, 10.0, 1.0, 100)})["throughput_ratio"] == 0.4
+    (verdict,) = verdicts({**found, "target": {"throughput_ratio": 0.6}})
+    assert (verdict.relation, verdict.met) == (">=", False)

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from fairlead.certs.model import Pair
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.local import kafka, mosquitto
 from fairlead.local.passwords import Passwords
 from fairlead.local.profile import Profile
 from fairlead.local.site import Toolbox
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.local.state import Broker, SiteState, State, read_state, write_state
+from fairlead.local.state import Broker, SiteState, State, TlsFiles, read_state, write_state
 
 SITE = SiteState(kafka_port=20001, controller_port=20002, mqtt_port=20003, cluster_id="c" * 22)
 
@@ -164,3 +165,19 @@ def test_a_site_keeps_its_profile_until_told_otherwise(tmp_path: Path, monkeypat
     for told, then in ((None, "durable"), (Profile.FAST, "fast"), (None, "fast"), (Profile.DURABLE, "durable")):
         local.up([SiteSpec("tokyo", mqtt_profile=told)])
         assert read_state(tmp_path / "state.json").sites["tokyo"].mqtt_profile == then
+
+
+def test_with_tls_there_is_no_listener_in_clear_text_and_java_has_both_compilers(tmp_path: Path) -> None:
+    secure = SITE.model_copy(update={"tls": TlsFiles(ca="certs/ca.pem", issued=True)})
+    text = kafka.server_properties(secure, SecretStr("controller-word"))
+    assert "listener.security.protocol.map=CLIENT:SASL_SSL,CONTROLLER:SASL_SSL\n" in text
+    assert "PLAINTEXT" not in text
+    for listener in ("client", "controller"):
+        assert f"listener.name.{listener}.ssl.keystore.location=keystore.pem\n" in text
+    mosquitto.write_configuration(tmp_path, 20003, Profile.FAST, Pair(b"certificate", b"key"))
+    configuration = (tmp_path / "mosquitto.conf").read_text(encoding="utf-8")
+    assert f"certfile {tmp_path}/server.pem\n" in configuration
+    assert configuration.count("listener ") == 1
+    assert (tmp_path / "server.key").stat().st_mode & 0o777 == 0o600
+    plain, both = (kafka.command(Path("java"), [], tmp_path, tls=tls) for tls in (False, True))
+    assert set(plain) - set(both) == {"-XX:TieredStopAtLevel=1"}  # which makes AES twenty times slower

@@ -19,7 +19,7 @@ from acl.devices import sites_of_device
 from fairlead.commands.bridge import session_of
 from fairlead.commands.context import Context
 from fairlead.commands.devices import app
-from fairlead.commands.devicesites import by_site, mqtt_users, place_devices
+from fairlead.commands.devicesites import by_site, place_devices
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.local import mosquitto
 from fairlead.local.devices import Device, DeviceBook, DeviceKind, device_kind, device_rules, hashed
@@ -28,6 +28,7 @@ from fairlead.local.profile import Profile
 from topologies.directory import Directory
 from topologies.load import load
 from topologies.model import MqttAddress
+from topologies.users import mqtt_users
 
 BOX, OTHER, RED = "BIGU1000010", "BIGU1000026", "REDU1234567"
 BIG_BLUE = load("big-blue")

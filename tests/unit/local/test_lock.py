@@ -24,7 +24,7 @@ def test_what_is_written_can_be_read(jars: list[Jar], transitive: bool) -> None:
 
 def test_the_shipped_lock_has_what_is_requested() -> None:
     sets = read_lock()
-    assert set(sets) == {"kafka", "delta", "mirrormaker"}
+    assert set(sets) == {"kafka", "delta", "mirrormaker", "console"}
     for body in sets.values():
         locked = {jar.coordinates for jar in body.jars}
         assert set(body.requested) <= locked

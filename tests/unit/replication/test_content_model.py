@@ -12,6 +12,7 @@ from replication.agreement import conflict
 from replication.content import Hole, Item, Unfit, fillers, steps
 from replication.item import same_marker
 from replication.rebuild import raw_records, split_item
+from tests.support.examples import examples
 from tests.unit.replication.broker import Log
 from tests.unit.replication.source_logs import NOW, Made, SourceLog, body, foreign_logs, own_logs, stored
 
@@ -84,19 +85,19 @@ def check(log: SourceLog, target: StrictLog) -> None:
             assert conflict(batch, other) == ""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(foreign_logs(), st.data())
 def test_logs_of_ordinary_clients(log: SourceLog, data: st.DataObject) -> None:
     check(log, copy(log, data))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(own_logs(), st.data())
 def test_logs_under_the_convention(log: SourceLog, data: st.DataObject) -> None:
     check(log, copy(log, data))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(2**31 - 12, 2**31 - 1).flatmap(lambda begin: own_logs(begin)), st.data())
 def test_sequences_that_begin_again(log: SourceLog, data: st.DataObject) -> None:
     """The log has everything from the middle of a term on: nothing to be copied is lost when sequences begin anew."""

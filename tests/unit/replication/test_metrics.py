@@ -6,15 +6,14 @@ import asyncio
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from fairlead.errors import UnavailableError
-from replication.metrics import start_metrics
+from replication.metrics import ReplicationCollector, start_metrics
 from replication.states import LinkState, LogState
+from tests.support.scraping import Fixed, Found, scrape
 
 SINCE = "2026-03-01T00:00:00.000+00:00"
 SINCE_SECONDS = 1772323200.0
@@ -52,25 +51,7 @@ def snapshot(site: str = "beta", **changes: Any) -> dict[str, Any]:
     }
 
 
-class Fixed:
-    def __init__(self, shown: dict[str, Any]) -> None:
-        self.shown = shown
-
-    def snapshot(self) -> dict[str, Any]:
-        return self.shown
-
-
-def scrape(port: int, path: str = "/metrics") -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
-        text = answer.read().decode()
-    return {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
-
-
-def at(found: Mapping[tuple[str, frozenset[tuple[str, str]]], float], name: str, **labels: str) -> float | None:
+def at(found: Found, name: str, **labels: str) -> float | None:
     return found.get((name, frozenset(labels.items())))
 
 
@@ -151,3 +132,20 @@ def test_a_port_in_use_is_said_and_a_closed_server_frees_it() -> None:
     with pytest.raises(urllib.error.URLError):
         scrape(server.port)
     start_metrics([], server.port).close()
+
+
+def test_certificates_of_target_and_sources_are_told_once_each() -> None:
+    shown = snapshot()
+    link = shown["links"][0]
+    shown["target"]["certificate_ends"] = 3000.0
+    shown["links"] = [
+        {**link, "certificate_ends": 2000.0},
+        {**link, "name": "alpha->beta:berthed", "certificate_ends": 1000.0},
+        {**link, "name": "gamma->beta", "from": "gamma", "certificate_ends": None},
+    ]
+    (family,) = (
+        each
+        for each in ReplicationCollector(lambda: [shown]).collect()
+        if each.name == "fairlead_certificate_expiry_time_seconds"
+    )
+    assert {sample.labels["site"]: sample.value for sample in family.samples} == {"beta": 3000.0, "alpha": 1000.0}

@@ -25,6 +25,7 @@ from replication.replica import Replica
 from replication.stamp import restamp
 from replication.states import LogState
 from replication.writer import Writer
+from tests.support.examples import examples
 from tests.unit.replication.broker import Broker
 from topologies.model import Priority
 
@@ -112,7 +113,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 SIZES = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     logs=st.lists(SIZES, min_size=1, max_size=4),
     seed=st.integers(0, 2**32),

@@ -39,8 +39,8 @@ def test_a_command_has_an_example_and_its_place_in_the_docs(name: str, callback:
 
 def test_all_commands_are_there() -> None:
     top = {name.partition(" ")[0] for name, _ in commands()}
-    groups = "alert link custody shore report acl devices topology".split()
-    assert top == {*groups, *"up down status voyage bridge replicate tables sql feed audit".split()}
+    groups = "alert link custody shore report acl certs compose devices topology".split()
+    assert top == {*groups, *"up down status voyage bridge replicate tables sql feed audit doctor".split()}
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)

@@ -40,6 +40,9 @@ def loaded(program: str) -> set[str]:
         pytest.param(
             "import fairlead.commands.shorestatus", ("pyspark", "altair", "searoute", "kafka"), id="shore status"
         ),
+        pytest.param(
+            "import fairlead.commands.sites, fairlead.commands.sitestatus", (*TABLES, "cryptography"), id="status"
+        ),
         pytest.param("import edge.bridge", (*TABLES, "fairlead.jars", "kafka", "networkx"), id="bridge"),
         pytest.param(
             "import fairlead.cli",

@@ -16,6 +16,7 @@ from shore.jobs.hourly import as_conditions
 from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.readings import READINGS
+from tests.support.examples import examples
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BOX = "BIGU0000013"
@@ -162,7 +163,7 @@ sequences = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(sequences)
 def test_against_a_plain_reference(given_readings: list[tuple[int, float]]) -> None:
     rows = conditions([reading(minute, supply) for minute, supply in given_readings])

@@ -28,6 +28,7 @@ from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.model import TIME
 from shore.tables.readings import READINGS
+from tests.support.examples import examples
 
 T0 = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -158,7 +159,7 @@ def batched(draw: st.DrawFn) -> list[list[Row]]:
     return [rows[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True) if begin < end]
 
 
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=examples(5))
 @given(batched(), st.integers(0, 3))
 def test_any_division_any_order_and_any_repeat_give_the_same_tables(batches: list[list[Row]], again: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -18,6 +18,7 @@ from shore.jobs.operations import rows_of
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
+from tests.support.examples import examples
 from tests.unit.shared.test_custody_chain import LOG, came_back, claimed, entry, histories, refused
 from tests.unit.shore.test_operations import raw
 
@@ -98,7 +99,7 @@ def test_a_batch_with_nothing_readable_leaves_the_table_alone(places: Places) ->
     assert DeltaTable(places.table("custody")).version() == version
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(histories(), st.data())
 def test_rows_are_the_chain_whatever_the_batches(history: list[LedgerEntry], data: st.DataObject) -> None:
     import tempfile

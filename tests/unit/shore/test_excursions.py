@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from shore.jobs.sessions import parts_of, sessions_of
 from shore.tables.readings import READINGS
+from tests.support.examples import examples
 from tests.unit.shore.test_conditions_batches import T0, Row, reading
 
 DAY = dt.timedelta(days=1)
@@ -108,7 +109,7 @@ histories = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(histories)
 def test_against_a_plain_reference(history: list[tuple[int, str]]) -> None:
     value = {"in": 4.0, "out": 9.0, "blind": None}

@@ -24,6 +24,7 @@ from shore.feeds.due import TOUCHED, look
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, new_record
 from shore.tables import TABLES
+from tests.support.examples import examples
 from tests.support.feeds import followed, value_of
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -241,7 +242,7 @@ def milestones_of(moves: list[tuple[str, Moved]], history: list[Change]) -> list
     return sorted(found)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_a_feed_with_retractions_applied_is_what_its_customer_is_entitled_to(steps: list[Any]) -> None:
     world = World()

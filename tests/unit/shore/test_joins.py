@@ -52,6 +52,22 @@ def test_readings_get_the_booking_valid_at_their_time(fleet: Fleet) -> None:
     ]
 
 
+def test_readings_before_a_cancellation_keep_their_booking(fleet: Fleet) -> None:
+    fleet.add(
+        readings=[reading(i, i) for i in range(6)],
+        booking_changes=[
+            change(1, 0, valid_to=at(5)),
+            change(2, 2, valid_from=at(2), valid_to=at(4), status="CANCELLED", customer="toyshop"),
+        ],
+    )
+    query = "select log_offset, customer, valid_from, valid_to from readings_with_bookings order by log_offset"
+    kept, again = ("ducks", at(0), at(2)), ("ducks", at(4), at(5))
+    none = (None, None, None)
+    assert ask(fleet, query) == [
+        (offset, *booking) for offset, booking in enumerate((kept, kept, none, none, again, none))
+    ]
+
+
 POSITIONS = """select log_offset, holder, vessel_imo_number, round(ship_latitude, 4), round(ship_longitude, 4),
     ship_gap_minutes from readings_with_positions order by log, log_offset"""
 

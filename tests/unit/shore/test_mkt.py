@@ -18,6 +18,7 @@ from shore.jobs import hourly, whole
 from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY, DAYS, GAS_CONSTANT, MKT, MONTHS
 from shore.tables.readings import READINGS
+from tests.support.examples import examples
 from tests.unit.shore.test_conditions_batches import Row, Shore, reading
 from topologies.load import load
 
@@ -63,7 +64,7 @@ def test_a_day_of_hours_as_others_computed_it(temperatures: list[float], expecte
     assert day["cargo_mean_kinetic_temperature"] is None
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     st.lists(
         st.tuples(st.integers(0, 26 * 60 - 1), st.floats(-30, 50)), min_size=1, max_size=30, unique_by=lambda r: r[0]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.jobs import reference, voyages
+from tests.support.examples import examples
 from tests.unit.shared.test_custody_chain import entry
 from tests.unit.shore.fleet import (
     BOX,
@@ -196,6 +197,11 @@ def test_open_alerts_and_the_booking_of_a_box(fleet: Fleet) -> None:
     assert (fleet.now()["booking_reference"], fleet.now()["customer"]) == ("B0", "ducks")
     fleet.add(booking_changes=[change(3, 3, booking_reference="B0", status="CANCELLED")])
     assert fleet.now()["booking_reference"] == "B1"
+    again = {"booking_reference": "B0", "customer": "toyshop"}
+    fleet.add(booking_changes=[change(5, 4, **again), change(6, 5, **again, status="CANCELLED", valid_from=at(2.5))])
+    assert (fleet.now()["booking_reference"], fleet.now()["customer"]) == ("B0", "toyshop")  # cancelled after its time
+    fleet.add(booking_changes=[change(7, 6, **again, status="CANCELLED", valid_from=at(2))])
+    assert fleet.now()["booking_reference"] == "B1"
     fleet.add(alerts=[alert(1, 1), alert(2, 1, alert_id="a2", severity="CRITICAL")])
     assert (fleet.now()["open_alerts"], fleet.now()["worst_severity"]) == (2, "CRITICAL")
     ashore = {"alert_id": "s1", "revision": 0, "state": "OPENED", "severity": "WARNING", "condition_id": "a1"}
@@ -203,7 +209,7 @@ def test_open_alerts_and_the_booking_of_a_box(fleet: Fleet) -> None:
     assert fleet.now()["open_alerts"] == 2  # both sources know of one condition
     fleet.add(alerts=[alert(3, 2, "CLEARED", "a2")])
     assert (fleet.now()["open_alerts"], fleet.now()["worst_severity"]) == (1, "ALARM")
-    fleet.add(booking_changes=[change(4, 4, status="COMPLETED", valid_to=at(2))], readings=[reading(2, 3)])
+    fleet.add(booking_changes=[change(8, 7, status="COMPLETED", valid_to=at(2))], readings=[reading(2, 3)])
     assert (fleet.now()["booking_reference"], fleet.now()["open_alerts"]) == (None, 1)
     assert fleet.differing() == []
 
@@ -299,7 +305,7 @@ def wanted() -> dict[str, list[Any]]:
         return {name: fleet.rows(name) for name in DERIVED}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(data=st.data())
 def test_batches_in_any_order_and_repeated_make_the_same_tables(
     data: st.DataObject, wanted: dict[str, list[Any]]

@@ -49,6 +49,7 @@ def test_proof_and_repair_before_the_site_was_started(capsys: pytest.CaptureFixt
         ("conditions", "fairlead shore backfill --yes"),
         ("alerts_ashore", "fairlead shore rebuild alerts --yes"),
         ("feeds", "fairlead shore rebuild feeds --yes"),
+        ("customers/ducks", "remove the folder of customers/ducks"),
     ],
 )
 def test_each_difference_is_told_with_the_command_that_ends_it(table: str, command: str) -> None:

@@ -19,6 +19,7 @@ from shore.verify.compare import compare
 from shore.verify.digest import Digest, Limits, RecordDigests, RowsDigest, connection, reader, rows_digests
 from shore.verify.logs import scope_of
 from shore.verify.rows import LogRows
+from tests.support.examples import examples
 
 ROWS = pa.schema([("log", pa.string()), ("log_offset", pa.int64()), ("payload", pa.binary())])
 
@@ -50,7 +51,7 @@ payloads = st.one_of(st.none(), st.binary(max_size=8))
 contents = st.dictionaries(st.integers(0, 50), payloads, max_size=20)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(contents, st.randoms(use_true_random=False))
 def test_order_does_not_matter(content: dict[int, bytes | None], random: object) -> None:
     rows = [("a.b", offset, payload) for offset, payload in content.items()]
@@ -60,7 +61,7 @@ def test_order_does_not_matter(content: dict[int, bytes | None], random: object)
     assert expected.records == len(content)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(contents.filter(bool), st.data())
 def test_any_single_difference_shows(content: dict[int, bytes | None], data: st.DataObject) -> None:
     offset = data.draw(st.sampled_from(sorted(content)))

@@ -23,6 +23,7 @@ from simulators.scenario_file import ScenarioError
 from simulators.steps import BarrierKind, Kind
 from simulators.timetable import MOORED, UNDER_WAY, timetable
 from simulators.voyage import Voyage
+from tests.support.examples import examples
 from tests.unit.simulators.worlds import barriers, published
 from topologies.load import load as load_topology
 from topologies.model import Topology
@@ -108,7 +109,7 @@ def test_mistakes_are_named(old: str, new: str, expected: str) -> None:
 
 
 @given(st.integers(0, 2**32))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 def test_some_boxes_leave_and_the_others_stay_aboard(seed: int) -> None:
     plan = make_plan(harbour(), minimal(), seed)
     codes = Counter("-".join(move.code for move in box.moves) for box in plan.boxes)

@@ -23,6 +23,7 @@ from simulators.live.state import AlertLine, Holder, LinkState, View
 from simulators.player import Progress
 from simulators.steps import Kind, Publish
 from simulators.voyage import Voyage
+from tests.support.examples import examples
 from tests.unit.simulators.worlds import small_plan, small_steps, voyage
 
 NOON = dt.datetime(2026, 9, 13, 12, tzinfo=dt.UTC)
@@ -114,7 +115,7 @@ def test_colours_only_where_there_are_some() -> None:
 
 
 @given(st.integers(1, 250), st.integers(1, 80), st.integers(0, 4), st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_no_size_breaks_it(columns: int, lines: int, holders: int, under_way: bool) -> None:
     view = dataclasses.replace(VIEW, holders=VIEW.holders[:holders], clock=NOON if under_way else None)
     found = frame(view, columns, lines).plain.split("\n")
@@ -149,7 +150,7 @@ def test_a_chart_over_the_date_line_is_one_piece() -> None:
     st.integers(10, 100),
     st.integers(3, 30),
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 def test_every_place_is_on_the_chart(places: list[tuple[float, float]], columns: int, rows: int) -> None:
     found = window(places, columns, rows)
     for place in places:

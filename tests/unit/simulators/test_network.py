@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 
 from fairlead.endpoint import Address
-from simulators.links.line import HOST
-from simulators.links.network import Cut, Network
+from simulators.links.leader import Cut
+from simulators.links.network import Network
 from simulators.links.steering import steered
 from simulators.linkweather import Conditions, LinkTrouble, LinkWeather
 from simulators.steps import Barrier, BarrierKind, LinkChange, Step
@@ -37,18 +36,6 @@ def minimal() -> Topology:
 
 def weather(topology: Topology) -> LinkWeather:
     return Still(topology, START, [LinkTrouble.model_validate({"site": "tokyo", "starts": "5d", "lasts": "2d"})])
-
-
-@pytest.fixture
-async def echo() -> AsyncIterator[Address]:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1000):
-            writer.write(data)
-        writer.close()
-
-    server = await asyncio.start_server(serve, HOST, 0)
-    yield server.sockets[0].getsockname()[:2]
-    server.close()
 
 
 async def connected(network: Network, target: str, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

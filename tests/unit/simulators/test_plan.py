@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead.errors import ConfigurationError
 from simulators import scenario_file
 from simulators.mishaps import make_plan
+from tests.support.examples import examples
 from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, transhipment
 from topologies.load import load as load_topology
 
@@ -18,7 +19,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 @given(st.integers(0, 2**32), st.integers(10, 400))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_every_box_is_given_away_by_its_holder_only(seed: int, containers: int) -> None:
     plan = make_plan(ducks().rescaled(containers), big_blue(), seed)
     assert len({box.number for box in plan.boxes}) == containers

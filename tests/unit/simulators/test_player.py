@@ -17,6 +17,7 @@ from fairlead.errors import ExitCode, UnavailableError
 from simulators.pace import Pace
 from simulators.player import BarrierTooLong, Player, Progress, no_wait
 from simulators.steps import Barrier, BarrierKind, LinkChange, Publish, Step
+from tests.support.examples import examples
 from tests.unit.simulators.worlds import small_steps
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
@@ -203,7 +204,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Recorder:
 
 
 @given(pauses=st.sets(st.integers(0, 400), max_size=12), long=st.booleans())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_voyage_paused_at_any_moment_publishes_the_same_bytes(pauses: set[int], long: bool, broker: Recorder) -> None:
     steps = small_steps()[:400]
     broker.messages.clear()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from simulators.commodities import COMMODITIES, Commodity, commodity
 from simulators.reefer import STEP, PowerChange, ReeferFleet, Sample, Unit
+from tests.support.examples import examples
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -54,7 +55,7 @@ def test_the_controlled_probe_stays_at_the_set_point(goods: Commodity, ambient: 
 
 
 @given(st.floats(-20, 45), st.floats(0, 9), st.integers(0, 2**32))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_physical_bounds_hold_whatever_the_weather(ambient: float, sun: float, seed: int) -> None:
     out = [PowerChange(START + 5 * HOUR, i, False) for i in range(0, len(ALL), 2)]
     boxes = fleet(ALL, *out, seed=seed)
@@ -152,7 +153,7 @@ def test_the_sun_heats_boxes_on_deck_only() -> None:
 
 
 @given(st.lists(st.integers(1, 36), min_size=1, max_size=6))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_many_short_advances_equal_one_long_one(parts: list[int]) -> None:
     changes = [PowerChange(START + 2 * HOUR, 0, False), PowerChange(START + 4 * HOUR, 0, True)]
     pieces, whole = fleet(ALL, *changes), fleet(ALL, *changes)

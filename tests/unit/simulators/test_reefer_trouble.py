@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from simulators.commodities import COMMODITIES, commodity
 from simulators.reefer import STEP, PowerChange, ReeferFleet, Unit
+from tests.support.examples import examples
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -90,7 +91,7 @@ def test_onions_are_kept_dry() -> None:
 
 
 @given(st.sampled_from(sorted(COMMODITIES)), st.floats(-20, 45), st.booleans(), st.booleans())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_air_stays_air(name: str, ambient: float, plugged: bool, door: bool) -> None:
     boxes = fleet(name, PowerChange(START + HOUR, 0, plugged=plugged, door_open=door))
     run(boxes, 200, ambient)

@@ -20,6 +20,7 @@ from fairlead.records.ship import Position
 from simulators.mishaps import make_plan
 from simulators.steps import Kind
 from simulators.voyage import Voyage
+from tests.support.examples import examples
 from tests.unit.simulators.worlds import big_blue, ducks, published, small_plan, small_steps
 
 reading = decoder(Reading)
@@ -27,7 +28,7 @@ PLACE = re.compile(r"\d{7}")
 
 
 @given(st.integers(0, 2**32), st.integers(10, 500))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_no_place_has_two_boxes_and_boxes_on_deck_stand_there(seed: int, containers: int) -> None:
     plan = make_plan(ducks().rescaled(containers), big_blue(), seed)
     stays: dict[tuple[str, str], list[tuple[dt.datetime, dt.datetime]]] = defaultdict(list)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from fairlead.records import decoder
 from fairlead.records.booking import Booking
+from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from simulators.steps import Kind, ReadingId
 from simulators.truth import Runs, Truth
@@ -57,6 +58,11 @@ def test_the_truth_counts_what_the_messages_say(seed: int) -> None:
     }
     assert set(truth.entitled["ducks"]) == entitled
     assert 0 < len(entitled) < len(stored)
+    event = decoder(Event)
+    events = {(message.key, event.decode(message.payload)) for message in messages if message.kind is Kind.EVENT}
+    assert all(said.metadata.event_id == key for key, said in events)
+    at = {key: said.payload.un_location_code for key, said in events}
+    assert {port: {key for key in at if at[key] == port} for port in at.values()} == truth.events
     assert truth.bad.total() == sum(message.kind is Kind.BAD for message in messages)
     assert truth.fixed.total() == sum(
         message.kind in (Kind.EVENT, Kind.BOOKING, Kind.POSITION, Kind.ENVIRONMENT) for message in messages

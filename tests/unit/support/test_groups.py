@@ -24,6 +24,12 @@ def test_what_takes_long_begins_first() -> None:
     assert [longest({short, LONG[-1], SPARK}), longest({short, LONG[-1]}), longest({short})] == [SPARK, LONG[-1], None]
 
 
+def test_at_the_end_are_tests_that_start_nothing() -> None:
+    """One that starts sites and is alone in its file would be the last by its number of tests, and take minutes."""
+    unit, sites = scope_of("tests/unit/wire/test_batch.py::test_a"), scope_of("tests/e2e/test_new.py::test_a")
+    assert [longest([unit, sites]), longest([unit, sites, LONG[-1]])] == [sites, LONG[-1]]
+
+
 def test_all_groups_that_take_long_are_there() -> None:
     assert [group for group in LONG if not (ROOT / group).exists()] == []
     assert [group for group in LONG if scope_of(f"{group}::test_a") != group] == []

@@ -82,3 +82,30 @@ def test_a_topology_itself_may_not_have_them(tmp_path: Path) -> None:
         load(path, env={})
     assert "secret" in str(caught.value)
     assert HUSH not in str(caught.value) + str(caught.value.fields)
+
+
+def test_a_password_from_a_file_as_containers_have_it(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+    folder.mkdir()
+    (folder / "a.replicator").write_text(HUSH + "\n")
+    directory = Directory(load(file, env={}), LocalSites(tmp_path), env={"FAIRLEAD_SECRETS": str(folder)})
+    endpoint = directory.kafka("a", "replicator")
+    assert endpoint.password is not None
+    assert endpoint.password.get_secret_value() == HUSH
+    assert endpoint.other_passwords == ()
+    (folder / "a.replicator.next").write_text("the-next-one")
+    assert [other.get_secret_value() for other in directory.kafka("a", "replicator").other_passwords] == [
+        "the-next-one"
+    ]
+    (folder / "a.replicator").write_text("another")  # told while it runs
+    changed = directory.kafka("a", "replicator").password
+    assert changed is not None
+    assert changed.get_secret_value() == "another"
+
+
+def test_a_file_that_is_no_text_does_not_show(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.replicator").write_bytes(b"\xff\xfe" + HUSH.encode())
+    directory = Directory(load(file, env={}), LocalSites(tmp_path), env={"FAIRLEAD_SECRETS": str(tmp_path)})
+    with pytest.raises(ConfigurationError, match="cannot be read") as caught:
+        directory.kafka("a", "replicator")
+    assert HUSH not in repr(caught.value) + str(caught.value)

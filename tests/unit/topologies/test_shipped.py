@@ -102,11 +102,14 @@ def test_big_blues_customers(big_blue: Topology) -> None:
         "yellow": (None, ("singapore",)),
         "red": (None, ("singapore",)),
         "toyshop": ("los-angeles", ()),
+        "singapore-mpa": ("los-angeles", ()),
     }
     assert {name: customer.feed for name, customer in big_blue.customers.items() if customer.feed_at} == {
         "ducks": "detailed",
         "toyshop": "coarse",
+        "singapore-mpa": "movements",
     }
+    assert big_blue.customers["singapore-mpa"].port == big_blue.sites["singapore"].unlocode
 
 
 def test_the_three_patterns() -> None:
@@ -131,6 +134,18 @@ def test_a_name_that_is_none_has_a_nearest() -> None:
     with pytest.raises(UnknownNameError) as caught:
         load("bigblue", env={})
     assert caught.value.fields["nearest"] == "big-blue"
+
+
+def test_only_topologies_of_the_folder_are_offered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("mine.yaml", "other.yml", "mine.local.yaml"):
+        (tmp_path / name).write_text("name: mine\nsites:\n  tokyo: {kind: prot}\n", encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text("site_name: x\nextra: {sites: 3}\n", encoding="utf-8")
+    (tmp_path / "latin.yaml").write_bytes("title: Käse\n".encode("latin-1"))
+    (tmp_path / "folder.yaml").mkdir()
+    with pytest.raises(UnknownNameError) as caught:
+        load("mien", env={})
+    assert caught.value.fields["valid"] == sorted([*shipped(), "mine.yaml", "other.yml"])
 
 
 @pytest.mark.parametrize("where", ["nowhere.yaml", "no/such", ".", "a\0b.yaml", "/"])

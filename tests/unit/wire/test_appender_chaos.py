@@ -17,6 +17,7 @@ from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.errors import Fenced, WireError
 from fairlead.wire.types import TP
+from tests.support.examples import examples
 from tests.unit.wire.fake_broker import DESCRIBE_PRODUCERS, FETCH, LIST_OFFSETS, PRODUCE, Fault, running
 from tests.unit.wire.test_appender import marker, record, stored
 
@@ -88,7 +89,7 @@ async def scenario(schedule: dict[int, list[Fault]], writers: int, appends: int)
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 @given(schedule=SCHEDULES, writers=st.integers(1, 2))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_acknowledged_is_stored_once_and_in_order(
     run: Callable[[Coroutine[Any, Any, None]], None], schedule: dict[int, list[Fault]], writers: int
 ) -> None:
@@ -133,7 +134,7 @@ async def takeover(schedule: dict[int, list[Fault]], early: int) -> None:
 
 
 @given(schedule=SCHEDULES, early=st.integers(0, 5))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_old_writer_leaves_nothing_after_the_new_terms_marker(schedule: dict[int, list[Fault]], early: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fairlead.wire.retry.FIRST", 0.002)

@@ -17,6 +17,7 @@ from fairlead.wire.errors import ConnectionLost
 from fairlead.wire.fetch_codec import EPOCH_OPEN, FetchAnswer
 from fairlead.wire.fetch_session import FetchSession
 from fairlead.wire.types import TP
+from tests.support.examples import examples
 from tests.unit.wire.fake_broker import FETCH, FakeCluster, Fault, running, until
 from tests.unit.wire.test_cluster import A, B, C, batch, open_cluster
 
@@ -31,7 +32,7 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, max_size=60))
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 def test_broker_knows_exactly_the_wanted_positions_after_every_request(steps: list[tuple[str, Any, int]]) -> None:
     session, offsets = BrokerSession(), {}
     broker: dict[tuple[bytes, int], int] = {}

@@ -13,6 +13,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from fairlead.wire import fetch_codec, produce_codec
 from fairlead.wire.fetch_codec import Wanted
 from fairlead.wire.types import TP, FetchedPartition, ProduceResult
+from tests.support.examples import examples
 
 I16 = st.integers(-(2**15), 2**15 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -25,7 +26,7 @@ IDS = st.uuids().map(lambda value: value.bytes)
 
 
 @given(st.dictionaries(LOGS, BATCHES, max_size=20), st.integers(0, 2**31 - 1))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_produce_request(batches: dict[TP, bytes], timeout_ms: int) -> None:
     by_topic: dict[str, list[Any]] = {}
     topic_type = ProduceRequest.TopicProduceData
@@ -44,7 +45,7 @@ def test_large_batches_are_sent_without_a_copy() -> None:
 
 
 @given(st.dictionaries(LOGS, st.tuples(I16, I64, I64, I64, TEXT, st.lists(TEXT, max_size=3)), max_size=20))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_produce_response(answers: dict[TP, tuple[int, int, int, int, str | None, list[str | None]]]) -> None:
     topic_type = ProduceResponse.TopicProduceResponse
     part_type = topic_type.PartitionProduceResponse
@@ -80,7 +81,7 @@ def test_produce_response(answers: dict[TP, tuple[int, int, int, int, str | None
     st.lists(st.tuples(IDS, I32), max_size=20),
     st.tuples(I32, I32, I32, I32, st.integers(0, 1), I32, I32),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_fetch_request(
     wanted: list[Wanted], forgotten: list[tuple[bytes, int]], numbers: tuple[int, int, int, int, int, int, int]
 ) -> None:
@@ -140,7 +141,7 @@ PARTITIONS = st.tuples(
 
 
 @given(st.lists(PARTITIONS, max_size=20), I16, I32)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
     topic_type = FetchResponse.FetchableTopicResponse
     part_type = topic_type.PartitionData

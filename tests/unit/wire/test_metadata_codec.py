@@ -14,6 +14,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from fairlead.wire.metadata import MetadataCache, request
 from fairlead.wire.metadata_codec import Topic, decode_response
 from fairlead.wire.versions import METADATA
+from tests.support.examples import examples
 
 METADATA_VERSION = METADATA[1]
 NAMES = st.text(st.sampled_from("abcXYZ0129._-é"), min_size=1, max_size=30)
@@ -66,7 +67,7 @@ def topic_of(topic: Topic) -> Any:
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(BROKERS, st.lists(TOPICS, max_size=8))
 def test_answers(brokers: dict[int, tuple[str, int]], topics: list[Topic]) -> None:
     found = decode_response(memoryview(encoded(brokers, topics)))
@@ -74,7 +75,7 @@ def test_answers(brokers: dict[int, tuple[str, int]], topics: list[Topic]) -> No
     assert list(found.topics) == [each if each.leaders else each._replace(replicas=1) for each in topics]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.none() | st.lists(NAMES, max_size=8))
 def test_requests(names: list[str] | None) -> None:
     topic = MetadataRequest.MetadataRequestTopic

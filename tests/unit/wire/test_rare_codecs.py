@@ -29,6 +29,7 @@ from fairlead.wire import login, offsets, versions
 from fairlead.wire import settings as topic_settings
 from fairlead.wire.coding import Question
 from fairlead.wire.types import TP, ProducerState
+from tests.support.examples import examples
 
 I16 = st.integers(-(2**15), 2**15 - 1)
 I32 = st.integers(-(2**31), 2**31 - 1)
@@ -58,7 +59,7 @@ def by_topic(logs: Any, make: Any) -> list[tuple[str, list[Any]]]:
     return list(topics.items())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(LOGS, I64, max_size=20))
 def test_list_offsets_request(times: dict[TP, int]) -> None:
     kind = ListOffsetsRequest.ListOffsetsTopic
@@ -73,7 +74,7 @@ def test_list_offsets_request(times: dict[TP, int]) -> None:
     same(offsets.list_request(times), oracle)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(LOGS, st.tuples(I16, I64), max_size=20))
 def test_list_offsets_answer(found: dict[TP, tuple[int, int]]) -> None:
     kind = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -89,7 +90,7 @@ def test_list_offsets_answer(found: dict[TP, tuple[int, int]]) -> None:
     assert read(offsets.list_request({}), answer) == found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(LOGS, I64, max_size=20), st.integers(0, 2**31 - 1))
 def test_delete_records_request(before: dict[TP, int], timeout_ms: int) -> None:
     kind = DeleteRecordsRequest.DeleteRecordsTopic
@@ -104,7 +105,7 @@ def test_delete_records_request(before: dict[TP, int], timeout_ms: int) -> None:
     same(offsets.delete_request(before, timeout_ms), oracle)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(LOGS, st.tuples(I16, I64), max_size=20))
 def test_delete_records_answer(found: dict[TP, tuple[int, int]]) -> None:
     kind = DeleteRecordsResponse.DeleteRecordsTopicResult
@@ -120,7 +121,7 @@ def test_delete_records_answer(found: dict[TP, tuple[int, int]]) -> None:
     assert read(offsets.delete_request({}, 1), answer) == found
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(LOGS, max_size=20, unique=True))
 def test_describe_producers_request(logs: list[TP]) -> None:
     kind = DescribeProducersRequest.TopicRequest
@@ -133,7 +134,7 @@ def test_describe_producers_request(logs: list[TP]) -> None:
 STATES = st.lists(st.builds(ProducerState, I64, I32, I32, I64), max_size=4).map(tuple)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(LOGS, st.tuples(I16, STATES, TEXT), max_size=20))
 def test_describe_producers_answer(found: dict[TP, tuple[int, tuple[ProducerState, ...], str | None]]) -> None:
     kind = DescribeProducersResponse.TopicResponse
@@ -162,7 +163,7 @@ def test_describe_producers_answer(found: dict[TP, tuple[int, tuple[ProducerStat
     assert read(offsets.producers_request([]), answer) == expected
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(NAMES, max_size=20, unique=True), st.lists(NAMES, max_size=8))
 def test_describe_configs_request(topics: list[str], names: list[str]) -> None:
     kind = DescribeConfigsRequest.DescribeConfigsResource
@@ -171,7 +172,7 @@ def test_describe_configs_request(topics: list[str], names: list[str]) -> None:
     same(topic_settings.request(topics, names), oracle)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(NAMES, st.lists(NAMES, max_size=8))
 def test_describe_configs_request_for_defaults(topic: str, names: list[str]) -> None:
     kind = DescribeConfigsRequest.DescribeConfigsResource
@@ -180,7 +181,7 @@ def test_describe_configs_request_for_defaults(topic: str, names: list[str]) -> 
     same(topic_settings.defaults_request(topic, names), oracle)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.sampled_from((0, 3, 29)),
     st.dictionaries(NAMES, st.lists(st.tuples(VALUE, st.sampled_from((1, 2, 3, 4, 5))), max_size=4), max_size=5),
@@ -220,7 +221,7 @@ def test_describe_configs_answer_for_defaults(code: int, found: dict[str, list[t
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.dictionaries(
         NAMES, st.tuples(st.sampled_from((0, 3, 29)), TEXT, st.dictionaries(NAMES, VALUE, max_size=5)), max_size=8
@@ -264,7 +265,7 @@ def test_describe_configs_answer(found: dict[str, tuple[int, str | None, dict[st
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(I16, st.tuples(I16, I16), max_size=80))
 def test_api_versions(offered: dict[int, tuple[int, int]]) -> None:
     same(versions.question(), ApiVersionsRequest(version=0))
@@ -273,7 +274,7 @@ def test_api_versions(offered: dict[int, tuple[int, int]]) -> None:
     assert read(versions.question(), ApiVersionsResponse(version=0, error_code=0, api_keys=keys)) == offered
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(NAMES, I16, st.lists(NAMES, max_size=5))
 def test_sasl_handshake(name: str, code: int, offered: list[str]) -> None:
     same(login.handshake(name), SaslHandshakeRequest(version=1, mechanism=name))
@@ -281,7 +282,7 @@ def test_sasl_handshake(name: str, code: int, offered: list[str]) -> None:
     assert read(login.handshake(name), answer) == (code, tuple(offered))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=300), I16, TEXT, I64)
 def test_sasl_authenticate(data: bytes, code: int, message: str | None, lifetime: int) -> None:
     same(login.authenticate(data), SaslAuthenticateRequest(version=2, auth_bytes=data))

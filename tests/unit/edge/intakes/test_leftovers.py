@@ -12,6 +12,7 @@ from edge.intakes.leftovers import end, find
 from edge.intakes.names import intake_id, net_id
 from edge.intakes.nets import Nets
 from fairlead.endpoint import MqttEndpoint
+from tests.support.examples import examples
 
 TOKYO = MqttEndpoint("tokyo", "nowhere", 1)
 
@@ -53,7 +54,7 @@ async def start(broker: Broker, count: int, visits: int) -> bool:
     return True
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 60)), min_size=1, max_size=6), st.integers(0, 4))
 def test_no_session_is_ever_overlooked(history: list[tuple[int, int]], count: int) -> None:
     """Whatever numbers of intakes there were, and wherever the bridge was killed while it took over."""

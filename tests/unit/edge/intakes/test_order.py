@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.intakes.order import Order
+from tests.support.examples import examples
 from tests.unit.edge.intakes.broker import World
 
 seeds = st.integers(0, 2**32)
@@ -33,7 +34,7 @@ def live(world: World, steps: int, *, crashes: bool) -> None:
     world.drain()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seeds, st.integers(1, 400), st.integers(1, 4), st.booleans())
 def test_every_reading_goes_on_in_the_order_of_its_device(seed: int, steps: int, sessions: int, crashes: bool) -> None:
     world = World(seed, sessions, window=10_000)
@@ -47,7 +48,7 @@ def test_every_reading_goes_on_in_the_order_of_its_device(seed: int, steps: int,
         assert firsts == sorted(firsts, key=lambda message: message.number)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seeds, st.integers(1, 400), st.integers(2, 4))
 def test_what_the_core_has_itself_overtakes_nothing(seed: int, steps: int, sessions: int) -> None:
     world = World(seed, sessions, window=10_000)
@@ -59,7 +60,7 @@ def test_what_the_core_has_itself_overtakes_nothing(seed: int, steps: int, sessi
             assert earlier <= set(firsts[:place])
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(seeds, st.integers(1, 400), st.integers(1, 4), st.integers(1, 8))
 def test_windows_of_any_size_never_stop_it(seed: int, steps: int, sessions: int, window: int) -> None:
     """Sessions that can take no more wait for each other; all that was published goes on nevertheless."""

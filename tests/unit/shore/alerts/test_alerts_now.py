@@ -24,6 +24,7 @@ from shore.jobs import alerts_now, custody, reference
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import table_of
+from tests.support.examples import examples
 from tests.support.tables import fill
 from tests.unit.shared.test_custody_chain import entry
 from tests.unit.shore.alerts.logs import BOX, LOG, every, reading
@@ -172,6 +173,9 @@ def test_the_booking_is_the_one_of_that_time(world: World) -> None:
     assert [row["booking_reference"] for row in world.rows()] == ["B1", "B2", "B2"]
     world.add(booking_changes=[change(3, 2, booking_reference="B2", valid_from=at(20), status="CANCELLED")])
     assert [row["booking_reference"] for row in world.rows()] == ["B1", None, None]
+    later = change(5, 50, booking_reference="B2", valid_from=at(50), status="CANCELLED")
+    world.add(booking_changes=[change(4, 3, booking_reference="B2", valid_from=at(20)), later])
+    assert [row["booking_reference"] for row in world.rows()] == ["B1", "B2", None]  # cancelled from then on
     world.check()
 
 
@@ -226,7 +230,7 @@ def _story() -> list[tuple[str, dict[str, Any]]]:
     ]  # fmt: skip
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.permutations(_story()), st.sets(st.integers(1, 30), max_size=4), st.booleans())
 def test_batches_in_any_order_give_what_follows_from_all(
     story: list[tuple[str, dict[str, Any]]], cuts: set[int], custody_first: bool

@@ -22,6 +22,7 @@ from shore.alerts.box import Box, Bucket, Reading, pack, unpack
 from shore.alerts.limits import DAY_MS, FORGET_MS, HOUR_MS
 from shore.alerts.machine import State, advance, expire
 from shore.tables.alerts_ashore import ALERTS_ASHORE, compared, table_of
+from tests.support.examples import examples
 from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, at, every, logs, reading
 
 
@@ -316,7 +317,7 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(logs)
 def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[Reading]) -> None:
     calm = [r for n, r in enumerate(log) if all(abs(r.at_ms - o.at_ms) < FORGET_MS for o in log[:n])]

@@ -86,6 +86,29 @@ def test_a_set_point_other_than_agreed_is_told_with_both(story: Places) -> None:
     assert report(story, FROZEN).wrong_set_points == ()
 
 
+def test_a_cancelled_booking_is_that_of_the_time_before(tmp_path: Path) -> None:
+    quarter = dt.timedelta(minutes=15)
+    readings = [reading(WARM, i, at(1) + i * quarter, setpoint_temperature=5.0) for i in range(24)]
+    story = {"log": "bookings.hq", "booking_reference": "BK1", "equipment_reference": WARM, "customer": "ducks",
+             "setpoint_temperature": 2.0}  # fmt: skip
+    times = [("CONFIRMED", at(1), None), ("CANCELLED", at(1, 3), None)]
+    changes = [
+        story | {"log_offset": i, "status": status, "record_date_time": begin, "valid_from": begin, "valid_to": end}
+        for i, (status, begin, end) in enumerate(times)
+    ]
+    fill(tmp_path, {"readings": readings, "booking_changes": changes})
+    derive(tmp_path, "bookings")
+    places = Places.of(tmp_path)
+    found = report(places, WARM)
+    assert [(w.start, w.end) for w in found.wrong_set_points] == [(at(1), at(1, 3))]
+    assert found.booking is not None
+    assert (found.booking["booking_reference"], found.booking["valid_to"]) == ("BK1", at(1, 3))
+    assert [row["status"] for row in found.bookings] == ["CONFIRMED", "CANCELLED"]
+    later = report(places, WARM, at(1, 4))
+    assert (later.booking, later.wrong_set_points) == (None, ())
+    assert [row["status"] for row in later.bookings] == ["CONFIRMED", "CANCELLED"]
+
+
 def test_its_way_is_its_own_or_that_of_the_ship_that_held_it(story: Places) -> None:
     aboard = report(story, WARM).way
     assert {p["source"] for p in aboard} == {"SHIP"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from shore.report.approach import Place
 from shore.report.port import PortReport, UnknownPortError, port_report
 from shore.report.port_page import port_page
 from shore.tables import TABLES
-from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, rows
+from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, derive, rows
 from tests.support.tables import fill
 
 CARGO = ("toy ducks of wax", "tuna", "lettuce", "chocolate ducks", "fishers", "BK1", "BK2", "BK3", "BK4")
@@ -128,6 +129,23 @@ def test_a_port_that_the_topology_does_not_have(story: Places) -> None:
     found = port_report(story, "NLRTM", distance=straight)
     assert (found.arriving, found.dock, found.elsewhere) == ((), (), 2)
     assert found.port == "Rotterdam"
+
+
+@pytest.mark.parametrize(("hours", "agreed"), [(1, 2.0), (-1, None)])
+def test_a_box_has_what_was_agreed_until_its_booking_is_cancelled(
+    story: Places, tmp_path: Path, hours: int, agreed: float | None
+) -> None:
+    kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
+            ("sites", "containers_now", "positions", "booking_changes")}  # fmt: skip
+    booked = next(row for row in kept["booking_changes"] if row["booking_reference"] == "BK3")
+    seen = next(row["seen_date_time"] for row in kept["containers_now"] if row["booking_reference"] == "BK3")
+    end = {"status": "CANCELLED", "log_offset": 9, "valid_from": seen + dt.timedelta(hours=hours)}
+    fill(tmp_path, {**kept, "booking_changes": [*kept["booking_changes"], booked | end]})
+    derive(tmp_path, "bookings")
+    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    (box,) = [each for each in found.arriving[0].boxes if each.equipment_reference == WRONG]
+    assert box.agreed_temperature == agreed
+    assert box.port_of_discharge == (None if agreed is None else "AUSYD")
 
 
 def test_an_excursion_of_the_last_journey_is_none_of_this_one(story: Places, tmp_path: Path) -> None:

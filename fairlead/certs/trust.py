@@ -1,0 +1,105 @@
+"""Whom a client trusts, and in plain words why it does not trust somebody. Standard library only.
+
+A client's ``ca`` is a PEM file with one authority or several: while an authority is being replaced, the old one and the
+new one. It is read again for each connection, so a running client learns of a new one.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from fairlead.errors import ConfigurationError
+
+# OpenSSL's X509_V_ERR_… numbers, which Python does not name.
+_NOT_YET, _EXPIRED = 9, 10
+_UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
+_OTHER_NAME: Final = (62, 64)
+
+
+class TrustError(ConfigurationError):
+    """The file of trusted authorities cannot be used."""
+
+
+class Trouble(NamedTuple):
+    """Why there is no TLS with a server. ``certificate``: because of its certificate, which does not pass by itself."""
+
+    why: str
+    hint: str
+    certificate: bool
+
+
+class _ClosingSocket(ssl.SSLSocket):
+    """Closed when its handshake fails: paho would leave that to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except OSError:
+            self.close()
+            raise
+
+
+def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> ssl.SSLContext:
+    """What a client of a site needs: it verifies the certificate, and the host name unless told otherwise.
+
+    Args:
+        ca: PEM file of the trusted authorities; None for those of the machine.
+
+    Raises:
+        TrustError: the file is not there, or has no certificate in it.
+    """
+    try:
+        context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    except OSError as error:  # ssl.SSLError is one, too
+        why = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+        raise TrustError(
+            f"{ca}, the authorities that clients of {site} trust, cannot be used: {why}",
+            hint="a PEM file that the topology names as ca; 'fairlead up' writes it for sites on this machine",
+            site=site,
+            path=str(ca),
+        ) from error
+    context.check_hostname = verify_host
+    context.sslsocket_class = _ClosingSocket
+    return context
+
+
+def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> Trouble:
+    """What an error of a handshake means, to somebody who is to do something about it.
+
+    Args:
+        host: The name or address by which the server was called.
+    """
+    raw = error.reason or "handshake failed"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why, hint = _verification(error.verify_code, error.verify_message, host, ca)
+        return Trouble(f"{why} (CERTIFICATE_VERIFY_FAILED: {error.verify_message})", hint, True)
+    hint = "check that the port is a TLS listener"
+    if raw in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"):
+        return Trouble(f"no TLS is spoken there ({raw})", hint, False)
+    return Trouble(
+        raw, "check that the port is a TLS listener and that ca names the authority of its certificate", False
+    )
+
+
+def _verification(code: int, message: str, host: str, ca: Path | None) -> tuple[str, str]:
+    trusted = f"the authorities in {ca}" if ca is not None else "the authorities that this machine knows"
+    renew = "fairlead certs renew gives sites on this machine another one; elsewhere its operator has to renew it"
+    if code == _EXPIRED:
+        return "its certificate, or its authority's, has expired", renew
+    if code == _NOT_YET:
+        return "its certificate is not valid yet", "is the clock of this machine right? see 'date -u'"
+    if code in _OTHER_NAME:
+        return (
+            f"its certificate is for other names than {host}",
+            f"connect by a name that it has, or have one issued for this one: fairlead certs issue --name {host}",
+        )
+    if code in _UNKNOWN_AUTHORITY:
+        return (
+            f"its certificate is not signed by {trusted}",
+            "give the file of its authority (ca in the topology); while an authority is replaced, a file with both",
+        )
+    return f"its certificate does not hold: {message}", f"it is checked with {trusted}"

@@ -1,0 +1,58 @@
+"""``fairlead compose``: a topology as a Compose project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.fleet import plan
+from deploy.render import render as write_project
+from fairlead.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
+from fairlead.console import console, emit
+from topologies.load import load, locate
+
+app = typer.Typer(no_args_is_help=True, help="A topology as containers: a project for docker compose.")
+
+
+@app.callback()
+def compose() -> None:
+    """A topology as containers."""
+
+
+@app.command()
+def render(
+    out: Annotated[Path, typer.Argument(help="Folder of the project; made where it is missing.", metavar="FOLDER")],
+    brokers: Annotated[int, typer.Option(help="Brokers of a port, headquarters or data centre: 1 or 3.")] = 3,
+    plaintext: Annotated[bool, typer.Option("--plaintext", help="Without TLS; for comparing.")] = False,
+    links: Annotated[
+        bool, typer.Option("--links", help="With lines under the replicators, so that voyages have weather of links.")
+    ] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a Compose project: compose.yaml, brokers' settings, the topology with addresses, secrets, certificates.
+
+    Rendering again renews everything but secrets and certificates, which are made once.
+
+    Example: fairlead compose render build/compose --topology big-blue
+    """
+    if brokers not in (1, 3):
+        raise typer.BadParameter("1 or 3", param_hint="--brokers")
+    fleet = plan(load(topology, env={}), brokers=brokers, tls=not plaintext, links=links)
+    write_project(fleet, locate(topology), out)
+    body = {
+        "topology": fleet.topology.name,
+        "folder": str(out),
+        "sites": {site.name: {"brokers": list(site.brokers)} for site in fleet.sites},
+        "tls": fleet.tls,
+    }
+    number = sum(len(site.brokers) for site in fleet.sites)
+
+    def show() -> None:
+        console.print(
+            f"{len(fleet.sites)} sites with {number} brokers; next: docker compose -f {out}/compose.yaml up --wait"
+        )
+
+    emit(body, as_json=as_json, render=show)

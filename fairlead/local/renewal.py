@@ -1,0 +1,125 @@
+"""Other certificates for a local site while it runs: nothing is disconnected, nothing is lost, and it is seen that they
+are shown."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka.admin import AdminClient
+
+from fairlead.certs.facts import Facts, all_facts, facts
+from fairlead.certs.rehearsal import rehearse
+from fairlead.certs.served import served
+from fairlead.endpoint import KafkaEndpoint
+from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.local import kafka, kafkatls, mosquitto, ports, processes, tls
+from fairlead.local.certificates import SERVICES, Certificates
+from fairlead.local.layout import LocalSite
+from fairlead.local.lock import locked
+from fairlead.local.sites import LocalSites
+from fairlead.local.state import Broker, SiteState, TlsFiles, read_state
+
+PATIENCE = 20.0  # seconds for a server to show another certificate
+_PAUSE = 0.05
+_AGAIN = 3.0  # seconds after which a server is told again
+# A broker's network threads have connections in turn, and each learns of the new certificate by itself (seen on 4.3.1).
+_THREADS = 8
+Connect = Callable[[KafkaEndpoint], AdminClient]
+
+
+class Renewed(NamedTuple):
+    """A site's certificates of now, by service, and whether running servers show them already."""
+
+    certificates: dict[str, Facts]
+    shown: bool
+
+
+def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] = ()) -> Renewed:
+    """Give a site other certificates, and its running servers with them.
+
+    The state folder's authority issues new ones, for the names of the old ones and further ``names``; those of one's
+    own are read again from their files. Clients go on: what is connected stays so, and who connects anew trusts the
+    authorities that were trusted before. Only where another authority is to be trusted, the brokers are restarted
+    first, one after the other.
+
+    Args:
+        connect: Makes an admin client that has logged in (``fairlead.admin.require_answer``).
+
+    Raises:
+        ConfigurationError: the site has no TLS, or a certificate of one's own would not be trusted.
+        UnavailableError: a server does not answer, or goes on with the old one; doing it again goes on.
+    """
+    local = LocalSite(sites.folder, site)
+    state = read_state(sites.folder / "state.json").sites.get(site)
+    if state is None or state.tls is None:
+        raise ConfigurationError(
+            f"{site} speaks no TLS", hint=f"fairlead down {site}; fairlead up {site} --tls", site=site
+        )
+    _trust_again(sites, local, state, state.tls)
+    with locked(sites.folder):
+        return _show_others(sites, local, state, state.tls, connect, names)
+
+
+def _trust_again(sites: LocalSites, local: LocalSite, state: SiteState, files: TlsFiles) -> None:
+    """Before any server shows what another authority has signed, all brokers trust that one, as each other's clients.
+
+    By a restart: a running broker takes a new file of authorities without a sign of when, and once it has seen a
+    certificate that it does not trust it never takes either (seen on 4.3.1).
+    """
+    trusted = {each.serial for each in all_facts((sites.folder / files.ca).read_bytes())}
+    for broker in _running(local, state):
+        store = local.kafka_folder(broker.number) / kafkatls.TRUSTSTORE
+        if trusted - {each.serial for each in all_facts(store.read_bytes())}:
+            sites.restart(local.name, broker=broker.number)
+
+
+def _show_others(
+    sites: LocalSites, local: LocalSite, state: SiteState, files: TlsFiles, connect: Connect, names: Sequence[str]
+) -> Renewed:
+    folder, site = sites.folder, local.name
+    if files.issued:
+        Certificates(folder).issue_site(site, names)
+    for service in SERVICES:
+        rehearse(*tls.paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
+    found = {service: facts(tls.read(folder, site, files, service)[0].certificate) for service in SERVICES}
+    brokers = _running(local, state)
+    pair, trusted = tls.read(folder, site, files, "kafka")
+    if brokers:
+        admin = connect(sites.kafka(site, kafka.ADMIN))
+        for broker in brokers:
+            kafkatls.write_stores(local.kafka_folder(broker.number), pair, trusted)
+            take = partial(kafkatls.take_keystore, admin, broker.number)
+            for port in broker[1:]:
+                _wait_shown(site, port, found["kafka"], take)
+    runs = processes.find(local.pid_file("mqtt")) is not None
+    if runs:
+        pair, _ = tls.read(folder, site, files, "mqtt")
+        mosquitto.write_configuration(local.mosquitto_folder, state.mqtt_port, state.mqtt_profile, pair)
+        reload = partial(processes.send, local.pid_file("mqtt"), signal.SIGHUP)
+        _wait_shown(site, state.mqtt_port, found["mqtt"], reload)
+    return Renewed(found, runs and len(brokers) == len(state.brokers))
+
+
+def _running(local: LocalSite, state: SiteState) -> list[Broker]:
+    return [broker for broker in state.brokers if processes.find(local.pid_file("kafka", broker.number)) is not None]
+
+
+def _wait_shown(site: str, port: int, wanted: Facts, take: Callable[[], object]) -> None:
+    """Have a server read its files again until it shows a certificate; if it takes long, once more."""
+    end = time.monotonic() + PATIENCE
+    told = -_AGAIN
+    while any(facts(served(ports.HOST, port)).serial != wanted.serial for _ in range(_THREADS)):
+        if time.monotonic() > end:
+            raise UnavailableError(
+                f"{site} still shows its old certificate at {ports.HOST}:{port} after {PATIENCE:.0f} s",
+                hint=f"see its log; or restart it: fairlead down {site}; fairlead up {site}",
+                site=site,
+            )
+        if time.monotonic() - told > _AGAIN:
+            take()
+            told = time.monotonic()
+        time.sleep(_PAUSE)  # there is no event for it

@@ -1,0 +1,84 @@
+"""Which certificates a local site speaks TLS with: decided before it is started, and checked as its clients will.
+
+What reads certificates is imported late: most sites have none, and every command about sites imports this.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from fairlead.certs.model import Pair
+from fairlead.local import ports
+from fairlead.local.state import TlsFiles
+
+
+class OwnCertificate(NamedTuple):
+    """A site's certificate that Fairlead did not issue: PEM files; ``ca`` is what its clients trust."""
+
+    certificate: Path
+    key: Path
+    ca: Path
+
+
+Wanted = bool | OwnCertificate | None
+"""What a site shall have: TLS with certificates of the state folder's authority, or of one's own; none; as it was."""
+
+
+def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, running: bool) -> TlsFiles | None:
+    """The files that a site speaks TLS with, None for no TLS; issued where there are none, or they are soon to end.
+
+    Args:
+        folder: The state folder.
+        running: Its servers run, so what they show is changed by ``fairlead certs renew`` only.
+
+    Raises:
+        CertificateError, TrustError: clients would not trust a site with the certificate of one's own.
+    """
+    if wanted is False or (wanted is None and before is None):
+        return None
+    from fairlead.certs.rehearsal import rehearse
+    from fairlead.local.certificates import SERVICES
+
+    if isinstance(wanted, OwnCertificate):
+        certificate, key, ca = (str(path.resolve()) for path in wanted)
+        files = TlsFiles(certificate=certificate, key=key, ca=ca, issued=False)
+    elif wanted is None and before is not None and not before.issued:
+        files = before
+    else:
+        files = _issued(folder, site, running=running)
+    if not (running and files.issued):  # an operator may have put others in their place
+        for service in SERVICES:
+            rehearse(*paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
+    return files
+
+
+def paths(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Path, Path]:
+    """Certificate and key of one of a site's services."""
+    from fairlead.local.certificates import Certificates
+
+    if files.issued:
+        return Certificates(folder).site_files(site, service)
+    return folder / files.certificate, folder / files.key
+
+
+def read(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Pair, bytes]:
+    """What a server shows, and the authorities that its clients trust.
+
+    Raises:
+        CertificateError: a file is missing or damaged.
+    """
+    from fairlead.certs.rehearsal import load
+
+    return load(*paths(folder, site, files, service)), (folder / files.ca).read_bytes()
+
+
+def _issued(folder: Path, site: str, *, running: bool) -> TlsFiles:
+    from fairlead.local.certificates import Certificates
+
+    certificates = Certificates(folder)
+    if not certificates.exists:
+        certificates.found(folder.name)
+    if not running and certificates.due(site):
+        certificates.issue_site(site)
+    return TlsFiles(ca=str(certificates.trusted.relative_to(folder)), issued=True)

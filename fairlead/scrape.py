@@ -1,0 +1,113 @@
+"""Serving Prometheus metrics of things that run in an event loop, over HTTP.
+
+On this machine only unless told otherwise: names of logs are business facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fairlead.errors import UnavailableError
+
+if TYPE_CHECKING:  # brings an HTTP server along, which few services need
+    from wsgiref.simple_server import WSGIServer
+
+    from prometheus_client.registry import Collector
+
+ADDRESS: Final = "127.0.0.1"
+PATIENCE: Final = 10.0  # seconds for the event loop; a scrape fails after that
+
+Snapshot = Mapping[str, Any]
+MakeCollector = Callable[[Callable[[], Iterable[Snapshot]]], "Collector"]
+
+
+class Watched(Protocol):
+    """What is asked of a service."""
+
+    def snapshot(self) -> dict[str, Any]: ...
+
+
+class MetricsServer:
+    """A running HTTP server. ``port`` is the real one when 0 was asked for."""
+
+    def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
+        self._server = server
+        self._thread = thread
+        self.port = int(server.server_port)
+
+    def close(self) -> None:
+        """Stop serving; returns when the port is free."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def serve(
+    make: MakeCollector,
+    watched: Sequence[Watched],
+    port: int,
+    address: str = ADDRESS,
+    further: Sequence[Collector] = (),
+) -> MetricsServer:
+    """Serve ``/metrics`` in a thread until closed.
+
+    Called in the event loop that the services run in, their snapshots are taken there, between two of its steps.
+
+    Args:
+        make: Makes the collector, from a function that gives the snapshots of a scrape.
+        port: 0 for any free one.
+        address: Where to listen; nothing protects it, so anything but loopback is seen by the network.
+        further: Collectors that ask somebody else; they run in a thread of the scrape.
+
+    Raises:
+        UnavailableError: the address or port cannot be had.
+    """
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    try:
+        loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        loop = None
+    registry = CollectorRegistry()  # of its own, with nothing but these metrics
+    for collector in (make(lambda: _snapshots(watched, loop)), *further):
+        registry.register(collector)
+    try:
+        server, thread = start_http_server(port, address, registry=registry)
+    except OSError as error:
+        raise UnavailableError(
+            f"metrics cannot be served at {address}:{port}: {error.strerror}",
+            hint="choose another port; 0 takes any free one",
+            address=address,
+            port=port,
+        ) from error
+    return MetricsServer(server, thread)
+
+
+@contextlib.asynccontextmanager
+async def serving(server: MetricsServer | None) -> AsyncIterator[None]:
+    """Close a server at the end, in a thread: a scrape that is under way asks this loop for its snapshots."""
+    try:
+        yield
+    finally:
+        if server is not None:
+            await asyncio.to_thread(server.close)
+
+
+def _snapshots(watched: Sequence[Watched], loop: asyncio.AbstractEventLoop | None) -> list[Snapshot]:
+    if loop is None:
+        return [each.snapshot() for each in watched]
+    taken: Future[list[Snapshot]] = Future()
+
+    def take() -> None:
+        try:
+            taken.set_result([each.snapshot() for each in watched])
+        except Exception as error:
+            taken.set_exception(error)
+
+    loop.call_soon_threadsafe(take)
+    return taken.result(PATIENCE)

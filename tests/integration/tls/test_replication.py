@@ -1,0 +1,160 @@
+"""A replicator between two sites that speak TLS only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from fairlead.certs.facts import facts
+from fairlead.certs.served import served
+from fairlead.endpoint import Address
+from fairlead.local.state import read_state
+from replication.replicator import Replicator
+from simulators.links.line import Line
+from tests.integration.replication.conftest import Lab, links, until
+from tests.integration.tls.conftest import Secure
+from tests.integration.tls.elsewhere import ELSEWHERE, relay
+from tests.support.chaos import detour, detoured
+from tests.support.proof import grown, proven
+from tests.support.traffic import Traffic
+
+pytestmark = pytest.mark.integration
+CLIENT = "fairlead-replicator"
+PATIENCE = 120.0
+LINK = "alpha->beta"
+
+
+@dataclass(frozen=True, slots=True)
+class Copying:
+    """Writers at alpha, and the lines to both sites."""
+
+    writers: Traffic
+    lines: tuple[Line, Line]
+
+    def reset(self) -> None:
+        """End every connection of the replicator."""
+        for line in self.lines:
+            line.reset()
+
+
+@pytest.fixture
+async def lab(pair: Secure) -> AsyncIterator[Lab]:
+    made = Lab(lambda site, user="admin": pair.local.kafka(site, user))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def command(pair: Secure) -> Callable[..., Awaitable[None]]:
+    """Runs a command that must work."""
+
+    async def run(*arguments: str) -> None:
+        done = await asyncio.to_thread(pair.run, *arguments)
+        assert done.exit_code == 0, done.output
+
+    return run
+
+
+def port(pair: Secure, site: str) -> int:
+    return read_state(pair.local.folder / "state.json").sites[site].kafka_port
+
+
+def shown(pair: Secure) -> dict[str, float]:
+    """When the certificates end that the sites show now."""
+    return {
+        site: facts(served("127.0.0.1", port(pair, site))).expires.timestamp()
+        for site in ("alpha", "beta")
+    }  # fmt: skip
+
+
+def seen(beta: Replicator) -> dict[str, Any]:
+    """When the certificates end that the replicator was shown as it connected."""
+    snapshot = beta.snapshot()
+    return {"alpha": links([snapshot])[LINK]["certificate_ends"], "beta": snapshot["target"]["certificate_ends"]}
+
+
+@asynccontextmanager
+async def copying(lab: Lab, beta: Replicator, own: list[str], plain: list[str]) -> AsyncIterator[Copying]:
+    """A replicator under writers, with lines whose connections can be ended."""
+    here, there = lab.kafka("alpha"), lab.kafka("beta")
+    async with (
+        detoured(here, client=CLIENT) as source,
+        detoured(there, client=CLIENT) as target,
+        lab.running(beta),
+        Traffic(here, own=own, idempotent=plain) as writers,
+    ):
+        yield Copying(writers, (source, target))
+        await writers.stop()
+        assert await proven(lab.one_way(), writers.written, here, there, patience=PATIENCE) > 0
+
+
+async def test_copies_are_identical_and_go_on_while_certificates_are_renewed(
+    pair: Secure, lab: Lab, command: Callable[..., Awaitable[None]]
+) -> None:
+    own, plain = [lab.log(f"alpha.{n}") for n in range(3)], lab.log("alpha.plain")
+    await lab.make("alpha", *own, plain)
+    there, beta = lab.kafka("beta"), lab.replicator(lab.one_way(), "beta")
+    async with copying(lab, beta, own, [plain]) as under_way:
+        logs = under_way.writers.written
+        await grown(there, logs)
+        before = shown(pair)
+        assert seen(beta) == before
+        await command("certs", "renew")
+        renewed = shown(pair)
+        assert all(renewed[site] > before[site] for site in before)
+        await grown(there, logs)  # by the connections that it has
+        under_way.reset()
+
+        async def taken() -> bool:
+            return seen(beta) == renewed
+
+        await until(taken, f"the new certificates: {beta.snapshot()}", PATIENCE)
+        await grown(there, logs)
+
+
+async def test_the_authority_is_replaced_under_it(
+    pair: Secure, lab: Lab, command: Callable[..., Awaitable[None]]
+) -> None:
+    """Both brokers are restarted for that."""
+    own = [lab.log(f"alpha.{n}") for n in range(3)]
+    await lab.make("alpha", *own)
+    there, beta = lab.kafka("beta"), lab.replicator(lab.one_way(), "beta")
+    async with copying(lab, beta, own, []) as under_way:
+        logs = under_way.writers.written
+        await grown(there, logs)
+        await command("certs", "init", "--replace")
+        await command("certs", "renew")
+        await grown(there, logs)
+        await command("certs", "retire")
+        under_way.reset()
+        await grown(there, logs)
+        assert seen(beta) == shown(pair)
+
+
+@pytest.mark.parametrize("wrong", ["alpha", "beta"])
+async def test_a_site_whose_certificate_is_for_another_name_is_refused(wrong: str, pair: Secure, lab: Lab) -> None:
+    """By the source's name nothing is read there, by the target's nothing is written; by the right one it goes on."""
+    log = lab.log("alpha.one")
+    await lab.make("alpha", log)
+    end = await lab.write("alpha", log, 20, at=await lab.open_term("alpha", log, term=1, at=0))
+    beta = lab.replicator(lab.one_way(), "beta")
+
+    async def refused() -> bool:
+        snapshot = beta.snapshot()
+        cause = links([snapshot])[LINK]["cause"] if wrong == "alpha" else snapshot["target"]["cause"]
+        return f"its certificate is for other names than {ELSEWHERE}" in str(cause)
+
+    async with relay(port(pair, wrong)) as elsewhere:
+        ways: dict[Address, Address] = {("127.0.0.1", port(pair, wrong)): (ELSEWHERE, elsewhere)}
+        with detour(ways, client=CLIENT):
+            async with lab.running(beta):
+                await until(refused, f"the reason is not shown: {beta.snapshot()}", PATIENCE)
+                assert await lab.end("beta", log) == -1
+                ways.clear()
+                await lab.reaches("beta", log, end, PATIENCE)
+    assert await lab.same(log)

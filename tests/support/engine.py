@@ -1,0 +1,47 @@
+"""Whether containers can run here, for tests that skip where they cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Final
+
+IMAGE: Final = "fairlead"
+SHORE_IMAGE: Final = "fairlead-shore"
+
+
+def why_no_containers(*images: str, compose: bool = False) -> str:
+    """Why containers of these images cannot run here; nothing when they can.
+
+    Args:
+        compose: They are started by ``docker compose``.
+    """
+    if shutil.which("docker") is None:
+        return "no docker here"
+    if compose and _docker("compose", "version").returncode:
+        return "docker has no compose plugin"
+    engine = _docker("info")
+    if engine.returncode:
+        return "no docker engine answers: " + (engine.stderr.strip().splitlines() or ["?"])[-1]
+    absent = [name for name in images if not _docker("image", "ls", "--quiet", name).stdout.strip()]
+    return f"not built: {', '.join(absent)}; make image" if absent else ""
+
+
+def why_no_sites() -> str:
+    """Why sites cannot be containers here; nothing when they can. Tests look at their files and processes."""
+    host = os.environ.get("DOCKER_HOST", "unix://")
+    if sys.platform != "linux" or not host.startswith("unix://"):
+        return "the docker engine is not on this machine itself, where tests look at the sites' files and processes"
+    return why_no_containers(site_image())
+
+
+def site_image() -> str:
+    """The image of what a site needs; ``FAIRLEAD_IMAGE`` names another, as for ``compose.yaml``."""
+    return os.environ.get("FAIRLEAD_IMAGE", IMAGE)
+
+
+def _docker(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["docker", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - fixed words

@@ -1,0 +1,39 @@
+"""The commands that docs/access.md prints, and its section about an operator's day."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One paragraph of the section: its commands as they are printed, and other lines of code (the topology's)."""
+
+    commands: tuple[str, ...]
+    code: str
+
+
+def commands_of(page: str) -> list[str]:
+    """Every command that stands in a line of code, without what the line says of it."""
+    return [re.split(r"\s{2,}|\s#", line)[0] for line in code_of(page) if line.startswith("fairlead ")]
+
+
+def code_of(page: str) -> list[str]:
+    """Lines of code."""
+    return [line[4:] for line in page.splitlines() if line.startswith("    ")]
+
+
+def parts_of_the_day(page: str) -> dict[str, Part]:
+    """The section's parts, by their bold titles."""
+    (section,) = re.findall(r"^## An operator's day\n(.*?)(?=^## )", page, re.S | re.M)
+    pieces = re.split(r"^\*\*(.+?)\.\*\*", section, flags=re.M)
+    found = {}
+    for title, text in zip(pieces[1::2], pieces[2::2], strict=True):
+        others = [line for line in code_of(text) if not line.startswith("fairlead ")]
+        found[title] = Part(tuple(commands_of(text)), "".join(f"{line}\n" for line in others))
+    return found

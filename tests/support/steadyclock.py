@@ -1,0 +1,46 @@
+"""A clock that stands still while the machine does, for what must happen within seconds on one that runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final, Self
+
+TICK: Final = 0.02
+LONGEST: Final = 0.5
+"""Seconds between two ticks that count: what is beyond them the machine was held up, or gave this process no turn."""
+
+
+class SteadyClock:
+    """Seconds since it was started, without those in which nothing ran. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._gone = 0.0
+        self._last = time.monotonic()
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._ticking = threading.Thread(target=self._tick, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._last = time.monotonic()
+        self._ticking.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._ticking.join()
+
+    @property
+    def seconds(self) -> float:
+        with self._lock:
+            self._count(time.monotonic())
+            return self._gone
+
+    def _count(self, now: float) -> None:
+        self._gone += min(now - self._last, LONGEST)
+        self._last = now
+
+    def _tick(self) -> None:
+        while not self._end.wait(TICK):
+            with self._lock:
+                self._count(time.monotonic())

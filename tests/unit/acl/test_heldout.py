@@ -1,0 +1,106 @@
+"""Who is held out since its password leaked, and that applying gives it nothing until its old sessions are over."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from acl.apply import apply_sites, plan_topology
+from acl.binding import Binding
+from acl.compile import compile_site
+from acl.entries import Entry, Phase, UserChange
+from acl.heldout import LEAKED, UNTIL, UserHeldOut, held_out
+from acl.rules import Rule
+from tests.unit.acl.test_plan import MemoryStore, opened
+from topologies.load import load
+
+NOW = dt.datetime.now(dt.UTC)
+LATER = NOW + dt.timedelta(hours=1)
+SITE = "tokyo"
+
+
+def change(action: str, phase: Phase, *, user: str = "ducks", **detail: str) -> UserChange:
+    return UserChange(
+        at=NOW,
+        by="jo",
+        host="desk",
+        topology="minimal",
+        site=SITE,
+        change="1",
+        phase=phase,
+        user=user,
+        action=action,
+        detail=detail,
+    )
+
+
+BEGUN = change("rotate", Phase.INTENT, **LEAKED)
+DONE = change("rotate", Phase.DONE, **LEAKED, **{UNTIL: LATER.isoformat()})
+FAILED = change("rotate", Phase.FAILED, **LEAKED)
+
+
+@pytest.mark.parametrize(
+    ("entries", "held"),
+    [
+        ([], {}),
+        ([change("rotate", Phase.INTENT), change("rotate", Phase.DONE)], {}),  # no leak
+        ([BEGUN], {"ducks": None}),  # cut off: its rules are away, and the password may be the old one
+        ([BEGUN, FAILED], {"ducks": None}),
+        ([BEGUN, DONE], {"ducks": LATER}),
+        ([BEGUN, change("rotate", Phase.DONE, **LEAKED)], {"ducks": None}),  # sessions never end
+        ([BEGUN, change("rotate", Phase.DONE, **LEAKED, **{UNTIL: NOW.isoformat()})], {}),  # that time is over
+        ([BEGUN, DONE, change("rotate", Phase.DONE)], {"ducks": LATER}),  # another password ends no session
+        ([BEGUN, DONE, change("readmit", Phase.INTENT)], {}),
+        ([BEGUN, DONE, change("readmit", Phase.DONE), BEGUN], {"ducks": None}),
+        ([BEGUN, DONE, change("readmit", Phase.DONE, user="red")], {"ducks": LATER}),
+        ([BEGUN, DONE, change("delete", Phase.DONE)], {}),
+    ],
+)
+def test_who_is_held_out(entries: list[Entry], held: dict[str, dt.datetime | None]) -> None:
+    assert held_out(entries, NOW) == held
+
+
+def rules_of(user: str) -> set[Binding]:
+    return {Binding.of(rule) for rule in compile_site(load("minimal"), SITE) if rule.user == user}
+
+
+def store(*entries: Entry) -> MemoryStore:
+    """A site without any rules of the customer, and without one of a service."""
+    rules: list[Rule] = sorted(compile_site(load("minimal"), SITE))
+    missing = next(rule for rule in rules if rule.user == "bridge")
+    made = MemoryStore(Binding.of(rule) for rule in rules if rule.user != "ducks" and rule != missing)
+    made.entries += entries
+    return made
+
+
+def test_applying_gives_who_is_held_out_nothing_and_says_so() -> None:
+    assert rules_of("ducks")
+    topology, site = load("minimal"), store(BEGUN, DONE)
+    said: list[str] = []
+    (result,) = apply_sites(topology, opened({SITE: site}), [SITE], lambda _, text: said.append(text))
+    assert (result.error, result.added, result.held_out) == (None, 1, ("ducks",))
+    assert rules_of("bridge") <= site.bindings and not rules_of("ducks") & site.bindings
+    assert f"ducks is held out until {LATER:%H:%M:%S} UTC" in said[0] and "--readmit ducks" in said[0]
+    (again,) = apply_sites(topology, opened({SITE: site}), [SITE])
+    assert (again.added, again.held_out, again.error) == (0, ("ducks",), None)
+
+
+def test_a_saved_plan_is_done_as_it_is_or_not_at_all() -> None:
+    topology, site = load("minimal"), store(BEGUN, DONE)
+    saved = plan_topology(topology, opened({SITE: site}), [SITE])
+    (result,) = apply_sites(topology, opened({SITE: site}), [SITE], saved=saved)
+    assert isinstance(result.error, UserHeldOut) and "--readmit ducks" in result.error.hint
+    assert not site.done
+    (result,) = apply_sites(topology, opened({SITE: site}), [SITE], saved=saved, readmit=["ducks"])
+    assert result.error is None and rules_of("ducks") | rules_of("bridge") <= site.bindings
+
+
+def test_who_is_readmitted_gets_its_rules_and_that_is_noted() -> None:
+    topology, site = load("minimal"), store(BEGUN)
+    (result,) = apply_sites(topology, opened({SITE: site}), [SITE], readmit=["ducks", "nobody"])
+    assert (result.error, result.held_out) == (None, ())
+    assert rules_of("ducks") <= site.bindings
+    noted = [entry for entry in site.entries if isinstance(entry, UserChange) and entry.action == "readmit"]
+    assert [(entry.user, entry.phase) for entry in noted] == [("ducks", Phase.INTENT), ("ducks", Phase.DONE)]
+    assert held_out(site.entries, NOW) == {}
