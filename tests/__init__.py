@@ -1,3 +1,9 @@
 """Tests: ``unit`` (pure, seconds), ``integration`` (real Kafka, Mosquitto and Spark, started once per run) and ``e2e``
 (the command line as a user runs it). Nothing here is timed; figures are in ``benchmarks``.
+
+What their shared proofs insist on (``support``) is shown with its values when it fails.
 """
+
+import pytest
+
+pytest.register_assert_rewrite("tests.support")
