@@ -28,7 +28,7 @@ from acl.entries import Entry
 from acl.heldout import HeldOut
 from acl.lockout import Standing
 from acl.quotas import SetQuota
-from fairlead.admin import admin_client, kafka_error
+from fairlead.admin import admin_client, kafka_error, login_refused
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.order_topic import TIMEOUT
@@ -41,10 +41,10 @@ DOWN_TIMEOUT = 3.0  # seconds after which a cluster none of whose brokers accept
 _CLUSTER = {"BROKER": "CLUSTER"}
 _BROKER = {"CLUSTER": "BROKER"}
 # librdkafka's own error codes have a leading underscore, though they are public.
-REFUSED = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)  # noqa: SLF001
 _TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 AWAY = (
     _TIMED_OUT,
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 - unless login_refused
     KafkaError._TRANSPORT,  # noqa: SLF001
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
@@ -75,7 +75,7 @@ def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> Fairlea
     fields = {"site": endpoint.site, "user": endpoint.user, "code": error.name()}
     where = f"site {endpoint.site} ({endpoint.bootstrap_servers})"
     code = error.code()
-    if code in REFUSED:
+    if login_refused(error):
         return WrongPassword(endpoint)
     if error.name().endswith("AUTHORIZATION_FAILED"):
         return NotAuthorised(
@@ -132,7 +132,7 @@ class Client:
         return frozenset(operation.name for operation in described.authorized_operations or ())
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in REFUSED:
+        if login_refused(error):
             self._refused = error
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
             self._down = error

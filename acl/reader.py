@@ -20,8 +20,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ClusterMetadata
 
-from acl.kafka import AWAY, QUIET, REFUSED, translate
-from fairlead.admin import kafka_error
+from acl.kafka import AWAY, QUIET, translate
+from fairlead.admin import kafka_error, login_refused
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.records.headers import FILLER, KIND, MARKER
@@ -184,7 +184,7 @@ class Reader:
         return self._consumer.list_topics(topic, timeout=1.0)
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in REFUSED:
+        if login_refused(error):
             self._refused = error
 
 

@@ -42,6 +42,8 @@ LOG_DEFAULTS: dict[str, str] = {
 
 BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
 _TIMEOUT = 60.0  # seconds for a request
+_LOGIN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
+_LOGIN_REFUSED = ("SASL authentication error", "Unsupported SASL mechanism")  # in the texts of these
 _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION")
 
 
@@ -190,7 +192,7 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
     def on_error(error: KafkaError) -> None:
         nonlocal untrusted
         untrusted = untrusted or error.name() == "_SSL"
-        if error.name() == "_AUTHENTICATION":
+        if login_refused(error):
             refusals.append(error)
 
     client = admin_client(endpoint, {"error_cb": on_error})
@@ -216,6 +218,15 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))  # noqa: SLF001 - its name
 
 
+def login_refused(error: KafkaError) -> bool:
+    """Whether an error that the client reports of itself says that a broker refused the login.
+
+    librdkafka (2.16) has the same code for a connection that ended, or was silent for too long, while client and broker
+    were agreeing on a mechanism: no password had been sent then, and the next attempt may well succeed.
+    """
+    return error.name() in _LOGIN and any(reason in error.str() for reason in _LOGIN_REFUSED)
+
+
 def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> FairleadError:
     """confluent-kafka's error as Fairlead's; the code's name only, since the text may carry the whole request."""
     cause = kafka_error(error)
@@ -225,7 +236,7 @@ def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> Fairl
     fields = {"site": endpoint.site, "user": endpoint.user, "code": name}
     if name in _REFUSED:
         return RefusedError(what, hint="its rights come from the topology: fairlead acl explain", **fields)
-    if name == "_AUTHENTICATION":
+    if login_refused(cause):
         return LoginRefusedError(what, hint="the password is wrong, or there is no such user: fairlead up", **fields)
     if cause.retriable() or name.startswith("_") or name in ("REQUEST_TIMED_OUT", "INVALID_REPLICATION_FACTOR"):
         hint = f"is it running at {endpoint.bootstrap_servers}? fairlead status"

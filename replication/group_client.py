@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ClientPartition
 
-from fairlead.admin import admin_client, explain, kafka_error
+from fairlead.admin import admin_client, explain, kafka_error, login_refused
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError
 from fairlead.wire.types import TopicPartition
@@ -197,7 +197,7 @@ class GroupClient:
             self._counted = total
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.name() == "_AUTHENTICATION":
+        if login_refused(error):
             self._login = error
         elif error.name() == "_ALL_BROKERS_DOWN":
             self._down = error

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
+from fairlead.admin import login_refused
 from fairlead.certs.served import require_trust
 from fairlead.endpoint import KafkaEndpoint, with_each_password
 from fairlead.local import ports
@@ -242,7 +243,7 @@ def wait_ready(
     untrusted: list[str] = []
 
     def on_error(error: KafkaError) -> None:
-        if error.name() == "_AUTHENTICATION":
+        if login_refused(error):
             refusals.append("the password is not the one it was told")
         elif error.name() == "_SSL":
             untrusted.append(error.str())

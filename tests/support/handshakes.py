@@ -1,0 +1,78 @@
+"""A relay before a broker that ends connections where a client and its broker agree on how to log in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Iterator
+from typing import IO
+
+from fairlead.endpoint import KafkaEndpoint
+from tests.support.waits import PATIENCE
+
+_SASL_HANDSHAKE = 17  # the request's key
+
+
+@contextlib.contextmanager
+def cut_at_handshake(endpoint: KafkaEndpoint, times: int | None = None) -> Iterator[KafkaEndpoint]:
+    """The endpoint, reached through a relay that cuts the first so many connections (all of them without ``times``) as
+    soon as the client asks for a SASL mechanism: what a client sees of a broker that is held up or ends."""
+    handshakes = itertools.count()
+    opened: list[socket.socket] = []
+
+    class Relay(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            client = self.request
+            with (
+                socket.create_connection(endpoint.bootstrap[0], timeout=PATIENCE) as broker,
+                client.makefile("rb") as sent,
+            ):
+                opened.extend((client, broker))
+                back = threading.Thread(target=_pump, args=(broker, client))
+                back.start()
+                while frame := _frame(sent):
+                    if struct.unpack_from(">h", frame, 4)[0] == _SASL_HANDSHAKE and (
+                        times is None or next(handshakes) < times
+                    ):
+                        break
+                    broker.sendall(frame)
+                _shut(broker)
+                back.join()
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay) as server:
+        serving = threading.Thread(target=server.serve_forever, args=(0.05,))
+        serving.start()
+        try:
+            host, port = server.server_address[:2]
+            yield dataclasses.replace(endpoint, bootstrap=((str(host), port),))
+        finally:
+            server.shutdown()
+            serving.join()
+            for each in opened:
+                _shut(each)
+
+
+def _frame(sent: IO[bytes]) -> bytes:
+    """A request with its length before it; nothing at the end."""
+    with contextlib.suppress(OSError):
+        head = sent.read(4)
+        body = sent.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""
+        return head + body if body else b""
+    return b""
+
+
+def _pump(broker: socket.socket, client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := broker.recv(1 << 16):
+            client.sendall(data)
+    _shut(client)
+
+
+def _shut(one: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
