@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
+from typing import Any
 
+from confluent_kafka import IsolationLevel, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from fairlead.admin import admin_client
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TopicPartition
@@ -33,15 +40,39 @@ async def grown(endpoint: KafkaEndpoint, logs: Mapping[str, object], *, patience
 async def caught_up(
     written: Mapping[str, Written], source: KafkaEndpoint, target: KafkaEndpoint, *, patience: float = PATIENCE
 ) -> None:
-    """Wait until the target's logs end where the source's do; nobody may write any more.
+    """Wait until the source's transactions have ended and the target's logs end where the source's do; nobody may
+    write any more.
 
-    The source is asked each time, too: the marks that end transactions are written after the commit is answered.
+    The source is asked each time, too: the marks that end transactions are written after the commit is answered, and
+    until then consumers that read committed records only are given nothing of them.
     """
     deadline = time.monotonic() + patience
-    while (there := await ends(target, written)) != (wanted := await ends(source, written)):
-        behind = {log: (end, wanted[log]) for log, end in there.items() if end != wanted[log]}
+    admin = admin_client(source)
+    while True:
+        stable = await asyncio.to_thread(_stable_ends, admin, written)
+        there, wanted = await ends(target, written), await ends(source, written)
+        if there == wanted == stable:
+            return
+        behind = {
+            log: (end, wanted[log], stable[log]) for log, end in there.items() if not end == wanted[log] == stable[log]
+        }
         assert time.monotonic() < deadline, f"after {patience:g} s the target is not where the source is: {behind}"
         await asyncio.sleep(0.1)
+
+
+def _stable_ends(admin: AdminClient, logs: Mapping[str, object]) -> dict[str, int]:
+    """Up to where consumers are given committed records; -1 for logs that do not exist."""
+    asked = admin.list_offsets(
+        {ClientPartition(log, 0): OffsetSpec.latest() for log in logs},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=PATIENCE,
+    )
+    found = dict.fromkeys(logs, -1)
+    for partition, answer in asked.items():
+        with contextlib.suppress(KafkaException):
+            info: Any = answer.result()  # the stubs leave its members out
+            found[partition.topic] = info.offset
+    return found
 
 
 async def proven(

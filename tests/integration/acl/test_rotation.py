@@ -38,7 +38,6 @@ from fairlead.commands.replicate import replicator_for
 from fairlead.credentials import accepts, give_password
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.local import mosquitto
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
@@ -47,6 +46,7 @@ from tests.integration.acl.conftest import IMO, PORT, SHIP, TOPOLOGY
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
 from tests.integration.wire.conftest import marker, record
+from tests.support.logins import answer
 from tests.support.waits import PATIENCE
 from topologies.model import KafkaAddress
 from topologies.users import ADMIN, service_users
@@ -316,14 +316,14 @@ def test_fairlead_up_finishes_the_rotation_of_a_service(place: Place) -> None:
     place.local.up([spec])
     after = place.kafka(PORT, "bridge")
     assert after.other_passwords == () and accepts(after)
-    assert mosquitto.log_in(place.context.directory.mqtt(PORT, "bridge")) == "Success"
+    assert answer(place.context.directory.mqtt(PORT, "bridge")) == "Success"
 
 
 def test_mosquitto_takes_the_new_password_and_ends_the_old_connections(place: Place) -> None:
     old = place.context.directory.mqtt(PORT, "device")
     place.rotate("device", PORT)
-    assert mosquitto.log_in(old) == "Not authorized"
-    assert mosquitto.log_in(place.context.directory.mqtt(PORT, "device")) == "Success"
+    assert answer(old) == "Not authorized"
+    assert answer(place.context.directory.mqtt(PORT, "device")) == "Success"
 
 
 def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

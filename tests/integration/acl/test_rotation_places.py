@@ -30,6 +30,7 @@ from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.acl.test_rotation import PROPERTIES
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
+from tests.support.logins import answer
 from tests.unit.edge.samples import reading, readings_topic
 from topologies.directory import SECRETS_FOLDER
 from topologies.users import ADMIN, service_users
@@ -206,7 +207,7 @@ async def test_a_mosquitto_that_fairlead_did_not_start(
                 await more()
                 said = await asyncio.to_thread(place.rotate, "bridge", file)
                 assert f"127.0.0.1:{own.port}" in (said["by_hand"] or "")  # Kafka's has changed, this one has not
-                assert mosquitto.log_in(own.endpoint("bridge")) == "Success"
+                assert answer(own.endpoint("bridge")) == "Success"
                 await more()
 
                 (secrets / f"{PORT}.bridge.next").write_text("the bridge's second")

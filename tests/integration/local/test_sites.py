@@ -18,8 +18,9 @@ from fairlead.admin import create_logs, delete_logs, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.jars import ensure_jars, find_java
-from fairlead.local import formatting, mosquitto
+from fairlead.local import formatting
 from fairlead.local.sites import LocalSites, SiteSpec
+from tests.support.logins import answer
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -43,7 +44,7 @@ def test_users_that_come_later(gamma: LocalSites) -> None:
     gamma.up([SiteSpec("gamma", ("late",), ("bridge", "device", "crane"))])
     require_answer(gamma.kafka("gamma", "late"))
     require_answer(gamma.kafka("gamma", "bridge"))  # not named this time, and still there
-    assert mosquitto.log_in(gamma.mqtt("gamma", "crane")) == "Success"
+    assert answer(gamma.mqtt("gamma", "crane")) == "Success"
 
 
 def test_only_the_super_user_may_do_anything(gamma: LocalSites) -> None:
@@ -57,7 +58,7 @@ def test_a_wrong_password_is_refused_at_once_and_not_shown(gamma: LocalSites) ->
         require_answer(wrong)
     assert "wrong-password" not in str(caught.value)
     mqtt = dataclasses.replace(gamma.mqtt("gamma", "device"), password=SecretStr("wrong-password"))
-    assert mosquitto.log_in(mqtt) == "Not authorized"
+    assert answer(mqtt) == "Not authorized"
 
 
 def test_nobody_there_is_said_with_the_address(gamma: LocalSites) -> None:
@@ -122,7 +123,7 @@ def test_another_users_password_may_come_from_the_environment(
     endpoint = gamma.kafka("gamma", "bridge")
     assert endpoint.password == SecretStr("from the environment")
     require_answer(endpoint)
-    assert mosquitto.log_in(gamma.mqtt("gamma", "bridge")) == "Success"
+    assert answer(gamma.mqtt("gamma", "bridge")) == "Success"
 
 
 def test_the_feature_levels_are_those_of_the_jars(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from simulators.sender import Sender
 from tests.integration.edge.fleet import until
 from tests.integration.tls.conftest import SITE, Secure
 from tests.integration.tls.elsewhere import ELSEWHERE, relay
+from tests.support.logins import answer
 
 pytestmark = pytest.mark.integration
 
@@ -56,7 +57,7 @@ async def test_nobody_gets_in_without(secure: Secure) -> None:
         with pytest.raises(ConnectionLost):
             await Cluster.open(there, client_id="plain", request_timeout=5)
     assert mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls_ca=None)) is None
-    assert mosquitto.log_in(secure.mqtt()) == "Success"
+    assert answer(secure.mqtt()) == "Success"
 
 
 async def test_all_clients_work_with_it(secure: Secure) -> None:
@@ -138,7 +139,7 @@ async def test_one_that_has_expired(secure: Secure) -> None:
         assert "certificate of mqtt has expired" in said and f"fairlead down {SITE}; fairlead up {SITE}" in said
     finally:
         await shows(secure, good)
-    assert mosquitto.log_in(secure.mqtt()) == "Success"
+    assert answer(secure.mqtt()) == "Success"
 
 
 async def shows(secure: Secure, pair: Pair) -> None:
