@@ -20,7 +20,8 @@ from fairlead.commands import devices, sites
 from fairlead.commands.context import open_topology
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.devices import DeviceBook
-from fairlead.local.mosquitto import log_in, wait_taken
+from fairlead.local.mosquitto import wait_taken
+from tests.support.logins import answer
 
 pytestmark = pytest.mark.integration
 
@@ -138,21 +139,21 @@ def test_devices_instead_of_a_gateway(two_sites: list[str], home: Path, tmp_path
         return json.loads(done.stdout)
 
     gateway = open_topology("minimal").directory.mqtt(site, "device")
-    assert log_in(gateway) == "Success"
+    assert answer(gateway) == "Success"
     assert with_file("devices", "enrol", box)["told"] == two_sites
     password = DeviceBook(home / "minimal" / "devices.json").read()[box].password
     device = dataclasses.replace(gateway, user=box, password=password)
     wait_taken(device)
     with_file("up")
-    assert log_in(gateway) == "Not authorized"
-    assert log_in(device) == "Success"
+    assert answer(gateway) == "Not authorized"
+    assert answer(device) == "Success"
     directory = open_topology(str(file)).directory
-    assert log_in(directory.mqtt(site, "replay")) == "Success"
+    assert answer(directory.mqtt(site, "replay")) == "Success"
     with pytest.raises(UnknownNameError, match="named 'device'"):
         directory.mqtt(site, "device")
-    assert log_in(directory.mqtt(two_sites[1], "device")) == "Success", "only where the topology says so"
+    assert answer(directory.mqtt(two_sites[1], "device")) == "Success", "only where the topology says so"
     assert run("up").exit_code == 0
-    assert log_in(gateway) == log_in(device) == "Success"
+    assert answer(gateway) == answer(device) == "Success"
 
 
 def test_down_of_one_site(two_sites: list[str]) -> None:

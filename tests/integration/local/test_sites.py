@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import queue
+import secrets
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import paho.mqtt.client as paho
 import pytest
 from kafka.record import MemoryRecords
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from pydantic import SecretStr
 
 from fairlead.admin import create_logs, delete_logs, require_answer
@@ -150,23 +154,33 @@ def _values(checkpoint: bytes) -> set[bytes]:
 
 
 def _publish_and_read(local: LocalSites, *, publisher: str, reader: str) -> bytes | None:
-    """Publish as one user what another has subscribed to: what arrived, or None when it was kept from arriving."""
+    """Publish as one user what another has subscribed to: what arrived, or None when it was kept from arriving.
+
+    The subscriber's session outlives its connection, which ends where a machine is held up for long.
+    """
     done: dict[str, queue.Queue[bytes]] = {kind: queue.Queue() for kind in ("subscribed", "published", "message")}
 
     def connect(user: str) -> paho.Client:
         endpoint = local.mqtt("gamma", user)
-        client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
+        connected = threading.Event()
+        client = paho.Client(CallbackAPIVersion.VERSION2, f"test-{secrets.token_hex(8)}", protocol=paho.MQTTv5)
         assert endpoint.password is not None
         client.username_pw_set(endpoint.user, endpoint.password.get_secret_value())
+        client.on_connect = lambda *_: connected.set()
         client.on_subscribe = lambda *_: done["subscribed"].put(b"")
         client.on_publish = lambda *_: done["published"].put(b"")
         client.on_message = lambda _c, _u, message: done["message"].put(bytes(message.payload))
-        client.connect(endpoint.host, endpoint.port)
+        kept = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        kept.SessionExpiryInterval = int(PATIENCE) * 3
+        client.connect(endpoint.host, endpoint.port, clean_start=False, properties=kept)
         client.loop_start()
+        assert connected.wait(PATIENCE)
         return client
 
-    subscriber, sender, device = connect(reader), connect(publisher), connect("device")
+    clients: list[paho.Client] = []
     try:
+        clients += (connect(user) for user in (reader, publisher, "device"))
+        subscriber, sender, device = clients
         subscriber.subscribe("fairlead/v1/#", qos=1)
         done["subscribed"].get(timeout=PATIENCE)
         sender.publish("fairlead/v1/containers/CSQU3054383/readings", b"21.5", qos=1)
@@ -181,7 +195,7 @@ def _publish_and_read(local: LocalSites, *, publisher: str, reader: str) -> byte
         payload = done["message"].get(timeout=PATIENCE)
         return None if payload == b"barrier" else payload
     finally:
-        for client in (subscriber, sender, device):
+        for client in clients:
             client.disconnect()
             client.loop_stop()
 
