@@ -19,6 +19,7 @@ from topologies.model import InsertPoint, SiteKind
 from topologies.permissions import check_permissions
 from topologies.users import RESERVED_NAMES, is_reserved
 
+_FEEDS = "feeds"  # the stream of customers' feeds
 _GROUPS = re.compile(r"[^*?[]+\*?")  # what Kafka's rules can say: a name, or a prefix
 _STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
 _AT_PLACES = (SiteKind.PORT, SiteKind.HQ)
@@ -32,7 +33,7 @@ def check(data: Mapping[str, Any]) -> Iterator[Finding]:
     yield from _streams(streams)
     yield from check_permissions(data, streams)
     yield from _links(data, sites, streams)
-    yield from _people(data, sites)
+    yield from _people(data, sites, streams)
     yield from unfed_links(data)
 
 
@@ -150,7 +151,7 @@ def _selection(
                 yield from _known((*path, index), pattern, "customer", part(data, "customers"))
 
 
-def _people(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[Finding]:
+def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, Any]) -> Iterator[Finding]:
     customers, users = part(data, "customers"), part(data, "users")
     shore = part(data, "shore")
     yield from _known(("shore", "at"), text(shore, "at"), "site", sites)
@@ -161,6 +162,9 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[Finding]
         yield from _known((*path, "feed_at"), feed_at, "site", sites)
         if feed_at and not data.get("shore"):
             yield Finding((*path, "feed_at"), "a feed without shore, which writes it", "shore: {at: <site>}")
+        if feed_at and _FEEDS not in streams:
+            problem = f"a feed without stream {_FEEDS}, whose logs are the feeds"
+            yield Finding((*path, "feed_at"), problem, f"streams: {{{_FEEDS}: {{insert_point: {InsertPoint.SHORE}}}}}")
         yield from _grain(path, customer)
         for index, site in enumerate(items(customer, "reads_at")):
             yield from _known((*path, "reads_at", index), site, "site", sites)

@@ -298,6 +298,24 @@ def test_a_feed_needs_shore() -> None:
     assert "without shore" in found[0].problem
 
 
+def test_a_feed_needs_its_stream() -> None:
+    """It is there by itself only where there is shipping: without it the customer would be let in, and read nothing."""
+    found = mistakes_of(
+        """\
+name: office
+sites:
+  sydney: {kind: hq}
+customers:
+  ducks: {feed_at: sydney}
+shore: {at: sydney}
+"""
+    )
+    assert [(m.line, m.path, m.expected) for m in found] == [
+        (5, "customers.ducks.feed_at", "streams: {feeds: {insert_point: shore}}")
+    ]
+    assert "without stream feeds" in found[0].problem
+
+
 def test_the_right_example_is_right() -> None:
     assert read(RIGHT, "small.yaml").name == "small"
 
