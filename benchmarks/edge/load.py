@@ -142,7 +142,7 @@ def progress(
     *,
     longest: float | None = None,
 ) -> None:
-    """Wait until a count is reached, or ``longest`` seconds are over.
+    """Wait until a count is reached, or ``longest`` seconds are over and something was counted.
 
     Args:
         parts: What takes part, and whether it still runs or has done its work.
@@ -151,8 +151,8 @@ def progress(
         SystemExit: nothing came for a minute, or a part has ended; says how far it was.
     """
     began = since = time.monotonic()
-    seen = now()
-    while (count := now()) < wanted and (longest is None or time.monotonic() - began < longest):
+    first = seen = now()
+    while (count := now()) < wanted and (longest is None or count == first or time.monotonic() - began < longest):
         ended = [name for name, runs in parts.items() if not runs()]
         if count > seen:
             seen, since = count, time.monotonic()

@@ -127,11 +127,10 @@ def new_log(sites: LocalSites) -> Iterator[Callable[..., str]]:
         topic = name or f"{stream}.{run}-{next(counter)}"
         if site not in clients:
             endpoint = sites.kafka(site, "admin")
-            quiet = {"group.id": "new-log", "log_level": 0}
-            clients[site] = (endpoint, admin_client(endpoint), Consumer({**endpoint.librdkafka(), **quiet}))
+            clients[site] = (endpoint, admin_client(endpoint), _watcher(endpoint))
         endpoint, admin, watcher = clients[site]
         create_logs(endpoint, {topic: settings}, client=admin)
-        _wait_writable(watcher, topic)
+        clients[site] = (endpoint, admin, _wait_writable(watcher, endpoint, topic))
         return topic
 
     yield make
@@ -139,14 +138,24 @@ def new_log(sites: LocalSites) -> Iterator[Callable[..., str]]:
         watcher.close()
 
 
-def _wait_writable(watcher: Consumer, topic: str) -> None:
-    """Wait until a created topic's leader answers for it: metadata alone comes too early."""
+def _watcher(endpoint: KafkaEndpoint) -> Consumer:
+    return Consumer({**endpoint.librdkafka(), "group.id": "new-log", "log_level": 0})
+
+
+def _wait_writable(watcher: Consumer, endpoint: KafkaEndpoint, topic: str) -> Consumer:
+    """Wait until a created topic's leader answers for it: metadata alone comes too early.
+
+    Returns the consumer to ask the next time: one that was told once that there is no such topic, by a broker that was
+    held up, has been seen to say so for two minutes, when others had found it long since.
+    """
     end = time.monotonic() + PATIENCE
     while True:
         try:
             watcher.get_watermark_offsets(TopicPartition(topic, 0), timeout=5)
-            return
+            return watcher
         except KafkaException:
             if time.monotonic() > end:
                 raise
             watcher.poll(0.05)
+            watcher.close()
+            watcher = _watcher(endpoint)
