@@ -31,6 +31,7 @@ from tests.integration.acl.test_rotation import PROPERTIES
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
 from tests.support.logins import answer
+from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import reading, readings_topic
 from topologies.directory import SECRETS_FOLDER
 from topologies.users import ADMIN, service_users
@@ -169,7 +170,7 @@ class OwnMosquitto:
 
     def stop(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        self._process.wait(PATIENCE)
 
     def endpoint(self, user: str) -> MqttEndpoint:
         return MqttEndpoint(PORT, "127.0.0.1", self.port, user, self.passwords[user])

@@ -28,6 +28,7 @@ from fairlead.wire.cluster import Cluster
 from fairlead.wire.record import NewRecord, encode_batch
 from fairlead.wire.types import TP
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, now, until
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -268,7 +269,7 @@ async def test_a_zombie_of_an_earlier_term_cannot_append(fleet: Fleet) -> None:
                 await to_port.copy(log, f"custody.{ship}")
                 await until(lambda: ashore.snapshot()["custody"]["held"] == 1, what="custody ashore again")
                 zombie.send_signal(signal.SIGCONT)
-                async with asyncio.timeout(60):
+                async with asyncio.timeout(PATIENCE):
                     assert await zombie.wait() not in (0, None)
                 await quay.readings(box, range(20, 25))
                 await until(lambda: _reads(fleet, port, box) == 25, what="the last readings")

@@ -65,7 +65,7 @@ def test_ctrl_c_leaves_nothing_behind(fresh: LocalSites, moment: str) -> None:
     up.send_signal(signal.SIGINT)
     time.sleep(0.05)
     up.send_signal(signal.SIGINT)  # an impatient second one does not stop the cleaning up
-    assert up.wait(60) in (130, -signal.SIGINT)  # the second may find an interpreter on its way out
+    assert up.wait(PATIENCE) in (130, -signal.SIGINT)  # the second may find an interpreter on its way out
     assert running(fresh.folder) == set()
     fresh.up([SiteSpec(name) for name in SITES])  # and nothing stands in the way of another try
     assert all(site.kafka_up and site.mqtt_up for site in fresh.status().values())
@@ -73,7 +73,7 @@ def test_ctrl_c_leaves_nothing_behind(fresh: LocalSites, moment: str) -> None:
 
 def test_sites_survive_the_terminal_and_a_second_up_finds_them(fresh: LocalSites) -> None:
     first, second = start_up(fresh.folder, *SITES), start_up(fresh.folder, *SITES)
-    assert (first.wait(120), second.wait(120)) == (0, 0)
+    assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0)
     before = running(fresh.folder)
     assert len(before) == 4
     with pytest.raises(ProcessLookupError):

@@ -189,7 +189,7 @@ class Halting(Marks):
         super().note(log, to)
         if to >= self.at and not self.reached.is_set():
             self.reached.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(PATIENCE)
 
 
 async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from tests.integration.edge.fleet import until
 from tests.integration.tls.conftest import SITE, Secure
 from tests.integration.tls.elsewhere import ELSEWHERE, relay
 from tests.support.logins import answer
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -97,7 +98,7 @@ async def refused_by_mqtt(mqtt: MqttEndpoint, words: str) -> None:
     async with Sender(mqtt, "test-sender") as sender:
         sender.send("fairlead/v1/barrier", b"never")
         with pytest.raises(RefusedError, match=words):
-            await asyncio.wait_for(sender.flush(), 20)
+            await asyncio.wait_for(sender.flush(), PATIENCE)
 
 
 async def test_another_authority(secure: Secure, stranger: Path) -> None:

@@ -98,7 +98,7 @@ async def test_zombie_is_fenced_by_the_next_term(cluster: Cluster, new_log: NewL
     while len(acknowledged) < 5:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     opened = await holder.open_term(log, 2, marker())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         await stopped.wait()
         await writing
     assert opened.base_offset == acknowledged[-1] + 1, "the marker closes the term right after the last append"

@@ -14,6 +14,7 @@ from fairlead.admin import LOG_DEFAULTS, admin_client, create_logs
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.settings import OWN
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +51,7 @@ async def test_a_default_that_was_changed_at_run_time_wins(
     change_default(kafka("alpha"), leader, changed)
     try:
         assert before != {OTHER: "77000"}
-        async with asyncio.timeout(10):  # the broker learns of it a moment later
+        async with asyncio.timeout(PATIENCE):  # the broker learns of it a moment later
             while await cluster.topic_defaults(topic, [OTHER]) != {OTHER: "77000"}:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.05)
     finally:

@@ -113,7 +113,7 @@ async def test_tail_survives_a_restart(site: LocalSites, endpoint: KafkaEndpoint
         await asyncio.to_thread(site.kill, "gamma")
         await asyncio.to_thread(site.restart, "gamma")
         await appender.append(log, [record("after")])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await following
         assert found == [b"before", b"after"]
         await tail.close()
