@@ -28,10 +28,11 @@ from acl.entries import Entry
 from acl.heldout import HeldOut
 from acl.lockout import Standing
 from acl.quotas import SetQuota
-from fairlead.admin import admin_client, kafka_error, login_refused
+from fairlead.admin import admin_client, kafka_error
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.order_topic import TIMEOUT
+from fairlead.scram import login_refused
 
 T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself

@@ -21,10 +21,11 @@ from confluent_kafka import (
 from confluent_kafka.admin import ClusterMetadata
 
 from acl.kafka import AWAY, QUIET, translate
-from fairlead.admin import kafka_error, login_refused
+from fairlead.admin import kafka_error
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.records.headers import FILLER, KIND, MARKER
+from fairlead.scram import login_refused
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
 # A topic just made answers so until its leader serves it.

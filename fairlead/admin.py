@@ -27,6 +27,7 @@ from fairlead.certs.served import require_trust
 from fairlead.certs.trust import client_context
 from fairlead.endpoint import KafkaEndpoint, let_in, with_each_password
 from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
+from fairlead.scram import login_refused
 
 LOG_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
@@ -43,8 +44,6 @@ LOG_DEFAULTS: dict[str, str] = {
 BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
 _TIMEOUT = 60.0  # seconds for a request
 _ONE_TRY = 1.0  # seconds for a broker to let a client in, of all the seconds that it is asked
-_LOGIN = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
-_LOGIN_REFUSED = ("SASL authentication error", "Unsupported SASL mechanism")  # in the texts of these
 _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION")
 
 
@@ -220,15 +219,6 @@ def kafka_error(error: KafkaException) -> KafkaError:
     """The error inside confluent-kafka's exception."""
     cause: Any = error.args[0]
     return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))  # noqa: SLF001 - its name
-
-
-def login_refused(error: KafkaError) -> bool:
-    """Whether an error that the client reports of itself says that a broker refused the login.
-
-    librdkafka (2.16) has the same code for a connection that ended, or was silent for too long, while client and broker
-    were agreeing on a mechanism: no password had been sent then, and the next attempt may well succeed.
-    """
-    return error.name() in _LOGIN and any(reason in error.str() for reason in _LOGIN_REFUSED)
 
 
 def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> FairleadError:

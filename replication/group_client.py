@@ -21,9 +21,10 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as ClientPartition
 
-from fairlead.admin import admin_client, explain, kafka_error, login_refused
+from fairlead.admin import admin_client, explain, kafka_error
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError
+from fairlead.scram import login_refused
 from fairlead.wire.types import TopicPartition
 from replication.groups import Commit
 

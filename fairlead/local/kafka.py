@@ -18,7 +18,6 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
-from fairlead.admin import login_refused
 from fairlead.certs.served import require_trust
 from fairlead.endpoint import KafkaEndpoint, with_each_password
 from fairlead.local import ports
@@ -27,6 +26,7 @@ from fairlead.local.formatting import format_log_dir
 from fairlead.local.kafkatls import TLS_PROPERTIES
 from fairlead.local.state import Broker, SiteState
 from fairlead.local.waiting import Wait
+from fairlead.scram import login_refused
 
 ADMIN = "admin"  # super user of every local cluster
 CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change

@@ -30,7 +30,7 @@ from acl.heldout import held_out
 from acl.history import read as read_history
 from acl.kafka import Client, KafkaRules
 from acl.reader import Reader, Start
-from fairlead.admin import create_logs, login_refused, require_answer
+from fairlead.admin import create_logs, require_answer
 from fairlead.commands import acl as acl_command
 from fairlead.commands.bridge import make_bridge
 from fairlead.commands.context import Context, open_topology
@@ -39,6 +39,7 @@ from fairlead.credentials import accepts, give_password
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.scram import login_refused
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP

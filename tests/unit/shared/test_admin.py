@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from fairlead import admin
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
+from fairlead.scram import login_refused
 
 ENDPOINT = KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "admin")
 SILENCE = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
@@ -71,4 +72,4 @@ def test_a_site_that_says_nothing_is_given_up_in_time(held: Any) -> None:
 )
 def test_a_connection_that_ended_is_no_refused_login(text: str, refused: bool) -> None:
     error = KafkaError(KafkaError._AUTHENTICATION, text)  # noqa: SLF001 - its name
-    assert admin.login_refused(error) is refused
+    assert login_refused(error) is refused
