@@ -7,7 +7,6 @@ ends the wait.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from concurrent.futures import Future
 from types import TracebackType
@@ -29,6 +28,7 @@ from acl.heldout import HeldOut
 from acl.lockout import Standing
 from acl.quotas import SetQuota
 from fairlead.admin import admin_client, kafka_error
+from fairlead.awake import Awake
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.order_topic import TIMEOUT
@@ -38,6 +38,7 @@ T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
 REQUEST_TIMEOUT = 60.0  # seconds; brokers on a machine that is held up for half a minute are not given up
 DOWN_TIMEOUT = 3.0  # seconds after which a cluster none of whose brokers accepts a connection is given up
+CONNECTIONS = 3  # that may end before the first request over one is given up
 # The client knows no CLUSTER: what the protocol calls so is BROKER "kafka-cluster" there.
 _CLUSTER = {"BROKER": "CLUSTER"}
 _BROKER = {"CLUSTER": "BROKER"}
@@ -86,7 +87,9 @@ def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> Fairlea
         )
     if code in AWAY:
         return UnavailableError(
-            f"{where} does not answer: {doing}", hint="is it up? see fairlead status, fairlead up", **fields
+            f"{where} does not answer: {doing} ({error.name()})",
+            hint="is it up? see fairlead status, fairlead up",
+            **fields,
         )
     return FairleadError(f"{doing} failed at {where}: {error.name()}", hint="see the broker's log", **fields)
 
@@ -111,8 +114,9 @@ class Client:
 
     def wait(self, future: Future[T], doing: str) -> T:
         """The result of a request, or the error translated; a refused login ends the wait at once."""
-        begun = time.monotonic()
+        awake = Awake()
         while True:
+            waited = awake.seconds()
             try:
                 return future.result(timeout=0.05)
             except KafkaException as problem:
@@ -122,14 +126,22 @@ class Client:
                 self.admin.poll(0)
                 if self._refused is not None:
                     raise translate(self._refused, self.endpoint, doing) from None
-                waited = time.monotonic() - begun
                 if waited > self.timeout + 2.0 or (self._down is not None and waited > DOWN_TIMEOUT):
                     raise translate(KafkaError(_TIMED_OUT), self.endpoint, doing) from None
 
     def cluster_operations(self) -> frozenset[str]:
         """What this user may do with the cluster as a whole, in the broker's own judgement."""
-        future = self.admin.describe_cluster(include_authorized_operations=True, request_timeout=self.timeout)
-        described = self.wait(cast("Future[Any]", future), "asking for the cluster")
+        for left in reversed(range(CONNECTIONS)):
+            future = self.admin.describe_cluster(include_authorized_operations=True, request_timeout=self.timeout)
+            try:
+                described = self.wait(cast("Future[Any]", future), "asking for the cluster")
+            except UnavailableError as error:
+                # The first request of most work, and it changes nothing: librdkafka does not make it again when the
+                # connection ends that it was to go by.
+                if not left or self._down is not None or error.fields["code"] == "_TIMED_OUT":
+                    raise
+            else:
+                break
         return frozenset(operation.name for operation in described.authorized_operations or ())
 
     def _on_error(self, error: KafkaError) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +21,7 @@ from confluent_kafka.admin import ClusterMetadata
 
 from acl.kafka import AWAY, QUIET, translate
 from fairlead.admin import kafka_error
+from fairlead.awake import Awake
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.records.headers import FILLER, KIND, MARKER
@@ -29,6 +29,7 @@ from fairlead.scram import login_refused
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
 # A topic just made answers so until its leader serves it.
+_MADE_WITHIN = 2.0  # seconds for a topic to be known everywhere once it is made
 _NOT_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
@@ -108,14 +109,14 @@ class Reader:
             NotAuthorised: the user may not know of it, or it does not exist and the user could not know of it.
             UnavailableError: it may be read, and does not exist (yet).
         """
-        deadline = time.monotonic() + 2.0
+        awake = Awake()
         while True:
             error, partitions = self._metadata(topic)[topic]
             if error is None and partitions:
                 return partitions
             if error is not None and error.code() not in _NOT_YET:
                 raise translate(error, self.endpoint, f"reading {topic}")
-            if time.monotonic() > deadline:
+            if awake.seconds() > _MADE_WITHIN:
                 raise UnavailableError(
                     f"{topic} does not exist at site {self.endpoint.site} yet",
                     hint="it is made with its first record",
@@ -134,18 +135,18 @@ class Reader:
         where = [TopicPartition(t, p, _OFFSETS[start]) for t in topics for p in self.partitions(t)]
         self._consumer.assign(where)
         left = {(tp.topic, tp.partition) for tp in where}
-        silent_since = time.monotonic()
+        silent = Awake()
         while left or follow:
             message = self._consumer.poll(0.2)
             if self._refused is not None:
                 raise translate(self._refused, self.endpoint, "reading")
             if message is None:
-                if not follow and time.monotonic() - silent_since > self._timeout:
+                if not follow and silent.seconds() > self._timeout:
                     raise translate(KafkaError(AWAY[0]), self.endpoint, "reading")
                 if follow:
                     yield None
                 continue
-            silent_since = time.monotonic()
+            silent = Awake()
             if (error := message.error()) is None:
                 yield _received(message)
             elif error.code() == _EOF:
@@ -167,7 +168,7 @@ class Reader:
             raise translate(kafka_error(problem), self.endpoint, f"committing in group {self._group}") from None
 
     def _metadata(self, topic: str | None) -> dict[str, tuple[KafkaError | None, tuple[int, ...]]]:
-        deadline = time.monotonic() + self._timeout
+        awake = Awake()
         while True:
             self._consumer.poll(0)
             try:
@@ -176,7 +177,7 @@ class Reader:
             except KafkaException as problem:
                 self._consumer.poll(0)
                 error = self._refused or kafka_error(problem)
-                if self._refused is not None or error.code() not in AWAY or time.monotonic() > deadline:
+                if self._refused is not None or error.code() not in AWAY or awake.seconds() > self._timeout:
                     raise translate(error, self.endpoint, "asking for topics") from None
 
     def _list(self, topic: str | None) -> ClusterMetadata:

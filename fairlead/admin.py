@@ -6,7 +6,6 @@ committed, which is before the broker takes writes; ``fairlead.wire``'s ``Cluste
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
@@ -23,6 +22,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from fairlead.awake import Awake
 from fairlead.certs.served import require_trust
 from fairlead.certs.trust import client_context
 from fairlead.endpoint import KafkaEndpoint, let_in, with_each_password
@@ -43,7 +43,6 @@ LOG_DEFAULTS: dict[str, str] = {
 
 BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
 _TIMEOUT = 60.0  # seconds for a request
-_ONE_TRY = 1.0  # seconds for a broker to let a client in, of all the seconds that it is asked
 _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION")
 
 
@@ -196,12 +195,10 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
             refusals.append(error)
 
     client = admin_client(endpoint, {"error_cb": on_error})
-    end = time.monotonic() + timeout
-    tries = 0
+    awake = Awake()
     while True:
-        tries += 1
         try:
-            asked: Any = client.describe_cluster(request_timeout=_ONE_TRY)  # a future, not the stubs' dictionary
+            asked: Any = client.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
             asked.result()
             return client
         except KafkaException as error:
@@ -210,8 +207,7 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
                 raise explain(KafkaException(refusals[0]), endpoint, "log in") from error
             if untrusted:
                 require_trust(endpoint)
-            # While this machine was held up nobody could answer: so many tries are due, whatever the clock says.
-            if time.monotonic() > end and tries * _ONE_TRY >= timeout:
+            if awake.seconds() > timeout:
                 raise explain(error, endpoint, "log in") from error
 
 

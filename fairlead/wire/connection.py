@@ -36,6 +36,7 @@ _HEADER: Final = struct.Struct(">hhih")
 _I32: Final = struct.Struct(">i")
 _WRITE_HIGH_WATER: Final = 32 << 20
 _JOIN_BELOW: Final = 64 << 10  # bytes of a request that are sent as one buffer
+HELD_UP: Final = 1.0  # seconds that a timer is late by where the machine was held up, or asleep
 _REAUTHENTICATE_AT: Final = 0.8  # of the session's life
 _REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; a broker refuses it within the first second
 
@@ -150,7 +151,11 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def _too_late(self, waiting: _Waiting, api_key: int, seconds: float) -> None:
-        quiet = self._loop.time() - self._heard
+        now = self._loop.time()
+        if now - waiting.timer.when() > HELD_UP:  # this process has not listened, or the whole machine stood still
+            waiting.timer = self._loop.call_later(seconds, self._too_late, waiting, api_key, seconds)
+            return
+        quiet = now - self._heard
         if quiet < seconds:  # an answer is on its way, over a thin line: it takes what it takes
             waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, api_key, seconds)
             return

@@ -198,20 +198,24 @@ app()
 def test_feed_follows_until_interrupted(world: World, append: Append) -> None:
     append(PORT, "feeds.ducks", b'{"n": 1}')
     environment = {**os.environ, "FAIRLEAD_HOME": str(world.local.folder.parent)}
-    program = subprocess.Popen(  # noqa: S603 our own interpreter and text
+    with subprocess.Popen(  # noqa: S603 our own interpreter and text
         [sys.executable, "-c", PROGRAM, "ducks", "--json", "--topology", str(world.file)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-    )
-    assert program.stdout is not None
-    before = program.stdout.readline()
-    assert json.loads(before)["topic"] == "feeds.ducks"
-    append(PORT, "feeds.ducks", b'{"late": true}')
-    while json.loads(program.stdout.readline())["value"] != {"late": True}:
-        pass
-    program.send_signal(signal.SIGINT)
-    _, problems = program.communicate(timeout=PATIENCE)
+    ) as program:
+        assert program.stdout is not None and program.stderr is not None
+        try:
+            before = program.stdout.readline()
+            assert before, program.stderr.read()
+            assert json.loads(before)["topic"] == "feeds.ducks"
+            append(PORT, "feeds.ducks", b'{"late": true}')
+            while json.loads(program.stdout.readline())["value"] != {"late": True}:
+                pass
+            program.send_signal(signal.SIGINT)
+            _, problems = program.communicate(timeout=PATIENCE)
+        finally:
+            program.kill()
     assert program.returncode == ExitCode.INTERRUPTED
     assert "Traceback" not in problems

@@ -43,13 +43,13 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(held_up: float, succeeds_at: int) -> Held:
         made = Held(held_up, succeeds_at)
         monkeypatch.setattr(admin, "admin_client", lambda *_: made)
-        monkeypatch.setattr("fairlead.admin.time.monotonic", lambda: made.now)
+        monkeypatch.setattr("fairlead.awake.time.monotonic", lambda: made.now)
         return made
 
     return make
 
 
-def test_a_machine_that_was_held_up_has_its_tries_all_the_same(held: Any) -> None:
+def test_a_machine_that_was_held_up_has_its_time_all_the_same(held: Any) -> None:
     client = held(45.0, 5)
     assert admin.require_answer(ENDPOINT, 5.0) is client
 

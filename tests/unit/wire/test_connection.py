@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+import time
 
 import pytest
 from pydantic import SecretStr
@@ -12,7 +13,7 @@ from pydantic import SecretStr
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ExitCode
 from fairlead.wire import metadata as md
-from fairlead.wire.connection import MAX_FRAME, Connection, connect
+from fairlead.wire.connection import HELD_UP, MAX_FRAME, Connection, connect
 from fairlead.wire.errors import AuthenticationFailed, ConnectionLost, RequestTimeout, UnsupportedBroker
 from tests.unit.wire.fake_broker import (
     METADATA,
@@ -127,6 +128,18 @@ async def test_late_answer_fails_all_requests_and_closes() -> None:
             await behind
         assert connection.closed and caught.value.retriable
         assert caught.value.fields["address"] == connection.address
+
+
+async def test_a_machine_that_was_held_up_listens_before_it_says_that_nothing_came() -> None:
+    async with running() as cluster:
+        connection = await open_connection(cluster, seconds=0.3)
+        answer = asyncio.ensure_future(connection.call(md.request(())))
+        await asyncio.sleep(0)
+        time.sleep(0.3 + HELD_UP + 0.1)  # noqa: ASYNC251 - neither side gets a turn
+        assert await answer
+        cluster.fault(METADATA, Fault(hang=True))
+        with pytest.raises(RequestTimeout):
+            await connection.call(md.request(()))
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
