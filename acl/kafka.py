@@ -94,15 +94,30 @@ def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> Fairlea
     return FairleadError(f"{doing} failed at {where}: {error.name()}", hint="see the broker's log", **fields)
 
 
+class Troubles:
+    """What a client of librdkafka reports of itself. Apart from whoever owns the client: in a cycle with its own
+    callback a client would keep its threads and sockets until the garbage is searched."""
+
+    def __init__(self) -> None:
+        self.refused: KafkaError | None = None
+        self.down: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        """The client's ``error_cb``."""
+        if login_refused(error):
+            self.refused = error
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
+            self.down = error
+
+
 class Client:
     """One user's AdminClient, kept alive as long as its requests run. Use as a context manager; not thread safe."""
 
     def __init__(self, endpoint: KafkaEndpoint, *, timeout: float = REQUEST_TIMEOUT) -> None:
         self.endpoint = endpoint
         self.timeout = timeout
-        self._refused: KafkaError | None = None
-        self._down: KafkaError | None = None
-        self.admin = admin_client(endpoint, {**QUIET, "error_cb": self._on_error})
+        self._troubles = Troubles()
+        self.admin = admin_client(endpoint, {**QUIET, "error_cb": self._troubles.note})
 
     def __enter__(self) -> Client:
         return self
@@ -121,12 +136,12 @@ class Client:
                 return future.result(timeout=0.05)
             except KafkaException as problem:
                 self.admin.poll(0)
-                raise translate(self._refused or kafka_error(problem), self.endpoint, doing) from None
+                raise translate(self._troubles.refused or kafka_error(problem), self.endpoint, doing) from None
             except TimeoutError:
                 self.admin.poll(0)
-                if self._refused is not None:
-                    raise translate(self._refused, self.endpoint, doing) from None
-                if waited > self.timeout + 2.0 or (self._down is not None and waited > DOWN_TIMEOUT):
+                if self._troubles.refused is not None:
+                    raise translate(self._troubles.refused, self.endpoint, doing) from None
+                if waited > self.timeout + 2.0 or (self._troubles.down is not None and waited > DOWN_TIMEOUT):
                     raise translate(KafkaError(_TIMED_OUT), self.endpoint, doing) from None
 
     def cluster_operations(self) -> frozenset[str]:
@@ -138,17 +153,11 @@ class Client:
             except UnavailableError as error:
                 # The first request of most work, and it changes nothing: librdkafka does not make it again when the
                 # connection ends that it was to go by.
-                if not left or self._down is not None or error.fields["code"] == "_TIMED_OUT":
+                if not left or self._troubles.down is not None or error.fields["code"] == "_TIMED_OUT":
                     raise
             else:
                 break
         return frozenset(operation.name for operation in described.authorized_operations or ())
-
-    def _on_error(self, error: KafkaError) -> None:
-        if login_refused(error):
-            self._refused = error
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            self._down = error
 
 
 class RuleStore(Protocol):

@@ -19,13 +19,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ClusterMetadata
 
-from acl.kafka import AWAY, QUIET, translate
+from acl.kafka import AWAY, QUIET, Troubles, translate
 from fairlead.admin import kafka_error
 from fairlead.awake import Awake
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.records.headers import FILLER, KIND, MARKER
-from fairlead.scram import login_refused
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
 # A topic just made answers so until its leader serves it.
@@ -73,7 +72,7 @@ class Reader:
         self.endpoint = endpoint
         self._group = group
         self._timeout = timeout
-        self._refused: KafkaError | None = None
+        self._troubles = Troubles()
         self._consumer = Consumer(
             {
                 **endpoint.librdkafka(),
@@ -86,7 +85,7 @@ class Reader:
                 "enable.partition.eof": True,
                 "allow.auto.create.topics": False,
                 "fetch.wait.max.ms": 100,
-                "error_cb": self._on_error,
+                "error_cb": self._troubles.note,
             }
         )
 
@@ -138,8 +137,8 @@ class Reader:
         silent = Awake()
         while left or follow:
             message = self._consumer.poll(0.2)
-            if self._refused is not None:
-                raise translate(self._refused, self.endpoint, "reading")
+            if self._troubles.refused is not None:
+                raise translate(self._troubles.refused, self.endpoint, "reading")
             if message is None:
                 if not follow and silent.seconds() > self._timeout:
                     raise translate(KafkaError(AWAY[0]), self.endpoint, "reading")
@@ -176,18 +175,14 @@ class Reader:
                 return {name: (meta.error, tuple(meta.partitions)) for name, meta in found.topics.items()}
             except KafkaException as problem:
                 self._consumer.poll(0)
-                error = self._refused or kafka_error(problem)
-                if self._refused is not None or error.code() not in AWAY or awake.seconds() > self._timeout:
+                error = self._troubles.refused or kafka_error(problem)
+                if self._troubles.refused is not None or error.code() not in AWAY or awake.seconds() > self._timeout:
                     raise translate(error, self.endpoint, "asking for topics") from None
 
     def _list(self, topic: str | None) -> ClusterMetadata:
         if topic is None:
             return self._consumer.list_topics(timeout=1.0)
         return self._consumer.list_topics(topic, timeout=1.0)
-
-    def _on_error(self, error: KafkaError) -> None:
-        if login_refused(error):
-            self._refused = error
 
 
 def _received(message: Message) -> Received:

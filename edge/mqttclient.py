@@ -18,6 +18,7 @@ from fairlead.certs.mqtt import identify
 from fairlead.certs.trust import trouble
 from fairlead.endpoint import MqttEndpoint, let_in
 from fairlead.errors import FairleadError
+from fairlead.mqttturn import turn
 
 C = TypeVar("C", bound=paho.Client)
 
@@ -118,7 +119,7 @@ def _visit(endpoint: MqttEndpoint, client_id: str, *, clean: bool, subscribe: st
     try:
         end = time.monotonic() + CONNECT_TIMEOUT
         while not failures and not (present and (subscribe is None or subscribed)):
-            if client.loop(0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS or time.monotonic() > end:
+            if turn(client, 0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS or time.monotonic() > end:
                 break
         client.disconnect()
     finally:
@@ -160,7 +161,7 @@ def _echo(endpoint: MqttEndpoint, client_id: str, topic: str) -> bool:
     open_socket(client, endpoint)
     end = time.monotonic() + CONNECT_TIMEOUT
     while not heard and time.monotonic() < end:
-        if client.loop(0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS:
+        if turn(client, 0.1) != MQTTErrorCode.MQTT_ERR_SUCCESS:
             raise MqttUnavailableError(f"the MQTT broker of {endpoint.site} closed the connection")
     client.disconnect()
     return bool(heard)

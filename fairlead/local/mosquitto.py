@@ -31,6 +31,7 @@ from fairlead.local.devices import device_kind, device_rules
 from fairlead.local.files import explained, tail, write_file
 from fairlead.local.profile import Profile
 from fairlead.local.waiting import Wait
+from fairlead.mqttturn import turn
 
 BRIDGE = "bridge"  # reads everything; every other user publishes only
 DEVICE = "device"  # a gateway, or a player of devices: publishes for all of them
@@ -305,7 +306,7 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
         client.connect(endpoint.host, endpoint.port)
         end = time.monotonic() + timeout
         while not answers and time.monotonic() < end:
-            if client.loop(0.1) != paho.MQTT_ERR_SUCCESS:
+            if turn(client, 0.1) != paho.MQTT_ERR_SUCCESS:
                 break
         client.disconnect()
     except ssl.SSLCertVerificationError as error:

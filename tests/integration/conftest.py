@@ -11,6 +11,7 @@ does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import secrets
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -41,6 +43,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     about = item.get_closest_marker("processes")
     if about is not None and item.config.getoption("--sites") == "containers":
         pytest.skip(f"about processes: {about.args[0]}")
+
+
+def pytest_runtest_teardown() -> None:
+    """Threads of paho wait by ``select``, which takes no file descriptor from 1024 on; librdkafka's clients in garbage
+    have several each, and are many in a process that does the work of all parts of the system."""
+    if psutil.Process().num_fds() > 400:
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

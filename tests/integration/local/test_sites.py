@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import os
 import queue
+import resource
 import secrets
 import subprocess
 import threading
@@ -18,11 +21,12 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from pydantic import SecretStr
 
+from edge.mqttclient import visit
 from fairlead.admin import create_logs, delete_logs, require_answer
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.jars import ensure_jars, find_java
-from fairlead.local import formatting
+from fairlead.local import formatting, mosquitto
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.support.logins import answer
 from tests.support.waits import PATIENCE
@@ -63,6 +67,17 @@ def test_a_wrong_password_is_refused_at_once_and_not_shown(gamma: LocalSites) ->
     assert "wrong-password" not in str(caught.value)
     mqtt = dataclasses.replace(gamma.mqtt("gamma", "device"), password=SecretStr("wrong-password"))
     assert answer(mqtt) == "Not authorized"
+
+
+def test_a_process_with_many_open_files_is_served(gamma: LocalSites) -> None:
+    """From 1024 on a file descriptor is too much for ``select``."""
+    few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most) if few < 4096 else (few, most))
+    with contextlib.ExitStack() as held, open(os.devnull, "rb") as first:  # noqa: PTH123 - no file of ours
+        for _ in range(1100):
+            held.callback(os.close, os.dup(first.fileno()))
+        assert mosquitto.log_in(gamma.mqtt("gamma", "device"), PATIENCE) == "Success"
+        assert not visit(gamma.mqtt("gamma", "bridge"), "test-many-files", clean=True)
 
 
 def test_nobody_there_is_said_with_the_address(gamma: LocalSites) -> None:

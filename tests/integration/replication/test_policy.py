@@ -276,7 +276,7 @@ async def test_a_batch_may_take_longer_than_a_request_waits(
 
 async def test_a_long_fat_line_is_filled(lab: Lab, more_sites: Callable[..., None]) -> None:
     """One log, a round trip of half a second, 50 Mbit/s: with a megabyte at a time it would be a quarter. The exact
-    share is a benchmark's business."""
+    share is a benchmark's business, and a slow machine takes its part."""
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)
     for site in (SOURCE, TARGET):
@@ -285,5 +285,5 @@ async def test_a_long_fat_line_is_filled(lab: Lab, more_sites: Callable[..., Non
     async with copying(lab, topology(lab, {lab.stream: {}}), rtt=0.5, rate=50e6) as way:
         began = await carried(way, 12_000_000)  # by then it has learned how much to ask for
         ended = await carried(way, 36_000_000)
-        assert 24_000_000 / (ended - began) > 0.5 * 6_250_000
+        assert 24_000_000 / (ended - began) > 0.35 * 6_250_000
         await lab.reaches(TARGET, topic, 400)
