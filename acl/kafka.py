@@ -32,7 +32,7 @@ from fairlead.awake import Awake
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.order_topic import TIMEOUT
-from fairlead.scram import login_refused
+from fairlead.troubles import Troubles, login_refused
 
 T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
@@ -92,22 +92,6 @@ def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> Fairlea
             **fields,
         )
     return FairleadError(f"{doing} failed at {where}: {error.name()}", hint="see the broker's log", **fields)
-
-
-class Troubles:
-    """What a client of librdkafka reports of itself. Apart from whoever owns the client: in a cycle with its own
-    callback a client would keep its threads and sockets until the garbage is searched."""
-
-    def __init__(self) -> None:
-        self.refused: KafkaError | None = None
-        self.down: KafkaError | None = None
-
-    def note(self, error: KafkaError) -> None:
-        """The client's ``error_cb``."""
-        if login_refused(error):
-            self.refused = error
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001
-            self.down = error
 
 
 class Client:

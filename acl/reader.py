@@ -19,12 +19,13 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import ClusterMetadata
 
-from acl.kafka import AWAY, QUIET, Troubles, translate
+from acl.kafka import AWAY, QUIET, translate
 from fairlead.admin import kafka_error
 from fairlead.awake import Awake
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
 from fairlead.records.headers import FILLER, KIND, MARKER
+from fairlead.troubles import Troubles
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
 # A topic just made answers so until its leader serves it.
@@ -134,18 +135,19 @@ class Reader:
         where = [TopicPartition(t, p, _OFFSETS[start]) for t in topics for p in self.partitions(t)]
         self._consumer.assign(where)
         left = {(tp.topic, tp.partition) for tp in where}
-        silent = Awake()
+        silent: Awake | None = None
         while left or follow:
             message = self._consumer.poll(0.2)
             if self._troubles.refused is not None:
                 raise translate(self._troubles.refused, self.endpoint, "reading")
             if message is None:
+                silent = silent or Awake()
                 if not follow and silent.seconds() > self._timeout:
                     raise translate(KafkaError(AWAY[0]), self.endpoint, "reading")
                 if follow:
                     yield None
                 continue
-            silent = Awake()
+            silent = None
             if (error := message.error()) is None:
                 yield _received(message)
             elif error.code() == _EOF:

@@ -27,7 +27,7 @@ from fairlead.certs.served import require_trust
 from fairlead.certs.trust import client_context
 from fairlead.endpoint import KafkaEndpoint, let_in, with_each_password
 from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
-from fairlead.scram import login_refused
+from fairlead.troubles import Troubles, login_refused
 
 LOG_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
@@ -185,16 +185,8 @@ def counting(endpoint: KafkaEndpoint, timeout: float = 5.0) -> KafkaEndpoint:
 
 
 def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
-    refusals: list[KafkaError] = []
-    untrusted = False
-
-    def on_error(error: KafkaError) -> None:
-        nonlocal untrusted
-        untrusted = untrusted or error.name() == "_SSL"
-        if login_refused(error):
-            refusals.append(error)
-
-    client = admin_client(endpoint, {"error_cb": on_error})
+    troubles = Troubles()
+    client = admin_client(endpoint, {"error_cb": troubles.note})
     awake = Awake()
     while True:
         try:
@@ -202,10 +194,10 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
             asked.result()
             return client
         except KafkaException as error:
-            client.poll(0)  # delivers on_error
-            if refusals:
-                raise explain(KafkaException(refusals[0]), endpoint, "log in") from error
-            if untrusted:
+            client.poll(0)  # delivers troubles
+            if troubles.refused is not None:
+                raise explain(KafkaException(troubles.refused), endpoint, "log in") from error
+            if troubles.untrusted is not None:
                 require_trust(endpoint)
             if awake.seconds() > timeout:
                 raise explain(error, endpoint, "log in") from error

@@ -10,13 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
-    KafkaError,
     KafkaException,
 )
 from confluent_kafka import TopicPartition as ClientPartition
@@ -24,7 +23,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from fairlead.admin import admin_client, explain, kafka_error
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError
-from fairlead.scram import login_refused
+from fairlead.troubles import Troubles
 from fairlead.wire.types import TopicPartition
 from replication.groups import Commit
 
@@ -72,6 +71,23 @@ class _Traffic(msgspec.Struct):
 _traffic: Final = msgspec.json.Decoder(_Traffic).decode
 
 
+class _Meter:
+    """Tells of the bytes that came and went since it told last. Apart from ``GroupClient`` for the reason of
+    ``Troubles``."""
+
+    def __init__(self, on_bytes: Callable[[int], None]) -> None:
+        self._on_bytes = on_bytes
+        self._counted = 0
+
+    def note(self, statistics: str) -> None:
+        """The client's ``stats_cb``."""
+        found = _traffic(statistics)
+        total = found.tx_bytes + found.rx_bytes
+        if total > self._counted:
+            self._on_bytes(total - self._counted)
+            self._counted = total
+
+
 class GroupClient:
     """One cluster's groups as one user sees them. Connects when it is used; a new one sees new passwords.
 
@@ -83,11 +99,10 @@ class GroupClient:
     def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], None] | None = None) -> None:
         self.endpoint = endpoint
         self._on_bytes = on_bytes
-        self._counted = 0
-        self._login: KafkaError | None = None
-        self._down: KafkaError | None = None
-        counting = {"stats_cb": self._on_statistics, "statistics.interval.ms": int(COUNT_EVERY * 1000)}
-        settings = {"error_cb": self._on_error, "reconnect.backoff.max.ms": 1000, **(counting if on_bytes else {})}
+        self._troubles = Troubles()
+        settings: dict[str, Any] = {"error_cb": self._troubles.note, "reconnect.backoff.max.ms": 1000}
+        if on_bytes is not None:
+            settings |= {"stats_cb": _Meter(on_bytes).note, "statistics.interval.ms": int(COUNT_EVERY * 1000)}
         try:
             self._admin = admin_client(endpoint, settings)
         except KafkaException as error:  # a certificate's file that is not there, for example
@@ -165,17 +180,18 @@ class GroupClient:
         try:
             while not answer.done():
                 await asyncio.wait({answer}, timeout=LOOK)
-                self._admin.poll(0)  # delivers ``_on_error``
-                if self._login is not None or (self._down is not None and time.monotonic() - began > DOWN):
+                self._admin.poll(0)  # delivers troubles
+                down = self._troubles.down is not None and time.monotonic() - began > DOWN
+                if self._troubles.refused is not None or down:
                     break
             if not answer.done():
-                raise KafkaException(self._login or self._down)
+                raise KafkaException(self._troubles.refused or self._troubles.down)
             result = answer.result()
         except KafkaException as error:
             raise self._translate(error, doing) from None
         finally:
             answer.cancel()
-        self._down = None
+        self._troubles.down = None
         return result
 
     def _translate(self, error: KafkaException, doing: str) -> FairleadError:
@@ -189,16 +205,3 @@ class GroupClient:
             user=self.endpoint.user,
             code=name,
         )
-
-    def _on_statistics(self, statistics: str) -> None:
-        found = _traffic(statistics)
-        total = found.tx_bytes + found.rx_bytes
-        if self._on_bytes is not None and total > self._counted:
-            self._on_bytes(total - self._counted)
-            self._counted = total
-
-    def _on_error(self, error: KafkaError) -> None:
-        if login_refused(error):
-            self._login = error
-        elif error.name() == "_ALL_BROKERS_DOWN":
-            self._down = error

@@ -10,25 +10,9 @@ from deploy.entry.files import secret, setting
 from fairlead.jars import ensure_jars, find_java
 from fairlead.local.cds import archive_options
 from fairlead.local.kafka import ADMIN, CONTROLLER, command, format_if_new
+from fairlead.local.kafkalogging import TO_CONSOLE
 
 FOLDER = Path("/tmp/kafka")  # noqa: S108 - the container's own
-_LOGGING = """Configuration:
-  Appenders:
-    Console:
-      name: console
-      PatternLayout:
-        pattern: "%d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n"
-  Loggers:
-    Root:
-      level: WARN
-      AppenderRef:
-        ref: console
-    Logger:
-      - name: kafka.authorizer.logger
-        level: INFO
-      - name: org.apache.kafka.common.utils.AppInfoParser
-        level: ERROR
-"""
 
 
 def main() -> None:
@@ -37,7 +21,7 @@ def main() -> None:
     users = {name: secret(f"{site}.{name}") for name in (ADMIN, CONTROLLER)}
     format_if_new(Path(DATA), setting("CLUSTER_ID"), users, node_id=node)
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "log4j2.yaml").write_text(_LOGGING, encoding="utf-8")
+    (FOLDER / "log4j2.yaml").write_text(TO_CONSOLE, encoding="utf-8")
     settings = FOLDER / "server.properties"
     settings.unlink(missing_ok=True)
     settings.symlink_to(SETTINGS)

@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import SecretStr
 
 from fairlead.certs.served import require_trust
 from fairlead.endpoint import KafkaEndpoint, with_each_password
-from fairlead.local import ports
+from fairlead.local import kafkalogging, ports
 from fairlead.local.files import tail, write_file
 from fairlead.local.formatting import format_log_dir
 from fairlead.local.kafkatls import TLS_PROPERTIES
 from fairlead.local.state import Broker, SiteState
 from fairlead.local.waiting import Wait
-from fairlead.scram import login_refused
+from fairlead.troubles import Troubles
 
 ADMIN = "admin"  # super user of every local cluster
 CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change
@@ -109,31 +109,6 @@ _REPLICATED = {
     "share.coordinator.state.topic.min.isr": 2,
 }
 
-# WARN, but for denied requests (INFO): they are the audit trail.
-_LOG4J2 = """Configuration:
-  Appenders:
-    RollingFile:
-      name: file
-      fileName: server.log
-      filePattern: server.log.%i
-      PatternLayout:
-        pattern: "%d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p %c{1} %m%n"
-      SizeBasedTriggeringPolicy:
-        size: 10MB
-      DefaultRolloverStrategy:
-        max: 3
-  Loggers:
-    Root:
-      level: WARN
-      AppenderRef:
-        ref: file
-    Logger:
-      - name: kafka.authorizer.logger
-        level: INFO
-      - name: org.apache.kafka.common.utils.AppInfoParser
-        level: ERROR
-"""
-
 
 def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> None:
     """Write ``server.properties`` and the logging configuration; the first holds a password and has mode 0600.
@@ -143,7 +118,7 @@ def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker:
     """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_file(folder / "server.properties", server_properties(site, controller, broker=broker))
-    write_file(folder / "log4j2.yaml", _LOG4J2)
+    write_file(folder / "log4j2.yaml", kafkalogging.TO_FILE)
 
 
 def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> str:
@@ -239,19 +214,11 @@ def wait_ready(
     wait = Wait(process, "Kafka", endpoint.site, folder, end, lambda: last_words(folder), cancel)
     while not ports.accepts(endpoint.bootstrap[0][1], 0.2):
         wait.pause()
-    refusals: list[str] = []
-    untrusted: list[str] = []
-
-    def on_error(error: KafkaError) -> None:
-        if login_refused(error):
-            refusals.append("the password is not the one it was told")
-        elif error.name() == "_SSL":
-            untrusted.append(error.str())
-
+    troubles = Troubles()
     quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 
     def client(seen: KafkaEndpoint) -> AdminClient:
-        return AdminClient({**seen.librdkafka(), **quick, "error_cb": on_error})
+        return AdminClient({**seen.librdkafka(), **quick, "error_cb": troubles.note})
 
     ways, tried = with_each_password(endpoint), 0
     admin = client(endpoint)
@@ -262,16 +229,16 @@ def wait_ready(
             if cluster.controller is not None and any(node.id == node_id for node in cluster.nodes):
                 return admin
         except KafkaException:
-            admin.poll(0)  # delivers on_error
-        if untrusted:
+            admin.poll(0)  # delivers troubles
+        if troubles.untrusted is not None:
             require_trust(endpoint)
-            untrusted.clear()
-        if refusals:
+            troubles.untrusted = None
+        if troubles.refused is not None:
             tried += 1
             if tried >= len(ways) and time.time() - process.create_time() > REFUSED_SECONDS:
-                raise wait.refused(endpoint.user, refusals[0])
+                raise wait.refused(endpoint.user, "the password is not the one it was told")
             if len(ways) > 1:
-                refusals.clear()
+                troubles.refused = None
                 admin = client(ways[tried % len(ways)])
         wait.pause()
 

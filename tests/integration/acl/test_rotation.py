@@ -39,7 +39,7 @@ from fairlead.credentials import accepts, give_password
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.scram import login_refused
+from fairlead.troubles import login_refused
 from fairlead.wire.appender import Appender
 from fairlead.wire.cluster import Cluster
 from fairlead.wire.types import TP

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from fairlead import admin
 from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
-from fairlead.scram import login_refused
+from fairlead.troubles import login_refused
 
 ENDPOINT = KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "admin")
 SILENCE = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
