@@ -26,21 +26,10 @@ def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | N
     """An authority that signs servers' certificates and no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    usage = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
     made = (
         _begun(subject, subject, key.public_key(), days, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
     return Pair(made.public_bytes(serialization.Encoding.PEM), _pem(key))
@@ -59,23 +48,12 @@ def issue(
     if not isinstance(signing, ec.EllipticCurvePrivateKey):
         raise ConfigurationError("the authority's key is no ECDSA key", hint="fairlead certs init makes one")
     key = ec.generate_private_key(ec.SECP256R1())
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=False,
-        crl_sign=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # brokers are each other's clients
     made = (
         _begun(name, signer.subject, key.public_key(), days, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
+        .add_extension(_usage(authority=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternative_names(names)), critical=False)
         .add_extension(_issuer_id(signer), critical=False)
@@ -131,6 +109,21 @@ def _begun(
         .not_valid_before(since - _CLOCKS_DIFFER)
         .not_valid_after(since + dt.timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(*, authority: bool) -> x509.KeyUsage:
+    """What the key is for: signing certificates, or signing in handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=authority,
+        crl_sign=authority,
+        encipher_only=False,
+        decipher_only=False,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Final, Self
+
+from fairlead.awake import Awake
 
 TICK: Final = 0.02
 LONGEST: Final = 0.5
@@ -15,14 +16,13 @@ class SteadyClock:
     """Seconds since it was started, without those in which nothing ran. Use as a context manager."""
 
     def __init__(self) -> None:
-        self._gone = 0.0
-        self._last = time.monotonic()
+        self._awake = Awake(LONGEST)
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._ticking = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
-        self._last = time.monotonic()
+        self._awake = Awake(LONGEST)
         self._ticking.start()
         return self
 
@@ -33,14 +33,9 @@ class SteadyClock:
     @property
     def seconds(self) -> float:
         with self._lock:
-            self._count(time.monotonic())
-            return self._gone
-
-    def _count(self, now: float) -> None:
-        self._gone += min(now - self._last, LONGEST)
-        self._last = now
+            return self._awake.seconds()
 
     def _tick(self) -> None:
         while not self._end.wait(TICK):
             with self._lock:
-                self._count(time.monotonic())
+                self._awake.seconds()

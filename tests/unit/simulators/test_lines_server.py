@@ -18,6 +18,7 @@ from simulators.links.orders import Carried, Order
 from simulators.links.remote import RemoteLines
 from simulators.links.server import run
 from simulators.linkweather import Conditions, LinkTrouble, LinkWeather
+from tests.unit.simulators.echoes import answers
 from topologies.detours import write_detours
 from topologies.load import load
 
@@ -57,15 +58,11 @@ async def entered(at: Path) -> RemoteLines:
 
 async def answered(port: int, *, within: float = 60.0) -> bool:
     """Whether a new connection over the line is answered; False also when it is reset."""
-    reader, writer = await asyncio.open_connection(HOST, port)
+    streams = await asyncio.open_connection(HOST, port)
     try:
-        writer.write(b"?")
-        async with asyncio.timeout(within):
-            return await reader.readexactly(1) == b"?"
-    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-        return False
+        return await answers(streams, within=within)
     finally:
-        writer.close()
+        streams[1].close()
 
 
 async def test_everything_goes_through_while_nobody_leads(place: Path, port: int) -> None:

@@ -14,6 +14,7 @@ from simulators.links.network import Network
 from simulators.links.steering import steered
 from simulators.linkweather import Conditions, LinkTrouble, LinkWeather
 from simulators.steps import Barrier, BarrierKind, LinkChange, Step
+from tests.unit.simulators.echoes import answers
 from topologies.load import load
 from topologies.model import Link, Topology
 
@@ -41,17 +42,6 @@ def weather(topology: Topology) -> LinkWeather:
 async def connected(network: Network, target: str, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     ((_, proxy),) = network.detours[target][source]
     return await asyncio.open_connection(*proxy)
-
-
-async def answers(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], *, within: float = 5.0) -> bool:
-    """Whether the other end answers; False also when the connection has ended."""
-    reader, writer = streams
-    try:
-        writer.write(b"?")
-        async with asyncio.timeout(within):
-            return await reader.readexactly(1) == b"?"
-    except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-        return False
 
 
 async def test_a_link_swallows_everything_while_it_is_cut(minimal: Topology, echo: Address) -> None:
