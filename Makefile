@@ -7,11 +7,12 @@ SHELL := bash
 
 BIN := .venv/bin
 READY := .venv/.ready
+READY_FOR_TESTS := .venv/.ready-for-tests
 TOPOLOGY ?= big-blue
 TEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 120
 # Files of the suites that make containers runs once more; any other runs the same way (docs/compose.md).
-IN_CONTAINERS := wire/test_faults edge/test_readings edge/test_custody edge/test_faults edge/test_intakes edge/test_kills \
+IN_CONTAINERS := fairlead/kafka/test_faults edge/test_readings edge/test_custody edge/test_faults edge/test_kills \
 	replication/test_copies replication/test_links replication/test_custody replication/test_faults_kills \
 	replication/test_faults_leaders replication/test_states_of_disks \
 	acl/test_apply acl/test_attacks acl/test_customers acl/test_enforced acl/test_offboarding
@@ -20,7 +21,7 @@ LOCKED := --universal --python-version 3.11 --generate-hashes --no-header --no-e
 # Hundreds of short processes (workers of Spark, bridges, commands) would each compile every module that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access chaos containers fuzz image compose-demo up down status lock release clean
+.PHONY: help demo test test-long check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access chaos containers fuzz image compose-demo up down status lock release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -28,8 +29,11 @@ help: ## this list
 demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, with its report in build/demo
 	tools/demo.sh
 
-test: check ## everything: make check, then all tests against real brokers
+test: check $(READY_FOR_TESTS) ## make check, then the tests against real brokers (about 12 minutes)
 	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --durations 40 --durations-min 10
+
+test-long: $(READY_FOR_TESTS) ## what make test leaves out because it takes longer: voyages with trouble, port calls, Spark's crashes
+	tools/scratch.sh $(BIN)/pytest -m "long and not chaos and not containers" -n $(TEST_WORKERS) --durations 40 --durations-min 10
 
 check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/ruff check
@@ -37,13 +41,11 @@ check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(READY) ## repair what can be repaired by a program: style, and what shells complete
-	$(BIN)/python -m tools.completion
+format: $(READY) ## repair the style
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: $(READY) ## the documentation as a site in build/site, its generated pages first
-	$(BIN)/python -m handbook
+docs: $(READY) ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY) ## the figures; also as JSON in build/bench
@@ -95,9 +97,9 @@ lock: $(READY) ## renew requirements.lock, its part requirements-run.lock (both 
 	uv pip compile $(LOCKED) --extra dev --upgrade --output-file requirements.lock pyproject.toml
 	uv pip compile $(LOCKED) --constraints requirements.lock --output-file requirements-run.lock pyproject.toml
 	$(BIN)/python tools/lock_jars.py
-	$(BIN)/python -m tools.release.notices
+	$(BIN)/python -m tools.notices
 
-release: $(READY) ## of the last commit, in dist/: wheel, sdist, SBOM, notices, sums; the same bytes each time
+release: $(READY) ## of the last commit, in dist/: wheel, sdist, SBOM, notices, lock, SHA-256 sums
 	$(BIN)/python -m tools.release
 
 clean: ## forget what was built here, but neither .venv nor any topology's data
@@ -106,4 +108,9 @@ clean: ## forget what was built here, but neither .venv nor any topology's data
 # Everything that the commands above need. The file is there only when all of it is.
 $(READY): requirements.lock pyproject.toml tools/bootstrap.sh
 	tools/bootstrap.sh
+	touch $@
+
+# What only tests need: programs of others, where apt has them.
+$(READY_FOR_TESTS): tools/bootstrap.sh
+	tools/bootstrap.sh tests
 	touch $@

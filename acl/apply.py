@@ -1,54 +1,44 @@
-"""Planning and applying access rules at several sites at once, each on its own: one that is away holds up no other."""
+"""Applying access rules at several sites at once, each on its own: one that is away holds up no other."""
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Final
 
-from acl.binding import Binding
-from acl.entries import QuotaChange, UserChange, noting, rules_intent, stamp
-from acl.guard import SHARE, check_removals
-from acl.heldout import HeldOut, hint, refuse, tell, without
-from acl.kafka import Client, RuleStore
-from acl.lockout import check_lockout, foresee_lockout
+from acl.compile import SetQuota, compile_site, together
+from acl.history import QuotaChange, SuspendedUsers, UserChange, noting, rules_intent, stamp
 from acl.plan import (
-    AddRules,
-    Confirm,
-    LeaveAlone,
-    Lockout,
-    Plan,
-    RemoveRules,
+    SHARE,
+    AccessPlan,
+    AccessRun,
     SetQuotas,
     SitePlan,
-    Skip,
-    Step,
     Unread,
-    site_steps,
+    carry_out,
+    check_lockout,
+    check_removals,
+    check_sites,
+    managed_by,
+    plan_quotas,
+    plan_site,
 )
-from acl.planning import left_to_do, plan_site
-from acl.quotas import together
-from acl.stale import Remaining, State
-from acl.store import AdminStore
-from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
+from acl.rules import Binding
+from acl.saved import PlanState, Remaining, StalePlan, remaining
+from acl.store import OpenStore, RuleStore, admin_stores, at_once
+from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
-from topologies.users import ADMIN, is_reserved
+from topologies.users import is_reserved
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from topologies.directory import Directory
-
-R = TypeVar("R")
-CONFIRM_TIMEOUT = 20.0  # seconds
+ROUND_PAUSE: Final = 5.0  # seconds between two rounds
 _PATIENCE = 3.0  # seconds for noting a failure: most often the site is gone
 Progress = Callable[[str, str], None]
-OpenStore = Callable[[str], AbstractContextManager[RuleStore]]
 
 
 class AccessIncomplete(UnavailableError):
@@ -65,10 +55,14 @@ class NotPlanned(UnavailableError):
     retriable = False
 
 
+class UserSuspended(RefusedError):
+    """A saved plan gives rules to a suspended user; nothing of it was done at this site."""
+
+
 @dataclass(frozen=True, slots=True)
 class SiteResult:
     """What was done at one site; ``error`` is None when all of its plan was. ``state`` is how far a saved plan was
-    there already, ``held_out`` are users who were given no rules because their old sessions may still be open."""
+    there already, ``suspended`` are users who were given no rules because their old sessions may still be open."""
 
     site: str
     added: int
@@ -76,81 +70,12 @@ class SiteResult:
     kept: int
     left_alone: int
     error: FairleadError | None = None
-    state: State = State.NEW
-    held_out: tuple[str, ...] = ()
+    state: PlanState = PlanState.NEW
+    suspended: tuple[str, ...] = ()
 
 
-class Executor:
-    """Carries out the steps of one site's plan on its store; the counterpart of ``acl.show``, which only tells them."""
-
-    def __init__(self, store: RuleStore) -> None:
-        self._store = store
-        self.added = 0
-        self.removed = 0
-
-    def run(self, steps: Iterable[Step]) -> None:
-        """Carry out the steps in order; the first error ends it."""
-        for step in steps:
-            match step:
-                case AddRules(_, bindings):
-                    self._store.add(bindings)
-                    self.added += len(bindings)
-                case RemoveRules(_, bindings):
-                    self._store.remove(bindings)
-                    self.removed += len(bindings)
-                case Confirm(site, added, removed):
-                    self._confirm(site, frozenset(added), frozenset(removed))
-                case SetQuotas(_, quotas):
-                    self._store.set_quotas(quotas)
-                case LeaveAlone() | Skip():
-                    pass
-
-    def _confirm(self, site: str, added: frozenset[Binding], removed: frozenset[Binding]) -> None:
-        deadline, pause = time.monotonic() + CONFIRM_TIMEOUT, 0.01
-        while not (added <= (held := self._store.read()) and removed.isdisjoint(held)):
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"site {site} accepted new access rules and does not show them after {CONFIRM_TIMEOUT:.0f} s",
-                    hint="its brokers may not follow their controller; see their logs, then fairlead acl apply again",
-                    site=site,
-                )
-            time.sleep(pause)  # there is no event for it
-            pause = min(2 * pause, 0.5)
-
-
-def admin_stores(directory: Directory) -> OpenStore:
-    """Stores of real clusters, as their super user."""
-
-    @contextmanager
-    def open_store(site: str) -> Iterator[RuleStore]:
-        with Client(directory.kafka(site, ADMIN)) as client:
-            yield AdminStore(client, local=directory.is_local(site))
-
-    return open_store
-
-
-def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[str] | None = None) -> Plan:
-    """What every site would change. A site that cannot be read is in ``Plan.unread``; nothing is changed anywhere."""
-    named = _check_sites(topology, sites)
-
-    def plan_one(site: str) -> tuple[SitePlan, Lockout | None] | Unread:
-        try:
-            with open_store(site) as store:
-                held = store.read()
-                made = plan_site(topology, site, store, held)
-                changes = made.add or made.remove
-                return made, foresee_lockout(site, held, made, store.standing(held)) if changes else None
-        except FairleadError as error:
-            return Unread(site, error.what, error.hint)
-
-    results = at_once(plan_one, named)
-    read = [r for r in results if not isinstance(r, Unread)]
-    return Plan(
-        topology.name,
-        tuple(made for made, _ in read),
-        tuple(r for r in results if isinstance(r, Unread)),
-        tuple(lockout for _, lockout in read if lockout),
-    )
+Work = Callable[[Sequence[str]], Sequence[SiteResult]]
+"""Applies at these sites."""
 
 
 def apply_sites(
@@ -159,7 +84,7 @@ def apply_sites(
     sites: Collection[str] | None = None,
     on_progress: Progress | None = None,
     *,
-    saved: Plan | None = None,
+    saved: AccessPlan | None = None,
     max_removals: float = SHARE,
     readmit: Collection[str] = (),
 ) -> tuple[SiteResult, ...]:
@@ -169,12 +94,12 @@ def apply_sites(
     the site's audit log, before and after.
 
     Args:
-        saved: Do this plan, at its sites, as long as it is still true there (``acl.stale``); without one, plan now.
-        max_removals: The share of a site's rules beyond which removing is refused (``acl.guard``).
-        readmit: Users whose old sessions are known to be over, though they are held out (``acl.heldout``). Others who
-            are held out get no rules; a saved plan that would give them some is refused.
+        saved: Do this plan, at its sites, as long as it is still true there (``acl.saved``); without one, plan now.
+        max_removals: The share of a site's rules beyond which removing is refused (``check_removals``).
+        readmit: Users whose old sessions are known to be over, though they are suspended (``acl.history``). Others who
+            are suspended get no rules; a saved plan that would give them some is refused.
     """
-    named = _check_sites(topology, sites)
+    named = check_sites(topology, sites)
     planned = {site.site: site for site in saved.sites} if saved else {}
     unread = {site.site: site for site in saved.unread} if saved else {}
     lock = threading.Lock()
@@ -185,38 +110,42 @@ def apply_sites(
                 on_progress(site, f"access rules: {text}")
 
     def apply_one(site: str) -> SiteResult:
-        executor: Executor | None = None
+        run: AccessRun | None = None
         try:
             if site in unread:
                 raise _not_planned(unread[site])
             with open_store(site) as store:
                 held = store.read()
                 todo = left_to_do(topology, site, store, held, planned.get(site))
-                todo, left_out = _without_held_out(topology, site, store, todo, saved is not None, readmit)
+                todo, left_out = _without_suspended(topology, site, store, todo, saved is not None, readmit)
                 for user, until in left_out.items():
-                    say(site, f"{tell(user, until)}, and gets no rules: {hint([user])}")
+                    say(site, f"{_suspended_since(user, until)}, and gets no rules: {_suspended_hint([user])}")
                 removals = len(planned[site].remove) if saved else None
                 check_removals(todo.plan, todo.before, max_removals, removals)
-                executor = Executor(store)
+                run = AccessRun(store)
                 if not todo.plan.is_empty:
                     if todo.plan.add or todo.plan.remove:
                         check_lockout(site, held, todo.plan, store.standing(held))
-                    identity = saved.identity if saved else Plan(topology.name, (todo.plan,)).identity
-                    carry_out(store, executor, topology.name, identity, todo.plan)
+                    identity = saved.identity if saved else AccessPlan(topology.name, (todo.plan,)).identity
+                    change_site(run, topology.name, identity, todo.plan)
         except FairleadError as error:
             say(site, error.what)
-            return SiteResult(site, *((executor.added, executor.removed) if executor else (0, 0)), 0, 0, error)
-        before = {State.NEW: "", State.BEGUN: "the rest of the plan: ", State.DONE: "the plan is done already: "}
-        say(site, f"{before[todo.state]}{executor.added} added, {executor.removed} removed, {todo.plan.keep} kept")
-        numbers = (executor.added, executor.removed, todo.plan.keep, len(todo.plan.alone))
-        return SiteResult(site, *numbers, state=todo.state, held_out=tuple(left_out))
+            return SiteResult(site, *((run.added, run.removed) if run else (0, 0)), 0, 0, error)
+        before = {
+            PlanState.NEW: "",
+            PlanState.BEGUN: "the rest of the plan: ",
+            PlanState.DONE: "the plan is done already: ",
+        }
+        say(site, f"{before[todo.state]}{run.added} added, {run.removed} removed, {todo.plan.keep} kept")
+        numbers = (run.added, run.removed, todo.plan.keep, len(todo.plan.alone))
+        return SiteResult(site, *numbers, state=todo.state, suspended=tuple(left_out))
 
     return tuple(at_once(apply_one, [site for site in named if not saved or site in planned or site in unread]))
 
 
 def apply_topology(
     topology: Topology,
-    directory: Directory,
+    resolver: EndpointResolver,
     sites: Collection[str] | None = None,
     on_progress: Progress | None = None,
 ) -> tuple[SiteResult, ...]:
@@ -225,7 +154,7 @@ def apply_topology(
     Raises:
         AccessIncomplete: some site could not be done; the others are.
     """
-    results = apply_sites(topology, admin_stores(directory), sites, on_progress)
+    results = apply_sites(topology, admin_stores(resolver), sites, on_progress)
     check_complete(results)
     return results
 
@@ -248,48 +177,45 @@ def check_complete(results: Iterable[SiteResult]) -> None:
         raise AccessIncomplete(what, hint=hint, sites=names)
 
 
-def carry_out(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
-    """Do one site's plan, each change noted in the audit log before and after.
+def change_site(run: AccessRun, topology: str, identity: str, plan: SitePlan) -> None:
+    """Carry out one site's plan, each change noted in the audit log before and after.
 
     Args:
         identity: The plan's, for the log.
     """
+    store = run.store
     if plan.add or plan.remove:
-        _change_rules(store, executor, topology, identity, replace(plan, quotas=()))
+        with noting(
+            store.note,
+            *rules_intent(topology, plan.site, identity, plan.add, plan.remove),
+            facts=lambda: {"added": run.added, "removed": run.removed},
+            failed=partial(store.note, patience=_PATIENCE),
+        ):
+            carry_out(replace(plan, quotas=()).steps, run)
     for user, quotas in together(plan.quotas).items():
         intent = QuotaChange(**stamp(topology, plan.site), user=user, quotas=quotas)
         with noting(store.note, intent):
-            executor.run([SetQuotas(plan.site, tuple(q for q in plan.quotas if q.user == user))])
+            carry_out([SetQuotas(plan.site, tuple(q for q in plan.quotas if q.user == user))], run)
 
 
-def _change_rules(store: RuleStore, executor: Executor, topology: str, identity: str, plan: SitePlan) -> None:
-    with noting(
-        store.note,
-        *rules_intent(topology, plan.site, identity, plan.add, plan.remove),
-        facts=lambda: {"added": executor.added, "removed": executor.removed},
-        failed=partial(store.note, patience=_PATIENCE),
-    ):
-        executor.run(site_steps(plan))
-
-
-def _without_held_out(
+def _without_suspended(
     topology: Topology, site: str, store: RuleStore, todo: Remaining, saved: bool, readmit: Collection[str]
-) -> tuple[Remaining, HeldOut]:
-    """What is left to do without the rules of those who are held out, and who they are.
+) -> tuple[Remaining, SuspendedUsers]:
+    """What is left to do without the rules of those who are suspended, and who they are.
 
     Raises:
-        UserHeldOut: a saved plan would give them rules.
+        UserSuspended: a saved plan would give them rules.
     """
     people = {rule.user for rule in todo.plan.add if not is_reserved(rule.user)}
-    users = store.held_out() if people else {}
+    users = store.suspended_users() if people else {}
     for user in sorted(set(readmit) & set(users)):
         intent = UserChange(**stamp(topology.name, site), user=user, action="readmit", detail={"because": "asked for"})
         with noting(store.note, intent):
             pass  # the rules are given by the plan
     users = {user: until for user, until in users.items() if user not in readmit and user in people}
     if saved and users:
-        raise refuse(site, users)
-    return replace(todo, plan=without(todo.plan, users)), users
+        raise _refuse_suspended(site, users)
+    return replace(todo, plan=_without_rules_of(todo.plan, users)), users
 
 
 def _not_planned(site: Unread) -> NotPlanned:
@@ -300,16 +226,108 @@ def _not_planned(site: Unread) -> NotPlanned:
     )
 
 
-def _check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
-    for site in sites or ():
-        if site not in topology.sites:
-            raise UnknownNameError("site", site, topology.sites)
-    return tuple(site for site in topology.sites if sites is None or site in sites)
+def left_to_do(
+    topology: Topology, site: str, store: RuleStore, held: frozenset[Binding], planned: SitePlan | None
+) -> Remaining:
+    """What is left to do: of a saved plan, as long as it is still true, or of what would be planned now.
+
+    Args:
+        held: The rules that the cluster holds.
+
+    Raises:
+        StalePlan: the saved plan is no longer true at this site.
+    """
+    if planned is None:
+        plan = plan_site(topology, site, store, held)
+        return Remaining(plan, PlanState.NEW, before=plan.keep + len(plan.remove))
+    rules = remaining(planned, held, compile_site(topology, site), managed_by(topology, site))
+    return _with_quotas(rules, plan_quotas(topology, site, store), planned)
 
 
-def at_once(work: Callable[[str], R], sites: Collection[str]) -> list[R]:
-    """The same work for several sites side by side, results in their order: one that is away holds up no other."""
-    if not sites:
-        return []
-    with ThreadPoolExecutor(max_workers=min(16, len(sites)), thread_name_prefix="acl") as pool:
-        return list(pool.map(work, sites))
+def _with_quotas(rules: Remaining, fresh: tuple[SetQuota, ...], planned: SitePlan) -> Remaining:
+    """The rest of a saved plan with those of its quotas that are not set yet.
+
+    Raises:
+        StalePlan: something else would have to be set by now.
+    """
+    both = replace(rules, plan=replace(rules.plan, quotas=fresh))
+    if not set(fresh) <= set(planned.quotas):
+        raise StalePlan(
+            f"client quotas at site {planned.site} are other ones by now than when the plan was made",
+            hint="make another plan and look at it: fairlead acl plan --out",
+            site=planned.site,
+        )
+    if fresh and rules.state is PlanState.DONE:
+        begun = planned.add or planned.remove or fresh != planned.quotas
+        return replace(both, state=PlanState.BEGUN if begun else PlanState.NEW)
+    return both
+
+
+def _without_rules_of(plan: SitePlan, users: Container[str]) -> SitePlan:
+    """The plan without the rules that it would give to these users."""
+    return replace(plan, add=tuple(rule for rule in plan.add if rule.user not in users))
+
+
+def _suspended_since(user: str, until: dt.datetime | None) -> str:
+    """Why a user has no rules, in one line."""
+    when = f"until {until:%H:%M:%S} UTC" if until else "until its brokers are restarted"
+    return f"{user} is suspended {when}, since its password leaked"
+
+
+def _refuse_suspended(site: str, users: SuspendedUsers) -> UserSuspended:
+    """A saved plan is done as it is or not at all."""
+    return UserSuspended(
+        f"the plan gives rules at site {site} to users who are suspended there: "
+        + "; ".join(_suspended_since(user, until) for user, until in sorted(users.items())),
+        hint=_suspended_hint(users),
+        site=site,
+        users=sorted(users),
+    )
+
+
+def _suspended_hint(users: Iterable[str]) -> str:
+    """What to do sooner."""
+    options = " ".join(f"--readmit {user}" for user in sorted(users))
+    return (
+        "wait until fairlead acl rotate --now has ended, or run it again where it was cut off; when all brokers of the "
+        f"site were restarted since, no old session is left: fairlead acl apply {options}"
+    )
+
+
+def until_done(
+    work: Work,
+    first: Sequence[SiteResult],
+    *,
+    seconds: float | None = None,
+    on_waiting: Callable[[tuple[str, ...]], None] | None = None,
+    pause: float = ROUND_PAUSE,
+) -> tuple[SiteResult, ...]:
+    """Apply again at the sites whose error passes by itself, until there is none or the time is over.
+
+    Args:
+        first: What came of the first round.
+        seconds: How long at most; None is for ever.
+        on_waiting: Told before each pause which sites are waited for.
+
+    Returns:
+        All results, in the order of ``first``; what was added and removed is that of all rounds.
+    """
+    results = {result.site: result for result in first}
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while away := tuple(site for site, result in results.items() if _passes(result.error)):
+        left = pause if deadline is None else min(pause, deadline - time.monotonic())
+        if left <= 0:
+            break
+        if on_waiting:
+            on_waiting(away)
+        time.sleep(left)  # a site that comes back tells nobody
+        for result in work(away):
+            before = results[result.site]
+            results[result.site] = dataclasses.replace(
+                result, added=before.added + result.added, removed=before.removed + result.removed
+            )
+    return tuple(results.values())
+
+
+def _passes(error: FairleadError | None) -> bool:
+    return error is not None and error.retriable

@@ -1,6 +1,6 @@
 """Who can read a log at each site: by the topology, and by the rules that the cluster really holds. Pure.
 
-The topology's answer is that of ``acl.compile``, the cluster's that of ``acl.authorizer``, which knows also what
+The topology's answer is that of ``acl.compile``, the cluster's that of ``acl.rules.reach``, which knows also what
 Fairlead never writes. Both are asked for everybody whom either one names.
 """
 
@@ -10,17 +10,15 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from acl.authorizer import Reach, covers, reach
-from acl.binding import Binding
 from acl.compile import reasons
-from acl.rules import EVERYBODY, Operation, Resource, allowing
+from acl.rules import EVERYBODY, Binding, Operation, Reach, Resource, allowing, covers, reach
 from topologies.model import Topology
 from topologies.users import ADMIN, Role, service_users
 
 _USER = "User:"
 
 
-class Kind(StrEnum):
+class ReaderKind(StrEnum):
     """Who somebody is."""
 
     SERVICE = "service"  # Fairlead's own
@@ -31,7 +29,7 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"  # the topology has nobody of this name at this site
 
 
-class Verdict(StrEnum):
+class ReadVerdict(StrEnum):
     """Whether the cluster does what the topology says."""
 
     AGREED = "agreed"
@@ -42,7 +40,7 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class TopicReader:
     """Somebody who can read the log at a site by the topology, by the cluster's rules, or by both.
 
     Args:
@@ -52,8 +50,8 @@ class Reader:
     """
 
     user: str
-    kind: Kind
-    verdict: Verdict
+    kind: ReaderKind
+    verdict: ReadVerdict
     by_topology: bool
     by_cluster: bool | None
     because: tuple[str, ...] = ()
@@ -64,7 +62,7 @@ class Reader:
     hosts: tuple[str, ...] = ()
 
 
-def readers(topology: Topology, site: str, log: str, held: Collection[Binding] | None) -> tuple[Reader, ...]:
+def readers(topology: Topology, site: str, log: str, held: Collection[Binding] | None) -> tuple[TopicReader, ...]:
     """Everybody who can read ``log`` at ``site``, those that the topology knows first.
 
     Args:
@@ -77,21 +75,21 @@ def readers(topology: Topology, site: str, log: str, held: Collection[Binding] |
     about = [binding for binding in held or () if covers(binding, Resource.TOPIC, log)]
     named = [_USER + user for user in (*known, EVERYBODY, ADMIN)]
     strangers = sorted({binding.principal for binding in about} - {*named})
-    found: list[Reader] = []
+    found: list[TopicReader] = []
     for principal in (*named, *strangers):
         user = principal.removeprefix(_USER)
         kind = _kind(user, known[user].role if user in known else None)
-        if kind is Kind.ADMIN:
+        if kind is ReaderKind.ADMIN:
             text = "admin is the super user of a cluster; no rule binds it"
-            verdict = Verdict.UNCHECKED if held is None else Verdict.AGREED
-            found.append(Reader(user, kind, verdict, True, None if held is None else True, (text,)))
+            verdict = ReadVerdict.UNCHECKED if held is None else ReadVerdict.AGREED
+            found.append(TopicReader(user, kind, verdict, True, None if held is None else True, (text,)))
             continue
         rules = allowing(why, user, Operation.READ, Resource.TOPIC, log)
         got = None if held is None else reach(about, principal, Operation.READ, Resource.TOPIC, log)
         if not rules and (got is None or not got.possible):
             continue
         found.append(
-            Reader(
+            TopicReader(
                 user,
                 kind,
                 _verdict(bool(rules), got),
@@ -108,23 +106,23 @@ def readers(topology: Topology, site: str, log: str, held: Collection[Binding] |
     return tuple(found)
 
 
-def _kind(user: str, role: Role | None) -> Kind:
+def _kind(user: str, role: Role | None) -> ReaderKind:
     match role:
         case Role.CUSTOMER:
-            return Kind.CUSTOMER
+            return ReaderKind.CUSTOMER
         case Role.USER:
-            return Kind.USER
+            return ReaderKind.USER
         case None:
-            return {ADMIN: Kind.ADMIN, EVERYBODY: Kind.EVERYBODY}.get(user, Kind.UNKNOWN)
+            return {ADMIN: ReaderKind.ADMIN, EVERYBODY: ReaderKind.EVERYBODY}.get(user, ReaderKind.UNKNOWN)
         case _:
-            return Kind.SERVICE
+            return ReaderKind.SERVICE
 
 
-def _verdict(by_topology: bool, got: Reach | None) -> Verdict:
+def _verdict(by_topology: bool, got: Reach | None) -> ReadVerdict:
     if got is None:
-        return Verdict.UNCHECKED
+        return ReadVerdict.UNCHECKED
     if not by_topology:
-        return Verdict.EXTRA
+        return ReadVerdict.EXTRA
     if not got.possible:
-        return Verdict.MISSING
-    return Verdict.PARTLY if got.hosts else Verdict.AGREED
+        return ReadVerdict.MISSING
+    return ReadVerdict.PARTLY if got.hosts else ReadVerdict.AGREED

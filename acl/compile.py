@@ -1,14 +1,258 @@
-"""From a topology to the smallest set of Kafka rules of each site, with the reasons for each rule. Pure."""
+"""From a topology to the ACLs and client quotas of each site, with the reason for each ACL. Pure.
+
+The access expressions become clauses (``Clause``), then what each user of a site needs and why (``RuleGrant``), then
+the smallest set of rules. What Fairlead's services need follows from the links and from who may hold which log; which
+operation needs which Kafka right was tried out on a broker (docs/access.md). What customers and users need follows from
+the streams' access expressions and from feeds.
+
+A Kafka ACL names topics in two ways: one name, or a prefix (``ResourcePattern``). A stream's prefix ends with its dot
+(``red.``), so that it never covers a stream ``reds``. What neither can express is rounded up to the next prefix within
+the stream; docs/access.md lists those cases.
+
+Kafka counts a quota per broker: a site of three brokers gives a user up to three times its quota.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from acl.clauses import all_clauses
-from acl.needs import Grant, LeftOut, all_left_out_of, grants, public_grants
 from acl.rules import EVERYBODY, Operation, Pattern, Resource, Rule, implies, implying
-from topologies.model import Topology
-from topologies.users import service_users
+from fairlead.errors import ConfigurationError
+from fairlead.names import SITE_NAME
+from fairlead.plan import LineStyle, PlanLine
+from fairlead.records.alert import ALERT_ORDERS
+from fairlead.records.custody import CUSTODY_ORDERS
+from topologies.expression import Expression, Public, Subject, evaluate, parse
+from topologies.model import (
+    ONE_LOG_PER_SITE,
+    PERMISSIONS,
+    InsertPoint,
+    Link,
+    Permissions,
+    Quota,
+    Selection,
+    SiteKind,
+    Topology,
+)
+from topologies.users import Role, ServiceUser, is_reserved, service_users
+from topologies.values import format_rate
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ResourcePattern:
+    """All topics with this name (``LITERAL``: one), or whose name begins with it (``PREFIXED``)."""
+
+    name: str
+    pattern: Pattern = Pattern.PREFIXED
+
+    def covers(self, other: ResourcePattern) -> bool:
+        """Whether every topic of ``other`` is covered."""
+        if self.pattern is Pattern.LITERAL:
+            return self == other
+        return other.name.startswith(self.name)
+
+    def intersect(self, other: ResourcePattern) -> ResourcePattern | None:
+        """The topics of both; None when there can be none."""
+        if self.covers(other):
+            return other
+        return self if other.covers(self) else None
+
+
+def whole_stream(stream: str) -> ResourcePattern:
+    """Every log of a stream."""
+    return ResourcePattern(f"{stream}.")
+
+
+def one_log(stream: str, key: str) -> ResourcePattern:
+    """One log."""
+    return ResourcePattern(f"{stream}.{key}", Pattern.LITERAL)
+
+
+def logs_with_key(stream: str, pattern: str) -> ResourcePattern:
+    """The logs of a stream with this key, or whose keys begin with what stands before the pattern's final ``*``."""
+    return ResourcePattern(f"{stream}.{pattern[:-1]}") if pattern.endswith("*") else one_log(stream, pattern)
+
+
+def without_covered(extents: Iterable[ResourcePattern]) -> tuple[ResourcePattern, ...]:
+    """The same topics without patterns that another one covers, sorted."""
+    unique = sorted(set(extents))
+    return tuple(e for e in unique if not any(other.covers(e) for other in unique if other != e))
+
+
+def intersect_all(some: Iterable[ResourcePattern], others: Iterable[ResourcePattern]) -> tuple[ResourcePattern, ...]:
+    """The topics that are in both."""
+    others = tuple(others)
+    return without_covered(both for a in some for b in others if (both := a.intersect(b)))
+
+
+def selected_logs(stream: str, selection: Selection) -> tuple[ResourcePattern, ...]:
+    """What a link may take of a stream. ``aboard`` is the whole stream, because custody is decided at run
+    time; a key pattern is rounded up to the text before its first wildcard."""
+    if isinstance(selection, str):
+        return (whole_stream(stream),)
+    return without_covered(_matching(stream, pattern) for pattern in selection)
+
+
+def _matching(stream: str, pattern: str) -> ResourcePattern:
+    wildcard = _WILDCARD.search(pattern)
+    if wildcard is None:
+        return one_log(stream, pattern)
+    return ResourcePattern(f"{stream}.{pattern[: wildcard.start()]}")
+
+
+def pattern_of_glob(pattern: str) -> ResourcePattern | None:
+    """The names that a shell-style pattern stands for; None where neither a name nor a prefix says the same. ``*``
+    alone has none: Kafka takes no empty prefix."""
+    if _WILDCARD.search(pattern) is None:
+        return ResourcePattern(pattern, Pattern.LITERAL) if pattern else None
+    head = pattern[:-1]
+    return ResourcePattern(head) if head and pattern.endswith("*") and _WILDCARD.search(head) is None else None
+
+
+def takes(selection: Selection, key: str) -> bool:
+    """Whether a link's selection takes one log, ``aboard`` counted as yes."""
+    return isinstance(selection, str) or any(fnmatch.fnmatchcase(key, pattern) for pattern in selection)
+
+
+def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
+    """The logs that ``site`` may append to: its own, or those whose custody it can be given.
+
+    A stream that moves is one extent, whatever is held now: a rule cannot follow custody. There the append
+    convention fences (docs/append-convention.md).
+    """
+    here = topology.sites[site]
+    match topology.streams[stream].insert_point:
+        case InsertPoint.MOVES:
+            return (whole_stream(stream),) if can_hold_containers(topology, stream, site) else ()
+        case InsertPoint.SHIP:
+            return (ResourcePattern(f"{stream}.{here.imo}."),) if here.kind is SiteKind.SHIP and here.imo else ()
+        case InsertPoint.SHORE:
+            return (whole_stream(stream),) if topology.shore and topology.shore.at == site else ()
+        case InsertPoint.SITE:
+            # Nothing enters at a customer's site, and bookings are taken at an office ashore.
+            none = here.kind is SiteKind.CUSTOMER or (stream == "bookings" and here.kind is SiteKind.SHIP)
+            return () if none else _logs_of(stream, site)
+
+
+def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
+    """The logs of a stream that ``site`` can have as replicas: without its own, but for streams that move."""
+    others = [other for other in topology.sites if other != site]
+    own = held_at(topology, stream, site)
+    insert_point = topology.streams[stream].insert_point
+    if insert_point is InsertPoint.MOVES or (not own and insert_point is not InsertPoint.SITE):
+        return (whole_stream(stream),)
+    return without_covered(extent for other in others for extent in held_at(topology, stream, other))
+
+
+def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:
+    """Whether boxes of a stream can be in this site's custody: at ports and headquarters always, on a ship when a
+    link brings the stream there, at a customer's never."""
+    kind = topology.sites[site].kind
+    if kind is SiteKind.SHIP:
+        return any(stream in link.streams for link in topology.links_to(site))
+    return kind is not SiteKind.CUSTOMER
+
+
+def exists_at(topology: Topology, stream: str, site: str) -> bool:
+    """Whether logs of a stream can be at a site at all: held there, or brought there by a link."""
+    return bool(held_at(topology, stream, site)) or any(stream in link.streams for link in topology.links_to(site))
+
+
+def log_exists_at(topology: Topology, stream: str, key: str, site: str) -> bool:
+    """Whether one log can be at a site: held there, or taken there by a link."""
+    one = one_log(stream, key)
+    return any(extent.covers(one) for extent in held_at(topology, stream, site)) or any(
+        stream in link.streams and takes(link.streams[stream], key) for link in topology.links_to(site)
+    )
+
+
+def _logs_of(stream: str, site: str) -> tuple[ResourcePattern, ...]:
+    own = one_log(stream, site)
+    return (own,) if stream in ONE_LOG_PER_SITE else (own, ResourcePattern(f"{stream}.{site}."))
+
+
+KEYS = {"consume": "consumer_byte_rate", "produce": "producer_byte_rate", "requests": "request_percentage"}
+"""Kafka's name of each of the topology's."""
+_WORDS = {kafka: word for word, kafka in KEYS.items()}
+
+Quotas = Mapping[str, Mapping[str, float]]
+"""Limits by user and Kafka's key."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SetQuota:
+    """One quota that becomes another; None stands for none."""
+
+    user: str
+    key: str
+    old: float | None
+    new: float | None
+
+
+def compile_quotas(topology: Topology, site: str) -> dict[str, dict[str, float]]:
+    """The quotas of the users that exist at a site."""
+    people: dict[str, Quota] = {name: customer.quota for name, customer in topology.customers.items()}
+    people |= {name: user.quota for name, user in topology.users.items()}
+    found: dict[str, dict[str, float]] = {}
+    for user in service_users(topology, site):
+        if user in people:
+            limits = {kafka: getattr(people[user], word) for word, kafka in KEYS.items()}
+            if wanted := {key: float(value) for key, value in limits.items() if value is not None}:
+                found[user] = wanted
+    return found
+
+
+def managed_users(topology: Topology, site: str) -> Callable[[str], bool]:
+    """Whose quotas are Fairlead's to change: on its own clusters everybody's but its services', elsewhere those of the
+    topology's customers and users."""
+    if topology.sites[site].is_local:
+        return lambda user: not is_reserved(user)
+    return lambda user: user in topology.customers or user in topology.users
+
+
+def diff_quotas(actual: Quotas, desired: Quotas, managed: Callable[[str], bool]) -> tuple[SetQuota, ...]:
+    """What makes ``actual`` equal ``desired`` for the users that are ``managed``; others, and keys that the topology
+    does not know, are left alone."""
+    changes = [
+        SetQuota(user, key, have, want)
+        for user in {*actual, *desired}
+        if managed(user)
+        for key in KEYS.values()
+        if (have := actual.get(user, {}).get(key)) != (want := desired.get(user, {}).get(key))
+    ]
+    return tuple(sorted(changes, key=lambda change: (change.user, change.key)))
+
+
+def together(changes: Collection[SetQuota]) -> dict[str, dict[str, float | None]]:
+    """Changes by user and key, as a cluster is told them."""
+    found: dict[str, dict[str, float | None]] = {}
+    for change in changes:
+        found.setdefault(change.user, {})[change.key] = change.new
+    return found
+
+
+def quota_lines(changes: Collection[SetQuota]) -> Iterator[PlanLine]:
+    """One line for each change."""
+    for change in changes:
+        word = _WORDS.get(change.key, change.key)
+        old, new = _shown(change.key, change.old), _shown(change.key, change.new)
+        if change.new is None:
+            yield PlanLine(f"- quota of {change.user}: {word} {old}", LineStyle.REMOVE)
+        elif change.old is None:
+            yield PlanLine(f"+ quota of {change.user}: {word} {new}", LineStyle.ADD)
+        else:
+            yield PlanLine(f"+ quota of {change.user}: {word} {new} (was {old})", LineStyle.ADD)
+
+
+def _shown(key: str, value: float | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g} %" if key == KEYS["requests"] else format_rate(int(value))
 
 
 def compile_site(topology: Topology, site: str) -> frozenset[Rule]:
@@ -25,12 +269,12 @@ def reasons(topology: Topology, site: str) -> dict[Rule, tuple[str, ...]]:
 
 
 def all_left_out(topology: Topology, site: str) -> tuple[LeftOut, ...]:
-    """What the topology permits at a site and the rules do not give, see ``acl.needs.LeftOut``."""
+    """What the topology permits at a site and the rules do not give (``LeftOut``)."""
     stated, users = all_clauses(topology), service_users(topology, site).values()
     return tuple(item for user in users for item in all_left_out_of(topology, user, stated))
 
 
-def smallest(given: Iterable[Grant]) -> dict[Rule, tuple[str, ...]]:
+def smallest(given: Iterable[RuleGrant]) -> dict[Rule, tuple[str, ...]]:
     """Merge grants into rules of which none implies another, sorted; reasons in order, without repeats."""
     because: dict[Rule, dict[str, None]] = {}
     for grant in given:
@@ -41,6 +285,296 @@ def smallest(given: Iterable[Grant]) -> dict[Rule, tuple[str, ...]]:
         wide = _widest(rule, index.wider(rule))
         kept[wide] = {**kept.get(wide, because[wide]), **why}
     return {rule: tuple(kept[rule]) for rule in sorted(kept)}
+
+
+PERMITTED: dict[str, tuple[Operation, ...]] = {
+    "admin": (Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS),
+    "produce": (Operation.WRITE,),
+    "consume": (Operation.READ,),
+    "topic": (Operation.CREATE, Operation.DELETE),
+    "copy": (Operation.READ, Operation.DESCRIBE_CONFIGS, Operation.WRITE, Operation.CREATE, Operation.DELETE),
+}
+"""What each permission means in Kafka's operations; those in ``CHANGES_LOGS`` on logs that the site holds only."""
+
+CHANGES_LOGS = frozenset({Operation.WRITE, Operation.CREATE, Operation.DELETE})
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One permission of a stream, or of the logs of a stream whose keys match a pattern.
+
+    Args:
+        key: The pattern as the topology has it, or None for the whole stream.
+        extent: The logs that it is about.
+    """
+
+    stream: str
+    key: str | None
+    permission: str
+    text: str
+    extent: ResourcePattern
+
+    @property
+    def expression(self) -> Expression:
+        """Whom it is for.
+
+        Raises:
+            ExpressionError: the text cannot be understood.
+        """
+        return parse(self.text)
+
+    @property
+    def where(self) -> str:
+        """Where it stands in the topology."""
+        between = "permissions" if self.key is None else f"keys.{self.key}"
+        return f"streams.{self.stream}.{between}.{self.permission}"
+
+    def includes(self, subject: Subject) -> bool:
+        """Whether it is for this user."""
+        return evaluate(self.expression, subject)
+
+
+def clauses(topology: Topology, stream: str) -> Iterator[Clause]:
+    """Every permission of a stream: first those of the whole stream, then those of its key patterns, empty ones too."""
+    spec = topology.streams[stream]
+    yield from _five(stream, None, spec.permissions, whole_stream(stream))
+    for key, permissions in spec.keys.items():
+        yield from _five(stream, key, permissions, logs_with_key(stream, key))
+
+
+def all_clauses(topology: Topology) -> tuple[Clause, ...]:
+    """The clauses of every stream, without those that are for nobody."""
+    return tuple(clause for stream in topology.streams for clause in clauses(topology, stream) if clause.text)
+
+
+def _five(stream: str, key: str | None, permissions: Permissions, extent: ResourcePattern) -> Iterator[Clause]:
+    for name in PERMISSIONS:
+        yield Clause(stream, key, name, permissions.text(name), extent)
+
+
+_OWN_LOG = (Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
+_REPLICA = (*_OWN_LOG, Operation.DELETE, Operation.ALTER_CONFIGS)
+_SOURCE = (Operation.READ, Operation.DESCRIBE_CONFIGS)
+_ORDERS = ResourcePattern("fairlead.orders", Pattern.LITERAL)  # no log of any stream: written by the site's admin
+_CUSTODY_ORDERS = ResourcePattern(CUSTODY_ORDERS, Pattern.LITERAL)
+_ALERT_ORDERS = ResourcePattern(ALERT_ORDERS, Pattern.LITERAL)
+_SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
+
+
+@dataclass(frozen=True, slots=True)
+class RuleGrant:
+    """A rule and the reason for it, a sentence that begins with where the reason stands."""
+
+    rule: Rule
+    because: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A permission of the topology that gets no rule, or less than it says, and why."""
+
+    user: str
+    stream: str
+    permission: str
+    why: str
+    where: str  # in the topology
+
+
+def subject_of(user: ServiceUser) -> Subject:
+    """A site's user as access expressions see it."""
+    return Subject(user.name, frozenset(user.groups), frozenset(user.roles))
+
+
+def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[RuleGrant]:
+    """Everything one user needs at its site. ``stated`` are the topology's clauses, for who asks about many users.
+
+    Raises:
+        ConfigurationError: a customer's or user's name that would reach into another's groups, or is a service's; a
+            link's pattern of groups that is neither a name nor a prefix.
+        ExpressionError: a permission that cannot be understood.
+    """
+    match user.role:
+        case Role.BRIDGE:
+            yield from _bridge(topology, user)
+        case Role.REPLICATOR:
+            yield from _replicator(topology, user)
+        case Role.UPSTREAM:
+            yield from _upstream(user)
+        case Role.SHORE:
+            yield from _shore(topology, user)
+        case Role.CUSTOMER | Role.USER:
+            _check_name(user)
+            yield from _feed(topology, user)
+            yield from _person(topology, user, all_clauses(topology) if stated is None else stated)
+
+
+def public_grants(topology: Topology, site: str) -> Iterator[RuleGrant]:
+    """What everybody who can log in at a site may do: the permissions that are ``p``."""
+    for clause in all_clauses(topology):
+        if isinstance(clause.expression, Public):
+            yield from _permitted(topology, EVERYBODY, site, clause)
+
+
+def all_left_out_of(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[LeftOut]:
+    """The permissions that expressions give a customer or user and no rule can or may express; ``stated`` as above."""
+    if user.role not in (Role.CUSTOMER, Role.USER):
+        return
+    subject = subject_of(user)
+    for clause in all_clauses(topology) if stated is None else stated:
+        changes = clause.permission in ("produce", "topic", "copy")
+        if changes and topology.written_by_services(clause.stream) and clause.includes(subject):
+            yield LeftOut(
+                user.name,
+                clause.stream,
+                clause.permission,
+                f"records and logs of stream {clause.stream} come from Fairlead's services only, because another "
+                "writer would break the offsets that all sites share; no WRITE, CREATE or DELETE is given",
+                clause.where,
+            )
+
+
+def _bridge(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    site = user.site
+    for name, stream in topology.streams.items():
+        moves = stream.insert_point is InsertPoint.MOVES
+        if not (moves or name in ONE_LOG_PER_SITE or name == "ships"):
+            continue
+        # A ship never opens a container's log: its replicator makes the topic, so two sites cannot open one each.
+        makes = not (moves and topology.sites[site].kind is SiteKind.SHIP)
+        operations = tuple(o for o in _OWN_LOG if makes or o is not Operation.CREATE)
+        held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
+        for extent in held_at(topology, name, site):
+            yield from _topics(user.name, extent, operations, f"bridge: site {site} {held}")
+    at_sea = topology.sites[site].kind is SiteKind.SHIP
+    for name, wanted, why in (
+        ("custody", True, "bridge: follows every site's ledger of custody"),
+        ("strays", True, "bridge: drains what other sites have kept for a log that is held here"),
+        ("bookings", at_sea, "bridge: watches the cargo on board by what was booked"),
+    ):
+        if wanted and name in topology.streams:
+            yield from _topics(user.name, whole_stream(name), (Operation.READ,), why)
+    if "custody" in topology.streams:
+        why = "bridge: follows the orders about custody that are given here"
+        yield from _topics(user.name, _CUSTODY_ORDERS, (Operation.READ,), why)
+    if "alerts" in topology.streams:
+        why = "bridge: follows the orders about alerts that are given here"
+        yield from _topics(user.name, _ALERT_ORDERS, (Operation.READ,), why)
+
+
+def _replicator(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    yield from _topics(
+        user.name, _ORDERS, (Operation.READ,), "replicator: follows the orders that operators give it here"
+    )
+    for link in user.links:
+        for stream, selection in link.streams.items():
+            taken = selected_logs(stream, selection)
+            for extent in intersect_all(taken, held_elsewhere(topology, stream, user.site)):
+                yield from _topics(user.name, extent, _REPLICA, f"link {link.name}: brings stream {stream} here")
+            if link.groups:  # to commit takes READ, and a group that comes home has offsets on this site's own logs
+                for extent in taken:
+                    why = f"link {link.name}: brings offsets of groups on stream {stream} here"
+                    yield from _topics(user.name, extent, (Operation.READ,), why)
+        yield from _follow(user.name, link, Operation.READ, "brings offsets of groups {} here")
+    # A berthed link opens and closes by this site's own events; who holds a container's log follows from every ledger.
+    moves = bool(topology.moving_streams)
+    berths = any(link.when == "berthed" for link in user.links)
+    for stream, needed in (("custody", moves), ("events", berths)):
+        if needed and stream in topology.streams:
+            for extent in held_at(topology, stream, user.site):
+                yield from _topics(
+                    user.name, extent, (Operation.READ,), f"replicator: follows this site's own {stream}"
+                )
+
+
+def _upstream(user: ServiceUser) -> Iterator[RuleGrant]:
+    for link in user.links:
+        for stream, selection in link.streams.items():
+            for extent in selected_logs(stream, selection):
+                yield from _topics(user.name, extent, _SOURCE, f"link {link.name}: takes stream {stream} from here")
+        yield from _follow(user.name, link, Operation.DESCRIBE, "takes offsets of groups {} from here")
+
+
+def _shore(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    for name, stream in topology.streams.items():
+        if stream.insert_point is InsertPoint.MOVES or name in _SHORE_READS:
+            yield from _topics(user.name, whole_stream(name), (Operation.READ,), f"shore: reads stream {name}")
+        if stream.insert_point is InsertPoint.SHORE:
+            why = "the customers' feeds" if name == "feeds" else f"stream {name}"
+            for extent in held_at(topology, name, user.site):
+                yield from _topics(user.name, extent, _OWN_LOG, f"shore: writes {why}")
+    yield _group(user.name, "shore: consumer groups of its own")
+
+
+def _feed(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    customer = topology.customers.get(user.name) if user.role is Role.CUSTOMER else None
+    if customer is None or customer.feed_at is None or "feeds" not in topology.streams:
+        return
+    if user.site == customer.feed_at or log_exists_at(topology, "feeds", user.name, user.site):
+        why = f"customers.{user.name}: feed of its own"
+        yield from _topics(user.name, one_log("feeds", user.name), (Operation.READ,), why)
+        yield _group(user.name, why)
+
+
+def _person(topology: Topology, user: ServiceUser, stated: Sequence[Clause]) -> Iterator[RuleGrant]:
+    subject = subject_of(user)
+    for clause in stated:
+        if not clause.includes(subject):
+            continue
+        given = list(_permitted(topology, user.name, user.site, clause))
+        if not isinstance(clause.expression, Public):
+            yield from given
+        operations = {grant.rule.operation for grant in given}
+        if Operation.READ in operations:
+            yield _group(user.name, f"{clause.where}: consumer groups of its own")
+        if Operation.WRITE in operations:
+            rule = Rule(user.name, Resource.TRANSACTIONAL_ID, Pattern.PREFIXED, f"{user.name}.", Operation.WRITE)
+            yield RuleGrant(rule, f"{clause.where}: transactions of its own")
+
+
+def _permitted(topology: Topology, user: str, site: str, clause: Clause) -> Iterator[RuleGrant]:
+    """A permission as grants: reading and settings on all its logs, changes only to those that are held here."""
+    if not exists_at(topology, clause.stream, site):
+        return
+    why = f"{clause.where}: {clause.text!r}"
+    for operation in PERMITTED[clause.permission]:
+        if operation not in CHANGES_LOGS:
+            yield from _topics(user, clause.extent, (operation,), why)
+        elif not topology.written_by_services(clause.stream):
+            for extent in intersect_all((clause.extent,), held_at(topology, clause.stream, site)):
+                yield from _topics(user, extent, (operation,), f"{why}, on logs that site {site} holds")
+
+
+def _topics(user: str, extent: ResourcePattern, operations: tuple[Operation, ...], because: str) -> Iterator[RuleGrant]:
+    for operation in operations:
+        yield RuleGrant(Rule(user, Resource.TOPIC, extent.pattern, extent.name, operation), because)
+
+
+def _group(user: str, because: str) -> RuleGrant:
+    return RuleGrant(Rule(user, Resource.GROUP, Pattern.PREFIXED, f"{user}.", Operation.READ), because)
+
+
+def _follow(user: str, link: Link, operation: Operation, why: str) -> Iterator[RuleGrant]:
+    for pattern in link.groups:
+        extent = pattern_of_glob(pattern)
+        if extent is None:
+            raise ConfigurationError(
+                f"link {link.name}: no Kafka rule can say which groups {pattern!r} means",
+                hint="use a group's name, or the beginning of names and one * at the end: billing, billing-*",
+                link=link.name,
+                pattern=pattern,
+            )
+        rule = Rule(user, Resource.GROUP, extent.pattern, extent.name, operation)
+        yield RuleGrant(rule, f"link {link.name}: {why.format(pattern)}")
+
+
+def _check_name(user: ServiceUser) -> None:
+    # A dot would put one user's groups below another's prefix: ducks.evil begins with "ducks.".
+    if is_reserved(user.name) or not SITE_NAME.fullmatch(user.name):
+        raise ConfigurationError(
+            f"{user.name!r} cannot be the name of a customer or user",
+            hint="use lower-case letters, digits and hyphens, beginning with a letter, and no name of a service",
+            name=user.name,
+        )
 
 
 class _Index:

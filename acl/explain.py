@@ -9,10 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from acl.clauses import PERMITTED, clauses
-from acl.compile import smallest
-from acl.extent import exists_at, log, log_exists_at
-from acl.needs import all_left_out_of, grants, public_grants, subject_of
+from acl.compile import (
+    PERMITTED,
+    all_left_out_of,
+    clauses,
+    exists_at,
+    grants,
+    log_exists_at,
+    one_log,
+    public_grants,
+    smallest,
+    subject_of,
+)
 from acl.rules import Operation, Resource, allowing
 from fairlead.errors import UnknownNameError
 from fairlead.names import parse_log
@@ -22,7 +30,7 @@ from topologies.users import ADMIN, Role, ServiceUser, service_users
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AccessAnswer:
     """One operation at one site. ``because`` are the steps from the topology to the rules, or to the refusal."""
 
     site: str
@@ -34,7 +42,7 @@ class Answer:
 
 def explain(
     topology: Topology, user: str, topic: str, operation: Operation | None = None, site: str | None = None
-) -> tuple[Answer, ...]:
+) -> tuple[AccessAnswer, ...]:
     """One answer per site and operation; without an operation READ and WRITE are explained.
 
     Raises:
@@ -53,7 +61,7 @@ def explain(
 
 def _answers(
     topology: Topology, user: str, topic: str, operations: tuple[Operation, ...], site: str
-) -> Iterator[Answer]:
+) -> Iterator[AccessAnswer]:
     here = service_users(topology, site).get(user)
     given = [*grants(topology, here), *public_grants(topology, site)] if here is not None else []
     kept = smallest(given)
@@ -69,7 +77,7 @@ def _answers(
             because = dict.fromkeys(g.because for g in given if g.rule.allows(user, operation, Resource.TOPIC, topic))
         else:
             because = _refusal(topology, here, topic, operation)
-        yield Answer(site, operation.value, bool(rules) or user == ADMIN, tuple(map(str, rules)), tuple(because))
+        yield AccessAnswer(site, operation.value, bool(rules) or user == ADMIN, tuple(map(str, rules)), tuple(because))
 
 
 def _refusal(topology: Topology, user: ServiceUser, topic: str, operation: Operation) -> Iterator[str]:
@@ -93,7 +101,7 @@ def _person_refused(
     for clause in clauses(topology, stream):
         if not any(given is operation or _implied(given, operation) for given in PERMITTED[clause.permission]):
             continue
-        if not clause.extent.covers(log(stream, key)):
+        if not clause.extent.covers(one_log(stream, key)):
             continue
         expression = clause.expression
         if isinstance(expression, Nobody):

@@ -1,29 +1,220 @@
-"""Writing and reading the audit log of access at one site (``acl.entries`` says what it is).
+"""The audit log of access: what was changed at a site, when, by whom, and what came of it.
 
-Blocking confluent-kafka calls: run them with ``asyncio.to_thread``.
+Each site keeps its own in the topic ``fairlead.access``, which no rule names: its administrator alone writes and reads
+it. Entries are only ever appended. Every change stands there twice, as intent before it is made and as outcome after;
+an intent without outcome is a change that was interrupted. Passwords are never part of an entry.
+
+The log also tells whose ACLs are revoked because a password leaked: ``acl rotate --now`` takes a user's rules away
+and gives them back when no session from before can be left (``acl.rotate``). Until then nobody else may give them back:
+what the thief has open would read again.
+
+``note`` and ``read`` are blocking confluent-kafka calls: run them with ``asyncio.to_thread``. The rest is pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import datetime as dt
+import getpass
+import platform
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from enum import StrEnum
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from acl.entries import TOPIC, Entry
-from acl.reader import Reader, Start
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import LoginRefusedError, RefusedError, UnavailableError
-from fairlead.order_topic import TIMEOUT, append_records
+from acl.kafka import StartAt, UserConsumer
+from acl.rules import Binding
+from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.order_topic import TIMEOUT, append_records
 
 _CLIENT: Final = "fairlead-access"
+
+
+TOPIC: Final = "fairlead.access"
+PART: Final = 2000  # rules in one entry, so that a record stays well below what a topic takes
+
+
+class Phase(StrEnum):
+    """``INTENT`` is written before a change, the others after it."""
+
+    INTENT = "intent"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """What all entries have. ``change`` is the same in a change's intent and outcome; ``by`` is the user of the
+    operating system, ``host`` its machine."""
+
+    at: Annotated[dt.datetime, msgspec.Meta(tz=True)]
+    by: str
+    host: str
+    topology: str
+    site: str
+    change: str
+    phase: Phase
+    error: str = ""
+
+
+class RulesChange(Noted, frozen=True, kw_only=True, tag="rules"):
+    """Access rules were added and removed. The intent says which, in ``parts`` entries where they are many; the outcome
+    says how many of them, counted from the first, were certainly done."""
+
+    plan: str
+    add: tuple[Binding, ...] = ()
+    remove: tuple[Binding, ...] = ()
+    part: int = 1
+    parts: int = 1
+    added: int = 0
+    removed: int = 0
+
+
+class UserChange(Noted, frozen=True, kw_only=True, tag="user"):
+    """A user was made, changed or removed: ``action`` in one word (``create``, ``rotate``, ``delete``)."""
+
+    user: str
+    action: str
+    detail: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class QuotaChange(Noted, frozen=True, kw_only=True, tag="quota"):
+    """A user's quotas were set; null is one that was taken away."""
+
+    user: str
+    quotas: dict[str, float | None]
+
+
+Entry = RulesChange | UserChange | QuotaChange
+
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
+class Change:
+    """One change with its intent, and its outcome if there is one."""
+
+    intent: tuple[Entry, ...]
+    outcome: Entry | None = None
+
+    @property
+    def first(self) -> Entry:
+        """The entry that the change begins with."""
+        return self.intent[0]
+
+    @property
+    def state(self) -> str:
+        """``done``, ``failed``, or ``interrupted`` when no outcome was ever written."""
+        return self.outcome.phase.value if self.outcome else "interrupted"
+
+
+def stamp(topology: str, site: str) -> dict[str, Any]:
+    """What every intent begins with: ``RulesChange(**stamp(…), plan=…)``. Time, user and host are of this call."""
+    return {
+        "at": dt.datetime.now(dt.UTC),
+        "by": getpass.getuser(),
+        "host": platform.node(),
+        "topology": topology,
+        "site": site,
+        "change": uuid.uuid4().hex,
+        "phase": Phase.INTENT,
+    }
+
+
+def outcome(intent: Entry, error: str = "", **facts: Any) -> Entry:
+    """The entry that ends a change, without the rules that its intent has."""
+    if isinstance(intent, RulesChange):
+        facts = {"add": (), "remove": (), "part": 1, "parts": 1, **facts}
+    phase = Phase.FAILED if error else Phase.DONE
+    return msgspec.structs.replace(intent, at=dt.datetime.now(dt.UTC), phase=phase, error=error, **facts)
+
+
+def rules_intent(
+    topology: str, site: str, plan: str, add: tuple[Binding, ...], remove: tuple[Binding, ...]
+) -> list[Entry]:
+    """The intent to change rules, in as many entries as it takes."""
+    common = stamp(topology, site)
+    both = [*((True, b) for b in add), *((False, b) for b in remove)]
+    cut = [both[start : start + PART] for start in range(0, len(both), PART)] or [[]]
+    return [
+        RulesChange(
+            **common,
+            plan=plan,
+            add=tuple(b for adding, b in piece if adding),
+            remove=tuple(b for adding, b in piece if not adding),
+            part=number,
+            parts=len(cut),
+        )
+        for number, piece in enumerate(cut, 1)
+    ]
+
+
+Write = Callable[[Iterable[Entry]], None]
+
+
+@contextmanager
+def noting(
+    write: Write, *intent: Entry, facts: Callable[[], dict[str, Any]] = dict, failed: Write | None = None
+) -> Iterator[None]:
+    """Do a change inside: its intent is written before, its outcome after, also when it fails.
+
+    Args:
+        write: Appends entries: ``functools.partial(acl.history.note, endpoint)``.
+        facts: What the outcome says besides, asked when the change has ended.
+        failed: Appends the outcome of a change that failed, where ``write`` would be too patient with a site that is
+            gone. If it cannot, the intent without outcome says that the change was interrupted.
+    """
+    write(intent)
+    try:
+        yield
+    except BaseException as problem:
+        what = problem.what if isinstance(problem, FairleadError) else type(problem).__name__
+        with suppress(FairleadError):
+            (failed or write)([outcome(intent[0], what, **facts())])
+        raise
+    write([outcome(intent[0], **facts())])
+
+
+def changes(entries: Iterable[Entry]) -> tuple[Change, ...]:
+    """Entries of one or several sites as changes, in the order of their first entries."""
+    intents: dict[str, list[Entry]] = {}
+    outcomes: dict[str, Entry] = {}
+    for entry in entries:
+        if entry.phase is Phase.INTENT:
+            intents.setdefault(entry.change, []).append(entry)
+        else:
+            outcomes[entry.change] = entry
+    alone = [Change((entry,), entry) for change, entry in outcomes.items() if change not in intents]
+    found = [Change(tuple(parts), outcomes.get(change)) for change, parts in intents.items()]
+    return tuple(sorted([*found, *alone], key=lambda change: change.first.at))
+
+
+LEAKED: Final = {"because": "leaked"}
+UNTIL: Final = "until"
+SuspendedUsers = Mapping[str, dt.datetime | None]
+"""By user, until when; None where nobody knows: sessions never end there, or the rotation was cut off."""
+
+
+def suspended_users(entries: Iterable[Entry], now: dt.datetime) -> dict[str, dt.datetime | None]:
+    """Who is suspended at a site, by all of its audit log."""
+    found: dict[str, dt.datetime | None] = {}
+    for entry in entries:
+        if not isinstance(entry, UserChange):
+            continue
+        if entry.action == "rotate" and entry.detail.get("because") == LEAKED["because"]:
+            until = entry.detail.get(UNTIL)
+            found[entry.user] = dt.datetime.fromisoformat(until) if until else None
+        elif entry.action in ("readmit", "delete"):
+            found.pop(entry.user, None)
+    return {user: until for user, until in found.items() if until is None or until > now}
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedEntry:
     """A record of the log that this version of Fairlead cannot read."""
 
     offset: int
@@ -62,22 +253,22 @@ def note(endpoint: KafkaEndpoint, entries: Iterable[Entry], patience: float = TI
         )
 
 
-def read(endpoint: KafkaEndpoint) -> tuple[tuple[Entry, ...], tuple[Damaged, ...]]:
+def read(endpoint: KafkaEndpoint) -> tuple[tuple[Entry, ...], tuple[DamagedEntry, ...]]:
     """The whole audit log of a site, oldest first, and what of it cannot be read; nothing where there is none yet.
 
     Raises:
         NotAuthorised, WrongPassword, UnavailableError: see ``acl.kafka.translate``.
     """
     entries: list[Entry] = []
-    damaged: list[Damaged] = []
-    with Reader(endpoint, group=f"{endpoint.user}.access") as reader:
+    damaged: list[DamagedEntry] = []
+    with UserConsumer(endpoint, group=f"{endpoint.user}.access") as reader:
         if TOPIC not in reader.visible():
             return (), ()
-        for record in reader.read([TOPIC], start=Start.BEGINNING, follow=False):
+        for record in reader.read([TOPIC], start=StartAt.BEGINNING, follow=False):
             if record is None:
                 continue
             try:
                 entries.append(_decoder.decode(record.value or b""))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                damaged.append(Damaged(record.offset, str(error)))
+                damaged.append(DamagedEntry(record.offset, str(error)))
     return tuple(entries), tuple(damaged)

@@ -1,47 +1,40 @@
-"""A cluster's access rules through confluent-kafka: read, add, remove; and its errors in Fairlead's words.
+"""Clients of a site's Kafka as one user, through confluent-kafka: ``Client`` administers, ``UserConsumer`` reads.
 
-Two traps of that client are closed here (found on 2.16.1). Reading rules without the right to do so gives an empty
-list and no error, so the right is asked for first. A wrong password is retried without end, so the first refusal
-ends the wait.
+Errors are translated into Fairlead's words. The client library (2.16.1) retries a wrong password without end; here the
+first refusal ends the wait.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
+from enum import StrEnum
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
 )
+from confluent_kafka.admin import ClusterMetadata
 
-from acl.binding import Binding
-from acl.entries import Entry
-from acl.heldout import HeldOut
-from acl.lockout import Standing
-from acl.quotas import SetQuota
-from fairlead.admin import admin_client, kafka_error
-from fairlead.awake import Awake
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
-from fairlead.order_topic import TIMEOUT
-from fairlead.troubles import Troubles, login_refused
+from fairlead.kafka.admin import ClientErrors, SuspendAwareStopwatch, admin_client, kafka_error, login_refused
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.records.headers import FILLER, KIND, MARKER
 
 T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
 REQUEST_TIMEOUT = 60.0  # seconds; brokers on a machine that is held up for half a minute are not given up
 DOWN_TIMEOUT = 3.0  # seconds after which a cluster none of whose brokers accepts a connection is given up
 CONNECTIONS = 3  # that may end before the first request over one is given up
-# The client knows no CLUSTER: what the protocol calls so is BROKER "kafka-cluster" there.
-_CLUSTER = {"BROKER": "CLUSTER"}
-_BROKER = {"CLUSTER": "BROKER"}
 # librdkafka's own error codes have a leading underscore, though they are public.
 _TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 AWAY = (
@@ -100,8 +93,8 @@ class Client:
     def __init__(self, endpoint: KafkaEndpoint, *, timeout: float = REQUEST_TIMEOUT) -> None:
         self.endpoint = endpoint
         self.timeout = timeout
-        self._troubles = Troubles()
-        self.admin = admin_client(endpoint, {**QUIET, "error_cb": self._troubles.note})
+        self._client_errors = ClientErrors()
+        self.admin = admin_client(endpoint, {**QUIET, "error_cb": self._client_errors.on_error})
 
     def __enter__(self) -> Client:
         return self
@@ -113,19 +106,19 @@ class Client:
 
     def wait(self, future: Future[T], doing: str) -> T:
         """The result of a request, or the error translated; a refused login ends the wait at once."""
-        awake = Awake()
+        stopwatch = SuspendAwareStopwatch()
         while True:
-            waited = awake.seconds()
+            waited = stopwatch.seconds()
             try:
                 return future.result(timeout=0.05)
             except KafkaException as problem:
                 self.admin.poll(0)
-                raise translate(self._troubles.refused or kafka_error(problem), self.endpoint, doing) from None
+                raise translate(self._client_errors.refused or kafka_error(problem), self.endpoint, doing) from None
             except TimeoutError:
                 self.admin.poll(0)
-                if self._troubles.refused is not None:
-                    raise translate(self._troubles.refused, self.endpoint, doing) from None
-                if waited > self.timeout + 2.0 or (self._troubles.down is not None and waited > DOWN_TIMEOUT):
+                if self._client_errors.refused is not None:
+                    raise translate(self._client_errors.refused, self.endpoint, doing) from None
+                if waited > self.timeout + 2.0 or (self._client_errors.down is not None and waited > DOWN_TIMEOUT):
                     raise translate(KafkaError(_TIMED_OUT), self.endpoint, doing) from None
 
     def cluster_operations(self) -> frozenset[str]:
@@ -137,116 +130,184 @@ class Client:
             except UnavailableError as error:
                 # The first request of most work, and it changes nothing: librdkafka does not make it again when the
                 # connection ends that it was to go by.
-                if not left or self._troubles.down is not None or error.fields["code"] == "_TIMED_OUT":
+                if not left or self._client_errors.down is not None or error.fields["code"] == "_TIMED_OUT":
                     raise
             else:
                 break
         return frozenset(operation.name for operation in described.authorized_operations or ())
 
 
-class RuleStore(Protocol):
-    """Where a site's rules and quotas are kept."""
-
-    def read(self) -> frozenset[Binding]:
-        """All rules of the cluster."""
-
-    def add(self, bindings: Iterable[Binding]) -> None:
-        """Create rules; one that exists already is fine."""
-
-    def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove exactly these rules; one that is gone already is fine."""
-
-    def standing(self, held: frozenset[Binding]) -> Standing:
-        """What binds the administrator there, as far as the cluster tells. ``held`` are its rules."""
-
-    def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
-        """Append to the site's audit log, within ``patience`` seconds."""
-
-    def held_out(self) -> HeldOut:
-        """Who may be given no rules for now, because what it had open may still be open."""
-
-    def read_quotas(self) -> dict[str, dict[str, float]]:
-        """The quotas of users, by user and Kafka's key."""
-
-    def set_quotas(self, changes: Collection[SetQuota]) -> None:
-        """Make these changes."""
+_EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
+# A topic just made answers so until its leader serves it.
+_MADE_WITHIN = 2.0  # seconds for a topic to be known everywhere once it is made
+_NOT_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 
 
-class KafkaRules:
-    """The rules of a real cluster, as a user who may describe and alter the cluster (``admin``)."""
+class StartAt(StrEnum):
+    """Where reading begins. ``GROUP``: where the consumer group stopped, else at the beginning."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    BEGINNING = "beginning"
+    END = "end"
+    GROUP = "group"
 
-    def read(self) -> frozenset[Binding]:
-        """All rules of the cluster.
+
+_OFFSETS = {StartAt.BEGINNING: OFFSET_BEGINNING, StartAt.END: OFFSET_END, StartAt.GROUP: OFFSET_STORED}
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """One record as a client gets it; ``timestamp_ms`` is the device's time, since 1970, UTC."""
+
+    topic: str
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is a record for readers: no marker of a term, no filler."""
+        return not any(name == KIND and value in (MARKER, FILLER) for name, value in self.headers)
+
+
+class UserConsumer:
+    """One consumer of one user. Use as a context manager; not thread safe.
+
+    Args:
+        group: Consumer group; Kafka lets a user have groups that begin with its name and a dot only.
+        timeout: Seconds to wait for the first answer of the site.
+    """
+
+    def __init__(self, endpoint: KafkaEndpoint, *, group: str, timeout: float = 15.0) -> None:
+        self.endpoint = endpoint
+        self._group = group
+        self._timeout = timeout
+        self._client_errors = ClientErrors()
+        self._consumer = Consumer(
+            {
+                **endpoint.librdkafka(),
+                **QUIET,
+                "group.id": group,
+                "client.id": "fairlead-feed",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "allow.auto.create.topics": False,
+                "fetch.wait.max.ms": 100,
+                "error_cb": self._client_errors.on_error,
+            }
+        )
+
+    def __enter__(self) -> UserConsumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def visible(self) -> tuple[str, ...]:
+        """The topics that this user is shown, Kafka's own left out."""
+        return tuple(sorted(name for name in self._metadata(None) if not name.startswith("__")))
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """The partitions of a topic.
 
         Raises:
-            NotAuthorised: the user may not read them (the request itself would say "there are none").
+            NotAuthorised: the user may not know of it, or it does not exist and the user could not know of it.
+            UnavailableError: it may be read, and does not exist (yet).
         """
-        endpoint = self._client.endpoint
-        if "DESCRIBE" not in self._client.cluster_operations():
-            raise NotAuthorised(
-                f"user {endpoint.user!r} may not read the access rules of site {endpoint.site}",
-                hint="use the super user (admin), or allow it DESCRIBE and ALTER on the cluster",
-                site=endpoint.site,
-                user=endpoint.user,
-            )
-        nothing = cast("str", None)  # the stubs want text where the client takes None for "any"
-        everything = AclBindingFilter(
-            ResourceType.ANY,
-            nothing,
-            ResourcePatternType.ANY,
-            nothing,
-            nothing,
-            AclOperation.ANY,
-            AclPermissionType.ANY,
-        )
-        found = self._client.wait(
-            self._client.admin.describe_acls(everything, request_timeout=self._client.timeout), "reading access rules"
-        )
-        return frozenset(map(_from_kafka, found))
+        stopwatch = SuspendAwareStopwatch()
+        while True:
+            error, partitions = self._metadata(topic)[topic]
+            if error is None and partitions:
+                return partitions
+            if error is not None and error.code() not in _NOT_YET:
+                raise translate(error, self.endpoint, f"reading {topic}")
+            if stopwatch.seconds() > _MADE_WITHIN:
+                raise UnavailableError(
+                    f"{topic} does not exist at site {self.endpoint.site} yet",
+                    hint="it is made with its first record",
+                    site=self.endpoint.site,
+                    topic=topic,
+                )
 
-    def add(self, bindings: Iterable[Binding]) -> None:
-        """Create rules in one request."""
-        wanted = [AclBinding(*_to_kafka(binding)) for binding in bindings]
-        if wanted:
-            futures = self._client.admin.create_acls(wanted, request_timeout=self._client.timeout)
-            self._all(futures.values(), "adding access rules")
+    def read(self, topics: Collection[str], *, start: StartAt, follow: bool) -> Iterator[Received | None]:
+        """Records in the order of each topic; ``None`` when nothing came for a while (only with ``follow``).
 
-    def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove exactly these rules in one request."""
-        filters = [AclBindingFilter(*_to_kafka(binding)) for binding in bindings]
-        if filters:
-            futures = self._client.admin.delete_acls(filters, request_timeout=self._client.timeout)
-            self._all(futures.values(), "removing access rules")
+        Without ``follow`` it ends where the topics ended at the beginning of the call.
 
-    def _all(self, futures: Iterable[Future[Any]], doing: str) -> None:
-        for future in list(futures):
-            self._client.wait(future, doing)
+        Raises:
+            NotAuthorised, WrongPassword, UnavailableError: see ``acl.kafka.translate``.
+        """
+        where = [TopicPartition(t, p, _OFFSETS[start]) for t in topics for p in self.partitions(t)]
+        self._consumer.assign(where)
+        left = {(tp.topic, tp.partition) for tp in where}
+        silent: SuspendAwareStopwatch | None = None
+        while left or follow:
+            message = self._consumer.poll(0.2)
+            if self._client_errors.refused is not None:
+                raise translate(self._client_errors.refused, self.endpoint, "reading")
+            if message is None:
+                silent = silent or SuspendAwareStopwatch()
+                if not follow and silent.seconds() > self._timeout:
+                    raise translate(KafkaError(AWAY[0]), self.endpoint, "reading")
+                if follow:
+                    yield None
+                continue
+            silent = None
+            if (error := message.error()) is None:
+                yield _received(message)
+            elif error.code() == _EOF:
+                left.discard((str(message.topic()), message.partition() or 0))
+            elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and start is not StartAt.GROUP:
+                continue  # the client looks for its group's coordinator even when it is not needed
+            elif not error.retriable() and error.code() not in AWAY:
+                raise translate(error, self.endpoint, f"reading {message.topic()}")
+
+    def commit(self, done: Mapping[str, int]) -> None:
+        """Remember in the group, by topic, the offset up to which everything is done (exclusive). A log is one
+        partition."""
+        if not done:
+            return
+        offsets = [TopicPartition(topic, 0, offset) for topic, offset in done.items()]
+        try:
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as problem:
+            raise translate(kafka_error(problem), self.endpoint, f"committing in group {self._group}") from None
+
+    def _metadata(self, topic: str | None) -> dict[str, tuple[KafkaError | None, tuple[int, ...]]]:
+        stopwatch = SuspendAwareStopwatch()
+        while True:
+            self._consumer.poll(0)
+            try:
+                found = self._list(topic)
+                return {name: (meta.error, tuple(meta.partitions)) for name, meta in found.topics.items()}
+            except KafkaException as problem:
+                self._consumer.poll(0)
+                error = self._client_errors.refused or kafka_error(problem)
+                late = stopwatch.seconds() > self._timeout
+                if self._client_errors.refused is not None or error.code() not in AWAY or late:
+                    raise translate(error, self.endpoint, "asking for topics") from None
+
+    def _list(self, topic: str | None) -> ClusterMetadata:
+        if topic is None:
+            return self._consumer.list_topics(timeout=1.0)
+        return self._consumer.list_topics(topic, timeout=1.0)
 
 
-def _from_kafka(acl: AclBinding) -> Binding:
-    return Binding(
-        principal=acl.principal,
-        resource=_CLUSTER.get(acl.restype.name, acl.restype.name),
-        pattern=acl.resource_pattern_type.name,
-        name=acl.name,
-        operation=acl.operation.name,
-        permission=acl.permission_type.name,
-        host=acl.host,
+def _received(message: Message) -> Received:
+    return Received(
+        topic=str(message.topic()),
+        offset=message.offset() or 0,
+        timestamp_ms=message.timestamp()[1],
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers=tuple((name, _bytes(value)) for name, value in message.headers() or ()),
     )
 
 
-def _to_kafka(
-    binding: Binding,
-) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
-    return (
-        ResourceType[_BROKER.get(binding.resource, binding.resource)],
-        binding.name,
-        ResourcePatternType[binding.pattern],
-        binding.principal,
-        binding.host,
-        AclOperation[binding.operation],
-        AclPermissionType[binding.permission],
-    )
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,25 +1,37 @@
-"""What a site's rules are and what they should be, as a frozen plan; and the steps that a plan consists of. Pure.
+"""What a site's rules are and what they should be, as a frozen plan of steps; and when a plan is refused.
 
-The model is SQLMesh's: ``diff`` makes a ``SitePlan``, ``steps`` turns it into small steps, and the explainer
-(``acl.show``) and the executor (``acl.apply``) walk the same steps, so a plan cannot say one thing and do another.
+``plan_topology`` asks the sites. The rest is pure, but for the steps' ``carry_out``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import msgspec
 
-from acl.binding import Binding
-from acl.quotas import SetQuota
-from acl.rules import EVERYBODY, Rule
+from acl.compile import SetQuota, compile_quotas, compile_site, diff_quotas, managed_users, quota_lines
+from acl.history import TOPIC as HISTORY
+from acl.kafka import NotAuthorised
+from acl.rules import EVERYBODY, Binding, Operation, Resource, Right, Rule, Standing, authorize, hosts
+from acl.store import OpenStore, RuleStore, at_once
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.plan import LineStyle, PlanLine, PlanStep, Tell, execute, explain, silent
+from fairlead.records.alert import ALERT_ORDERS
+from fairlead.records.custody import CUSTODY_ORDERS
 from topologies.model import Topology
 from topologies.users import ADMIN, is_reserved, service_users
 
-BATCH = 1000  # bindings per request; a controller takes at most 10,000 in one
+BATCH: Final = 1000  # bindings per request; a controller takes at most 10,000 in one
+CONFIRM_TIMEOUT = 20.0  # seconds
+FEW: Final = 10
+"""So many rules may be removed whatever their share is."""
+SHARE: Final = 0.3
+"""Of a site's rules, what may be removed without being asked for."""
 Managed = Callable[[Binding], bool]
 
 
@@ -46,6 +58,19 @@ class SitePlan:
         """Whether nothing would change."""
         return not self.add and not self.remove and not self.quotas
 
+    @property
+    def steps(self) -> tuple[PlanStep[AccessRun], ...]:
+        """Adds, then removals, in requests of at most ``BATCH`` rules, and a look at the result."""
+        out: list[PlanStep[AccessRun]] = [AddRules(self.site, part) for part in _batches(self.add)]
+        out += [RemoveRules(self.site, part) for part in _batches(self.remove)]
+        if self.add or self.remove:
+            out.append(Confirm(self.site, self.add, self.remove))
+        if self.quotas:
+            out.append(SetQuotas(self.site, self.quotas))
+        if self.alone:
+            out.append(LeaveAlone(self.site, self.alone))
+        return tuple(out)
+
 
 @dataclass(frozen=True, slots=True)
 class Unread:
@@ -58,7 +83,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Lockout:
-    """A change that is refused at a site, because ``admin`` would lose the rights in ``lost`` (``acl.lockout``)."""
+    """A change that is refused at a site, because ``admin`` would lose the rights in ``lost`` (``losses``)."""
 
     site: str
     lost: tuple[str, ...]
@@ -67,7 +92,7 @@ class Lockout:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AccessPlan:
     """The plans of several sites. ``identity`` is a digest of all of it: two equal plans have the same.
 
     ``lockouts`` say what would be refused if it were applied now. They are no part of what is to be done, and are
@@ -96,59 +121,193 @@ class Plan:
         body: dict[str, Any] = msgspec.to_builtins(self)
         return {"plan": self.identity, **body}
 
+    @property
+    def steps(self) -> tuple[PlanStep[AccessRun], ...]:
+        """Site by site; the sites that could not be read last."""
+        steps: list[PlanStep[AccessRun]] = [step for site in self.sites for step in site.steps]
+        return (*steps, *(Skip(unread.site, unread.why, unread.hint) for unread in self.unread))
+
+    def lines(self) -> Iterator[PlanLine]:
+        """What ``acl apply`` would do, step by step, rules of the same user and topics on one line."""
+        for site in self.sites:
+            if site.is_empty:
+                yield PlanLine(f"{site.site}: {site.keep} rules, nothing to change")
+        yield from explain(self.steps, numbered=False)
+
+    def drift_lines(self) -> Iterator[PlanLine]:
+        """What someone else changed since rules were last applied, or what a changed topology asks for now."""
+        for each in self.sites:
+            at = each.site
+            if each.is_empty:
+                yield PlanLine(f"{at}: as the topology says ({each.keep} rules)")
+            yield from (PlanLine(f"{at}: missing: {text}", LineStyle.ADD) for text in in_words(each.add))
+            extra = in_words(each.remove)
+            yield from (PlanLine(f"{at}: not from the topology: {text}", LineStyle.REMOVE) for text in extra)
+            yield from (PlanLine(f"{at}: differs: {text}", style) for text, style in quota_lines(each.quotas))
+            unknown = in_words(each.alone)
+            yield from (PlanLine(f"{at}: of an unknown user: {text}", LineStyle.UNTOUCHED) for text in unknown)
+        for unread in self.unread:
+            yield PlanLine(f"{unread.site}: not checked, {unread.why}", LineStyle.ERROR)
+
+    def totals(self) -> str:
+        """One line at the end."""
+        quotas = sum(len(site.quotas) for site in self.sites)
+        limits = f", {quotas} quotas to set" if quotas else ""
+        add, remove = sum(len(site.add) for site in self.sites), sum(len(site.remove) for site in self.sites)
+        keep = sum(site.keep for site in self.sites)
+        away = f", {len(self.unread)} sites could not be read" if self.unread else ""
+        return f"plan {self.identity}: {add} to add, {remove} to remove, {keep} kept{limits}{away}"
+
+
+@dataclass(slots=True)
+class AccessRun:
+    """What the steps of one site are carried out against, and how many rules they added and removed so far."""
+
+    store: RuleStore
+    tell: Tell = silent
+    added: int = 0
+    removed: int = 0
+
+
+def carry_out(steps: Iterable[PlanStep[AccessRun]], run: AccessRun) -> AccessRun:
+    """Carry out steps at one site. Blocking; not for an event loop."""
+    asyncio.run(execute(steps, run))
+    return run
+
 
 @dataclass(frozen=True, slots=True)
-class AddRules:
+class AddRules(PlanStep[AccessRun]):
     """Create these; done before anything is removed, so that nobody loses a right that is only being renamed."""
 
     site: str
     bindings: tuple[Binding, ...]
+    style = LineStyle.PLAIN
+
+    def describe(self) -> str:
+        return f"{self.site}: add {len(self.bindings)} rules"
+
+    def details(self) -> Iterator[PlanLine]:
+        return (PlanLine(f"+ {text}", LineStyle.ADD) for text in in_words(self.bindings))
+
+    async def carry_out(self, context: AccessRun) -> None:
+        await asyncio.to_thread(context.store.add, self.bindings)
+        context.added += len(self.bindings)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveRules:
+class RemoveRules(PlanStep[AccessRun]):
     """Remove exactly these."""
 
     site: str
     bindings: tuple[Binding, ...]
+    style = LineStyle.PLAIN
+
+    def describe(self) -> str:
+        return f"{self.site}: remove {len(self.bindings)} rules"
+
+    def details(self) -> Iterator[PlanLine]:
+        return (PlanLine(f"- {text}", LineStyle.REMOVE) for text in in_words(self.bindings))
+
+    async def carry_out(self, context: AccessRun) -> None:
+        await asyncio.to_thread(context.store.remove, self.bindings)
+        context.removed += len(self.bindings)
 
 
 @dataclass(frozen=True, slots=True)
-class Confirm:
+class Confirm(PlanStep[AccessRun]):
     """Wait until the cluster shows what was added and no longer what was removed. Brokers follow their controller
     within milliseconds, but not before it answers; who goes on at once would now and then be refused."""
 
     site: str
     added: tuple[Binding, ...]
     removed: tuple[Binding, ...]
+    style = LineStyle.PLAIN
+
+    def describe(self) -> str:
+        return f"{self.site}: wait until its brokers show it"
+
+    async def carry_out(self, context: AccessRun) -> None:
+        added, removed = frozenset(self.added), frozenset(self.removed)
+        deadline, pause = time.monotonic() + CONFIRM_TIMEOUT, 0.01
+        while not (added <= (held := await asyncio.to_thread(context.store.read)) and removed.isdisjoint(held)):
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    f"site {self.site} accepted new access rules and does not show them after {CONFIRM_TIMEOUT:.0f} s",
+                    hint="its brokers may not follow their controller; see their logs, then fairlead acl apply again",
+                    site=self.site,
+                )
+            await asyncio.sleep(pause)  # there is no event for it
+            pause = min(2 * pause, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
-class SetQuotas:
+class SetQuotas(PlanStep[AccessRun]):
     """Set these client quotas; a limit that is lifted is one as well."""
 
     site: str
     quotas: tuple[SetQuota, ...]
+    style = LineStyle.PLAIN
+
+    def describe(self) -> str:
+        return f"{self.site}: set {len(self.quotas)} client quotas"
+
+    def details(self) -> Iterator[PlanLine]:
+        return quota_lines(self.quotas)
+
+    async def carry_out(self, context: AccessRun) -> None:
+        await asyncio.to_thread(context.store.set_quotas, self.quotas)
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveAlone:
+class LeaveAlone(PlanStep[AccessRun]):
     """Do nothing about these, and say so."""
 
     site: str
     bindings: tuple[Binding, ...]
+    style = LineStyle.PLAIN
+
+    def describe(self) -> str:
+        return f"{self.site}: leave {len(self.bindings)} rules of users that Fairlead does not know alone"
+
+    def details(self) -> Iterator[PlanLine]:
+        return (PlanLine(text, LineStyle.UNTOUCHED) for text in in_words(self.bindings))
+
+    async def carry_out(self, context: AccessRun) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(PlanStep[AccessRun]):
     """Do nothing at this site, because its rules could not be read."""
 
     site: str
     why: str
     hint: str
+    style = LineStyle.ERROR
+
+    def describe(self) -> str:
+        return f"{self.site}: skipped, {self.why}" + (f" ({self.hint})" if self.hint else "")
+
+    async def carry_out(self, context: AccessRun) -> None:
+        pass
 
 
-Step = AddRules | RemoveRules | Confirm | SetQuotas | LeaveAlone | Skip
+def plan_site(topology: Topology, site: str, store: RuleStore, held: frozenset[Binding]) -> SitePlan:
+    """What the site would change now. ``held`` are the rules that the cluster holds."""
+    rules = diff(site, held, compile_site(topology, site), managed_by(topology, site))
+    return replace(rules, quotas=plan_quotas(topology, site, store))
+
+
+def plan_quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, ...]:
+    """What the site's quotas would change. Who may not read them, and wants none, is not told so."""
+    desired = compile_quotas(topology, site)
+    try:
+        actual = store.read_quotas()
+    except NotAuthorised:
+        if desired:
+            raise
+        actual = {}
+    return diff_quotas(actual, desired, managed_users(topology, site))
 
 
 def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> SitePlan:
@@ -171,27 +330,6 @@ def digest(bindings: Iterable[Binding]) -> str:
     return hashlib.sha256(msgspec.json.encode(sorted(set(bindings)))).hexdigest()[:32]
 
 
-def steps(plan: Plan) -> tuple[Step, ...]:
-    """The plan in order: per site adds, removals, in requests of at most ``BATCH`` rules, and a look at the result."""
-    out: list[Step] = []
-    for site in plan.sites:
-        out += site_steps(site)
-    return (*out, *(Skip(unread.site, unread.why, unread.hint) for unread in plan.unread))
-
-
-def site_steps(site: SitePlan) -> tuple[Step, ...]:
-    """The steps of one site."""
-    out: list[Step] = [AddRules(site.site, part) for part in _batches(site.add)]
-    out += [RemoveRules(site.site, part) for part in _batches(site.remove)]
-    if site.add or site.remove:
-        out.append(Confirm(site.site, site.add, site.remove))
-    if site.quotas:
-        out.append(SetQuotas(site.site, site.quotas))
-    if site.alone:
-        out.append(LeaveAlone(site.site, site.alone))
-    return tuple(out)
-
-
 def managed_by(topology: Topology, site: str) -> Managed:
     """Which rules of a site are Fairlead's to change.
 
@@ -211,6 +349,193 @@ def managed_by(topology: Topology, site: str) -> Managed:
         return binding.user in known or is_reserved(binding.user)
 
     return managed
+
+
+def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[str] | None = None) -> AccessPlan:
+    """What every site would change. A site that cannot be read is in ``unread``; nothing is changed anywhere."""
+    named = check_sites(topology, sites)
+
+    def plan_one(site: str) -> tuple[SitePlan, Lockout | None] | Unread:
+        try:
+            with open_store(site) as store:
+                held = store.read()
+                made = plan_site(topology, site, store, held)
+                changes = made.add or made.remove
+                return made, foresee_lockout(site, held, made, store.standing(held)) if changes else None
+        except FairleadError as error:
+            return Unread(site, error.what, error.hint)
+
+    results = at_once(plan_one, named)
+    read = [r for r in results if not isinstance(r, Unread)]
+    return AccessPlan(
+        topology.name,
+        tuple(made for made, _ in read),
+        tuple(r for r in results if isinstance(r, Unread)),
+        tuple(lockout for _, lockout in read if lockout),
+    )
+
+
+CurrentAcls = frozenset[Binding] | Unread
+"""All rules of a site's cluster, or why they could not be read."""
+
+
+def read_current_acls(open_store: OpenStore, sites: Collection[str]) -> dict[str, CurrentAcls]:
+    """All rules of each site's cluster."""
+
+    def read(site: str) -> CurrentAcls:
+        try:
+            with open_store(site) as store:
+                return store.read()
+        except FairleadError as error:
+            return Unread(site, error.what, error.hint)
+
+    return dict(zip(sites, at_once(read, sites), strict=True))
+
+
+def check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
+    """The sites that are meant, in the topology's order; all unless some are named.
+
+    Raises:
+        UnknownNameError: the topology has no such site.
+    """
+    for site in sites or ():
+        if site not in topology.sites:
+            raise UnknownNameError("site", site, topology.sites)
+    return tuple(site for site in topology.sites if sites is None or site in sites)
+
+
+class TooManyRemovals(RefusedError):
+    """A plan removes more of a site's rules than is allowed; nothing of it was done at this site."""
+
+
+def check_removals(plan: SitePlan, before: int, share: float = SHARE, removals: int | None = None) -> None:
+    """Refuse a plan that removes more than ``FEW`` rules and more than a share of those that are Fairlead's.
+
+    Args:
+        before: How many of the site's rules are Fairlead's before the change.
+        removals: How many the whole plan removes, where ``plan`` is only what is left of it.
+
+    Raises:
+        TooManyRemovals: with the numbers.
+    """
+    count = len(plan.remove) if removals is None else removals
+    if plan.remove and count > FEW and count > share * before:
+        raise TooManyRemovals(
+            f"the plan removes {count} of the {before} rules of site {plan.site} ({count / before:.0%}), "
+            f"more than the {share:.0%} that is allowed; nothing was changed there",
+            hint="see fairlead acl plan; if it is meant: fairlead acl apply --allow-removals, or --max-removals SHARE",
+            site=plan.site,
+            removals=count,
+            rules=before,
+        )
+
+
+def parse_share(text: str) -> float:
+    """``30%`` or ``0.3`` as a share.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0.0 <= share <= 1.0:
+        raise ConfigurationError(f"{text!r} is no share of rules", hint="from 0% to 100%, or 0.0 to 1.0")
+    return share
+
+
+CLUSTER_RIGHTS: tuple[Right, ...] = tuple(
+    (operation, Resource.CLUSTER, "kafka-cluster") for operation in (Operation.DESCRIBE, Operation.ALTER)
+)
+"""Without these nobody can read or change rules."""
+
+TOPIC_RIGHTS: tuple[Right, ...] = tuple(
+    (operation, Resource.TOPIC, topic)
+    for topic in (HISTORY, "fairlead.orders", CUSTODY_ORDERS, ALERT_ORDERS)
+    for operation in (Operation.CREATE, Operation.WRITE, Operation.READ)
+)
+"""What the administrator does at a site besides."""
+
+
+class LockedOut(RefusedError):
+    """After this change the administrator could no longer administer; nothing was changed at that site."""
+
+
+def foresee_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> Lockout | None:
+    """Whether ``check_lockout`` would refuse this change if it were made now, and what it would say."""
+    lost = losses(held, plan.add, plan.remove, standing)
+    if not lost:
+        return None
+    rights = ", ".join(dict.fromkeys(_told(right) for right in lost))
+    hint = (
+        f"give {ADMIN} these rights by rules of its own first, or make it a super user of that cluster; and see that "
+        "no DENY speaks of it"
+    )
+    return Lockout(site, tuple(" ".join(right) for right in lost), f"{ADMIN} could no longer {rights}", hint)
+
+
+def check_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> None:
+    """Refuse a change by which the administrator loses what it needs.
+
+    Raises:
+        LockedOut: with the rights that would be lost.
+    """
+    found = foresee_lockout(site, held, plan, standing)
+    if found is not None:
+        raise LockedOut(
+            f"after this plan {found.why} at site {site}; nothing was changed there",
+            hint=found.hint,
+            site=site,
+            lost=list(found.lost),
+        )
+
+
+def losses(
+    held: frozenset[Binding], add: Iterable[Binding], remove: Iterable[Binding], standing: Standing
+) -> tuple[Right, ...]:
+    """The rights that the administrator has now and would not have during or after the change, from any host.
+
+    Where its standing cannot be told, rights on topics are not judged: they can be given back by whoever keeps those on
+    the cluster, which are judged for either default.
+    """
+    if standing is Standing.SUPER:
+        return ()
+    between = held | frozenset(add)
+    after = between - frozenset(remove)
+    defaults = {Standing.CLOSED: (False,), Standing.OPEN: (True,), Standing.UNKNOWN: (False, True)}[standing]
+    rights = CLUSTER_RIGHTS if standing is Standing.UNKNOWN else CLUSTER_RIGHTS + TOPIC_RIGHTS
+
+    def lost(right: Right, host: str, default: bool) -> bool:
+        before, *later = (
+            authorize(rules, ADMIN, right, host, open_by_default=default) for rules in (held, between, after)
+        )
+        return before and not all(later)
+
+    return tuple(
+        right for right in rights if any(lost(right, host, default) for host in hosts(between) for default in defaults)
+    )
+
+
+def _told(right: Right) -> str:
+    operation, resource, name = right
+    return f"{operation} the cluster" if resource is Resource.CLUSTER else f"{operation} topic {name}"
+
+
+def in_words(bindings: Iterable[Binding]) -> Iterator[str]:
+    """Bindings that differ only in their operation, on one line each: ``ducks may READ topic feeds.ducks``."""
+    groups: dict[tuple[str, ...], list[Binding]] = {}
+    for b in bindings:
+        groups.setdefault((b.principal, b.permission, b.resource, b.pattern, b.name, b.host), []).append(b)
+    for group in groups.values():
+        first = group[0]
+        star = "*" if first.pattern == "PREFIXED" else ""
+        verb = "may" if first.permission == "ALLOW" else "may not"
+        where = "" if first.host == "*" else f" from {first.host}"
+        operations = ", ".join(b.operation for b in group)
+        resource = first.resource.lower().replace("_", " ")
+        user = "everybody" if first.user == "*" else first.user
+        yield f"{user} {verb} {operations} {resource} {first.name}{star}{where}"
 
 
 def _batches(bindings: tuple[Binding, ...]) -> Iterable[tuple[Binding, ...]]:

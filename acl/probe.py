@@ -1,30 +1,134 @@
-"""What one customer can really do with its own password, at every site: all that it can read, and what is refused.
+"""What one customer can do with its own password at every site: everything that it can read, and what is refused.
 
-Judged against the topology by its own small reading of it (``entitlement``), not by the compiler whose rules are
-being tested.
+The result is judged by a reading of the topology of its own (``entitlement``), not by the compiler whose ACLs are under
+test. An attempt raises ``NotAuthorised`` or ``WrongPassword`` when it is refused, and returns when it is possible. No
+attempt does harm: topics are only validated, records are deleted before offset 0, and nothing is written where the
+broker itself says that writing is allowed.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, cast
 
-from confluent_kafka.admin import ResourceType
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from pydantic import SecretStr
 
-from acl import attempts
-from acl.attempts import Attempt
-from acl.kafka import Client, NotAuthorised, WrongPassword
-from acl.reader import Reader, Received, Start
+from acl.kafka import QUIET, Client, NotAuthorised, Received, StartAt, UserConsumer, WrongPassword, translate
 from fairlead.errors import UnknownNameError
+from fairlead.kafka.admin import kafka_error
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.names import parse_log
-from topologies.directory import Directory
-from topologies.expression import Subject, evaluate
-from topologies.expression_parser import parse
+from topologies.endpoints import EndpointResolver
+from topologies.expression import Subject, evaluate, parse
 from topologies.model import Customer, Permissions, Topology
 from topologies.users import ADMIN
+
+Attempt = tuple[str, Callable[[], None]]
+"""What is tried, in words, and the trial."""
+
+PROBE = b"fairlead access probe"
+_SILENT = logging.getLogger("fairlead.librdkafka")  # a fatal error would be printed whatever the log level is
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+def log_in(endpoint: KafkaEndpoint, user: str, password: SecretStr | None) -> None:
+    """Log in at a cluster as somebody (who should not exist there)."""
+    with Client(dataclasses.replace(endpoint, user=user, password=password or SecretStr("no-such-user"))) as client:
+        client.cluster_operations()
+
+
+def append_record(client: Client, topic: str) -> None:
+    """Append one record, unless the broker says beforehand that this would succeed."""
+    if "WRITE" in topic_operations(client, topic):
+        return
+    outcome: list[KafkaError | None] = []
+    producer = Producer({**client.endpoint.librdkafka(), **QUIET, "message.timeout.ms": int(client.timeout * 1000)})
+    producer.produce(topic, PROBE, on_delivery=lambda error, _: outcome.append(error))
+    producer.flush(client.timeout + 2)
+    if not outcome or outcome[0] is not None:
+        error = (outcome or [None])[0] or KafkaError(KafkaError.REQUEST_TIMED_OUT)
+        raise translate(error, client.endpoint, f"writing {topic}")
+
+
+def topic_operations(client: Client, topic: str) -> frozenset[str]:
+    """What a user may do with a topic, in the broker's own judgement; nothing when it may not even know of it."""
+    futures = client.admin.describe_topics(
+        TopicCollection([topic]), include_authorized_operations=True, request_timeout=client.timeout
+    )
+    try:
+        described: Any = cast("Future[Any]", futures[topic]).result(client.timeout + 2)
+    except KafkaException as problem:
+        error = kafka_error(problem)
+        if error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
+            return frozenset()
+        raise translate(error, client.endpoint, f"describing {topic}") from None
+    return frozenset(operation.name for operation in described.authorized_operations or ())
+
+
+def create_topic(client: Client, topic: str) -> None:
+    """Ask whether a topic could be created."""
+    futures = client.admin.create_topics(
+        [NewTopic(topic, num_partitions=1)], validate_only=True, request_timeout=client.timeout
+    )
+    client.wait(futures[topic], f"creating {topic}")
+
+
+def delete_records(client: Client, topic: str) -> None:
+    """Delete the records before offset 0: none."""
+    futures = client.admin.delete_records([TopicPartition(topic, 0, 0)], request_timeout=client.timeout)
+    for future in futures.values():
+        client.wait(future, f"deleting records of {topic}")
+
+
+def read_settings(client: Client, kind: ResourceType, name: str) -> None:
+    """Read the settings of a topic or a broker."""
+    for future in client.admin.describe_configs([ConfigResource(kind, name)], request_timeout=client.timeout).values():
+        client.wait(future, f"reading the settings of {name}")
+
+
+def describe_group(client: Client, group: str) -> None:
+    """Look at somebody's consumer group."""
+    futures = client.admin.describe_consumer_groups([group], request_timeout=client.timeout)
+    client.wait(cast("Future[Any]", futures[group]), f"describing group {group}")
+
+
+def read_group_offsets(client: Client, group: str) -> None:
+    """See how far somebody's consumer group has read."""
+    request = [ConsumerGroupTopicPartitions(group)]
+    futures = client.admin.list_consumer_group_offsets(request, request_timeout=client.timeout)
+    client.wait(cast("Future[Any]", futures[group]), f"reading offsets of group {group}")
+
+
+def begin_transaction(client: Client, transactional_id: str) -> None:
+    """Take a transactional id."""
+    conf = {**client.endpoint.librdkafka(), **QUIET, "transactional.id": transactional_id}
+    try:
+        Producer(conf, logger=_SILENT).init_transactions(client.timeout)
+    except KafkaException as problem:
+        raise translate(kafka_error(problem), client.endpoint, f"taking transactional id {transactional_id}") from None
+
+
+def manage_cluster(client: Client) -> None:
+    """See whether the broker lets this user do anything at all with the cluster (rules, users, settings)."""
+    if not client.cluster_operations():
+        raise translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), client.endpoint, "managing the cluster")
+
 
 OnRecord = Callable[[str, Received], None]
 FOREIGN_PER_STREAM = 2
@@ -82,7 +186,7 @@ def sites_of(topology: Topology, customer: str) -> tuple[str, ...]:
 
 def probe_customer(
     topology: Topology,
-    directory: Directory,
+    resolver: EndpointResolver,
     customer: str,
     *,
     entitled: Collection[str] | None = None,
@@ -104,13 +208,11 @@ def probe_customer(
     def probe(site: str) -> _Findings:
         findings = _Findings()
         if site in home:
-            _probe_at(topology, directory, customer, site, may_read, on_record, findings)
+            _probe_at(topology, resolver, customer, site, may_read, on_record, findings)
         else:
-            password = directory.kafka(home[0], customer).password if home else None
-            endpoint = directory.kafka(site, ADMIN)
-            findings.attempt(
-                site, (f"logging in as {customer}", partial(attempts.log_in, endpoint, customer, password))
-            )
+            password = resolver.kafka(home[0], customer).password if home else None
+            endpoint = resolver.kafka(site, ADMIN)
+            findings.attempt(site, (f"logging in as {customer}", partial(log_in, endpoint, customer, password)))
         return findings
 
     with ThreadPoolExecutor(max_workers=8, thread_name_prefix="probe") as pool:
@@ -147,17 +249,17 @@ class _Findings:
 
 def _probe_at(
     topology: Topology,
-    directory: Directory,
+    resolver: EndpointResolver,
     customer: str,
     site: str,
     may_read: tuple[str, ...],
     on_record: OnRecord | None,
     findings: _Findings,
 ) -> None:
-    with Reader(directory.kafka(site, ADMIN), group=f"{ADMIN}.probe") as admin:
+    with UserConsumer(resolver.kafka(site, ADMIN), group=f"{ADMIN}.probe") as admin:
         existing = admin.visible()
-    endpoint = directory.kafka(site, customer)
-    with Reader(endpoint, group=f"{customer}.probe") as reader:
+    endpoint = resolver.kafka(site, customer)
+    with UserConsumer(endpoint, group=f"{customer}.probe") as reader:
         visible = reader.visible()
     foreign = [topic for topic in existing if not entitles(may_read, topic)]
     hidden = [topic for topic in foreign if topic not in visible]
@@ -165,8 +267,8 @@ def _probe_at(
     findings.read = dict.fromkeys(readable, 0)
 
     def read(*topics: str) -> None:
-        with Reader(endpoint, group=f"{customer}.probe") as reader:
-            for record in reader.read(topics, start=Start.BEGINNING, follow=False):
+        with UserConsumer(endpoint, group=f"{customer}.probe") as reader:
+            for record in reader.read(topics, start=StartAt.BEGINNING, follow=False):
                 if record is not None and record.is_data:
                     findings.read[record.topic] = findings.read.get(record.topic, 0) + 1
                     if on_record:
@@ -180,7 +282,7 @@ def _probe_at(
     findings.allowed += [f"{site}: listing {topic}" for topic in foreign if topic in visible]
     for topic in (topic for topic in foreign if topic in visible):
         findings.attempt(site, (f"reading {topic}", partial(read, topic)))
-    with Reader(endpoint, group=f"{customer}.probe") as reader:
+    with UserConsumer(endpoint, group=f"{customer}.probe") as reader:
         for topic in _some_of_each_stream(hidden):
             findings.attempt(site, (f"reading {topic}", partial(_read_first, reader, topic)))
     own = [topic for topic in existing if entitles(may_read, topic)]
@@ -194,24 +296,24 @@ def _forbidden(
 ) -> Iterator[Attempt]:
     feeds = [topic for topic in own if topic.startswith("feeds.")][:1] or own[:1]
     for topic in [*feeds, *foreign]:
-        yield f"writing {topic}", partial(attempts.write, client, topic)
+        yield f"writing {topic}", partial(append_record, client, topic)
     for topic in feeds:  # the client cannot even ask for topics that it is not shown
-        yield f"deleting records of {topic}", partial(attempts.delete_records, client, topic)
+        yield f"deleting records of {topic}", partial(delete_records, client, topic)
     for topic in (f"feeds.{customer}-probe", *(f"{stream}.probe" for stream in topology.streams)):
-        yield f"creating {topic}", partial(attempts.create, client, topic)
+        yield f"creating {topic}", partial(create_topic, client, topic)
     strangers = [name for name in topology.customers if name != customer][:2]
     for group in ("shore.probe", *(f"{name}.cli" for name in strangers)):
-        yield f"describing group {group}", partial(attempts.describe_group, client, group)
-        yield f"reading offsets of group {group}", partial(attempts.read_group_offsets, client, group)
+        yield f"describing group {group}", partial(describe_group, client, group)
+        yield f"reading offsets of group {group}", partial(read_group_offsets, client, group)
     for topic in feeds:
-        yield f"reading settings of {topic}", partial(attempts.read_settings, client, ResourceType.TOPIC, topic)
-    yield "reading settings of the broker", partial(attempts.read_settings, client, ResourceType.BROKER, "1")
-    yield "taking a transactional id", partial(attempts.begin_transaction, client, "shore.probe")
-    yield "managing the cluster", partial(attempts.manage_cluster, client)
+        yield f"reading settings of {topic}", partial(read_settings, client, ResourceType.TOPIC, topic)
+    yield "reading settings of the broker", partial(read_settings, client, ResourceType.BROKER, "1")
+    yield "taking a transactional id", partial(begin_transaction, client, "shore.probe")
+    yield "managing the cluster", partial(manage_cluster, client)
 
 
-def _read_first(reader: Reader, topic: str) -> None:
-    next(reader.read((topic,), start=Start.BEGINNING, follow=True))
+def _read_first(reader: UserConsumer, topic: str) -> None:
+    next(reader.read((topic,), start=StartAt.BEGINNING, follow=True))
 
 
 def _some_of_each_stream(topics: list[str]) -> list[str]:

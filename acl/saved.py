@@ -1,6 +1,9 @@
 """Plans as files: what was looked at is what is applied, later and by whom it may be.
 
-A file holds names and rules, no password. Whether it is still true is judged when it is applied (``acl.stale``).
+A file holds names and rules, no password. It is still true at a site while the cluster holds what the plan was made
+from, or what an interrupted apply of this very plan leaves: a part of what it adds, then all of that and without a part
+of what it removes. The topology must still ask for the same. Whatever a file says, what is done is never more than what
+a new plan would do.
 """
 
 from __future__ import annotations
@@ -8,15 +11,22 @@ from __future__ import annotations
 import datetime as dt
 import getpass
 import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
-from acl.plan import Plan, SitePlan, Unread
-from fairlead.errors import ConfigurationError
+from acl.plan import AccessPlan, Managed, SitePlan, Unread, diff, digest, in_words
+from acl.rules import Binding, Rule
+from fairlead.errors import ConfigurationError, RefusedError
 
 VERSION = 1
+
+
+_SHOWN = 5  # differences in a message; all are in its fields
 
 
 class PlanFileError(ConfigurationError):
@@ -39,12 +49,12 @@ class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     unread: tuple[Unread, ...] = ()
 
     @property
-    def content(self) -> Plan:
+    def content(self) -> AccessPlan:
         """What is to be done."""
-        return Plan(self.topology, self.sites, self.unread)
+        return AccessPlan(self.topology, self.sites, self.unread)
 
 
-def save(plan: Plan, file: Path) -> None:
+def save(plan: AccessPlan, file: Path) -> None:
     """Write a plan, whole or not at all; an older file of this name is replaced.
 
     Raises:
@@ -109,3 +119,71 @@ def _decode(data: bytes, kind: type[Any], file: Path) -> Any:
             f"{file} is no plan of fairlead acl plan, or it is damaged: {error}",
             hint=f"make a new one: fairlead acl plan --out {file}",
         ) from None
+
+
+class PlanState(StrEnum):
+    """How far a plan is at a site."""
+
+    NEW = "new"
+    BEGUN = "begun"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What is left of a site's plan; ``before`` counts the managed rules that the site had before it was begun."""
+
+    plan: SitePlan
+    state: PlanState
+    before: int
+
+
+class StalePlan(RefusedError):
+    """A saved plan that no longer fits; nothing of it was done at this site."""
+
+
+def remaining(planned: SitePlan, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> Remaining:
+    """What of a saved plan is left to do at its site.
+
+    Raises:
+        StalePlan: the topology, or the cluster in another way than by this plan, has changed since.
+    """
+    fresh = diff(planned.site, actual, desired, managed)
+    have, want = frozenset(actual), frozenset(map(Binding.of, desired))
+    add, remove = frozenset(planned.add), frozenset(planned.remove)
+    if fresh.wanted != planned.wanted:
+        raise _topology_changed(planned.site)
+    begun_from = (have - add) | remove
+    in_order = add <= have or remove <= have  # nothing is removed before everything is added
+    if digest(begun_from) != planned.held or not in_order:
+        raise _cluster_changed(planned, have, base=(want - add) | remove | frozenset(planned.alone))
+    if frozenset(fresh.add) != add - have or frozenset(fresh.remove) != remove & have:
+        raise _topology_changed(planned.site)  # whose rules are Fairlead's to change is part of it
+    if fresh.is_empty and not planned.is_empty:
+        state = PlanState.DONE
+    else:
+        state = PlanState.NEW if begun_from == have else PlanState.BEGUN
+    return Remaining(fresh, state, before=len(want - add) + len(remove))
+
+
+def _topology_changed(site: str) -> StalePlan:
+    return StalePlan(
+        f"the topology asks for other rules at site {site} than when the plan was made",
+        hint="look at a new plan: fairlead acl plan --out",
+        site=site,
+    )
+
+
+def _cluster_changed(planned: SitePlan, have: frozenset[Binding], base: frozenset[Binding]) -> StalePlan:
+    came = [f"+ {line}" for line in in_words(sorted(have - base - frozenset(planned.add)))]
+    gone_at_all = base - have
+    gone = gone_at_all if not frozenset(planned.add) <= have else gone_at_all - frozenset(planned.remove)
+    differs = [*came, *(f"- {line}" for line in in_words(sorted(gone)))]
+    more = f"; and {len(differs) - _SHOWN} more" if len(differs) > _SHOWN else ""
+    what = "; ".join(differs[:_SHOWN]) or "not those that the plan's file says"
+    return StalePlan(
+        f"site {planned.site} holds other rules than when the plan was made: {what}{more}",
+        hint="somebody changed rules there meanwhile; look at a new plan: fairlead acl plan --out",
+        site=planned.site,
+        differs=differs,
+    )

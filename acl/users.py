@@ -1,32 +1,41 @@
-"""SCRAM users of clusters that Fairlead did not start: made where missing, passwords from the environment only.
+"""SCRAM users: create those that are missing on clusters that Fairlead did not start, and remove departed ones.
 
-Sites that ``fairlead up`` starts have their users from the beginning. A password never stands in a file, a plan or a
-command line here; existing users are left as they are, because a cluster does not tell what their password is.
+New passwords come from the environment only, never from a file, plan or command line. Existing users keep theirs.
+Removing a user (``take_off``) deletes its ACLs, quotas and password, in this order, on clusters of others as well,
+where only the operator knows that the user was Fairlead's. Records stay: its feed ends with its retention, or when
+somebody deletes the topic.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (
-    UserScramCredentialAlteration,
-)
+from confluent_kafka.admin import UserScramCredentialAlteration
 
-from acl.entries import UserChange, noting, stamp
-from acl.history import note
+from acl.apply import change_site
+from acl.compile import SetQuota
+from acl.history import UserChange, note, noting, stamp
 from acl.kafka import Client, NotAuthorised, translate
-from fairlead.admin import kafka_error
-from fairlead.errors import ConfigurationError
-from fairlead.scram import credential
-from topologies.directory import Directory
+from acl.plan import AccessPlan, AccessRun, SitePlan
+from acl.rules import Binding
+from acl.store import AdminStore, at_once, rules_of
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
+from fairlead.kafka.admin import kafka_error
+from fairlead.kafka.credentials import credential, take_password
+from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
-from topologies.users import ADMIN, service_users
+from topologies.users import ADMIN, is_reserved, service_users
+
+if TYPE_CHECKING:  # what starts sites takes a second to load
+    from fairlead.local.sites import LocalSites
 
 
-def create_missing(topology: Topology, directory: Directory, site: str) -> tuple[str, ...]:
+def create_missing(topology: Topology, resolver: EndpointResolver, site: str) -> tuple[str, ...]:
     """Make the SCRAM-SHA-512 users that a site outside this machine should have and has not; returns their names.
 
     Raises:
@@ -36,7 +45,7 @@ def create_missing(topology: Topology, directory: Directory, site: str) -> tuple
     if topology.sites[site].is_local:
         raise ConfigurationError(f"{site} is started on this machine, its users are made by fairlead up", site=site)
     wanted = service_users(topology, site)
-    with Client(directory.kafka(site, ADMIN)) as client:
+    with Client(resolver.kafka(site, ADMIN)) as client:
         if {"DESCRIBE", "ALTER"} - client.cluster_operations():
             # Asking for users without DESCRIBE kills the process in confluent-kafka 2.16.1, so it is never tried.
             raise NotAuthorised(
@@ -45,7 +54,7 @@ def create_missing(topology: Topology, directory: Directory, site: str) -> tuple
                 site=site,
             )
         missing = sorted(set(wanted) - existing(client, list(wanted)))
-        passwords = {user: directory.kafka(site, user).password for user in missing}
+        passwords = {user: resolver.kafka(site, user).password for user in missing}
         changes: list[UserScramCredentialAlteration] = [
             credential(user, password) for user, password in passwords.items() if password is not None
         ]
@@ -71,3 +80,119 @@ def existing(client: Client, users: list[str]) -> set[str]:
             if error.code() != KafkaError.RESOURCE_NOT_FOUND:
                 raise translate(error, client.endpoint, "asking for users") from None
     return found
+
+
+Progress = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What a site still has of a user.
+
+    Args:
+        login: Whether it can still log in there.
+        error: Why that could not be found out, or not be taken away; None when it could.
+    """
+
+    site: str
+    rules: tuple[Binding, ...] = ()
+    quotas: tuple[SetQuota, ...] = ()
+    login: bool = False
+    error: FairleadError | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing."""
+        return not (self.rules or self.quotas or self.login)
+
+
+class OffboardingIncomplete(UnavailableError):
+    """Some sites could not be done; the others are. The same command finishes."""
+
+
+def check_leaves(topology: Topology, user: str) -> None:
+    """Do nothing when a user may be taken off.
+
+    Raises:
+        ConfigurationError: the topology still names it. RefusedError: Fairlead itself works as it.
+    """
+    if is_reserved(user):
+        raise RefusedError(f"{user} is a user of Fairlead's own: no site works without it", user=user)
+    for part, people in (("customers", topology.customers), ("users", topology.users)):
+        if user in people:
+            raise ConfigurationError(
+                f"{user} is still in the topology, under {part}",
+                hint=f"take {part}.{user} out of it first, with its links and expressions; then fairlead acl apply",
+                user=user,
+            )
+
+
+def look(resolver: EndpointResolver, user: str, sites: Collection[str]) -> tuple[Leftover, ...]:
+    """What each of these sites has of a user. Changes nothing; a site's error is in its result."""
+    return tuple(at_once(partial(_look, resolver, user), sites))
+
+
+def take_off(
+    topology: Topology,
+    resolver: EndpointResolver,
+    local: LocalSites,
+    user: str,
+    found: Iterable[Leftover],
+    on_progress: Progress = lambda _site, _text: None,
+) -> tuple[Leftover, ...]:
+    """Take away what was found, each change noted in the site's audit log. Doing it again does what is left.
+
+    Returns:
+        What is left at each site: nothing, or what was there before with the error.
+    """
+
+    def one(leftover: Leftover) -> Leftover:
+        site = leftover.site
+        if leftover.error is not None:
+            return leftover
+        try:
+            if not leftover.is_empty:
+                _take_off(topology, resolver, user, leftover)
+                on_progress(site, f"{user} is off")
+            if resolver.is_local(site):
+                local.forget_user(site, user)
+        except FairleadError as error:
+            on_progress(site, error.what)
+            return Leftover(site, leftover.rules, leftover.quotas, leftover.login, error)
+        return Leftover(site)
+
+    return tuple(one(leftover) for leftover in found)
+
+
+def check_complete(results: Iterable[Leftover]) -> None:
+    """Raise ``OffboardingIncomplete`` unless every site is done."""
+    failed = [(result.site, result.error) for result in results if result.error is not None]
+    if failed:
+        raise OffboardingIncomplete(
+            "not done at " + ", ".join(f"{site} ({error.what})" for site, error in failed),
+            hint="the other sites are done; when these are back, the same command finishes",
+            sites=[site for site, _ in failed],
+        )
+
+
+def _look(resolver: EndpointResolver, user: str, site: str) -> Leftover:
+    try:
+        with Client(resolver.kafka(site, ADMIN)) as client:
+            store = AdminStore(client, local=resolver.is_local(site))
+            rules = rules_of(store, user)
+            limits = store.read_quotas().get(user, {})
+            login = bool(existing(client, [user]))
+    except FairleadError as error:
+        return Leftover(site, error=error)
+    return Leftover(site, rules, tuple(SetQuota(user, key, value, None) for key, value in limits.items()), login)
+
+
+def _take_off(topology: Topology, resolver: EndpointResolver, user: str, leftover: Leftover) -> None:
+    site, admin = leftover.site, resolver.kafka(leftover.site, ADMIN)
+    plan = SitePlan(site, add=(), remove=leftover.rules, keep=0, quotas=leftover.quotas)
+    with Client(admin) as client:
+        store = AdminStore(client, local=resolver.is_local(site))
+        change_site(AccessRun(store), topology.name, AccessPlan(topology.name, (plan,)).identity, plan)
+        if leftover.login:
+            with noting(store.note, UserChange(**stamp(topology.name, site), user=user, action="delete")):
+                take_password(admin, user)

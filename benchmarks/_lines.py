@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TopicPartition
 from replication.replicator import Replicator
-from simulators.links.line import Line
+from simulators.network.line import TcpProxy
 from topologies.model import Topology
 
 SOURCE, TARGET = "alpha", "beta"
@@ -68,7 +68,7 @@ class Lines:
     @contextlib.asynccontextmanager
     async def copying(
         self, streams: Mapping[str, Mapping[str, Any]], *, rtt: float, line: float, rate: str | None = None
-    ) -> AsyncIterator[tuple[Line, Replicator]]:
+    ) -> AsyncIterator[tuple[TcpProxy, Replicator]]:
         """A replicator at work. ``line``: bits per second that the line carries; ``rate``: what the link declares."""
         link = {"from": SOURCE, "to": TARGET, "streams": dict.fromkeys(streams, "all")}
         topology = Topology.model_validate(
@@ -80,9 +80,9 @@ class Lines:
             }
         )
         source = self.source.endpoint
-        async with Line(source.bootstrap, rtt=rtt, rate=line) as way:
+        async with TcpProxy(source.bootstrap, rtt=rtt, rate=line) as way:
             stop = asyncio.Event()
-            over = dataclasses.replace(source, detours=way.detours)
+            over = dataclasses.replace(source, address_overrides=way.address_overrides)
             replicator = Replicator(topology, TARGET, self.target.endpoint, lambda _: over)
             running = asyncio.ensure_future(replicator.run(stop))
             try:
@@ -106,7 +106,7 @@ async def two_sites() -> AsyncIterator[Lines]:
             await asyncio.to_thread(sites.down, purge=True)
 
 
-async def carried(way: Line, size: int) -> float:
+async def carried(way: TcpProxy, size: int) -> float:
     """When the line had carried so many bytes to the target."""
     while way.down.bytes < size:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.005)

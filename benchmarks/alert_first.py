@@ -31,15 +31,15 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks._results import machine, write
 from edge.bridge import Bridge
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.names import container_check_digit
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP
 from replication.replicator import Replicator
-from simulators.links.line import Line
+from simulators.network.line import TcpProxy
 from topologies.model import DEFAULT_STREAMS, InsertPoint, Stream, Topology
 
 SHIP, PORT = "ship", "port"
@@ -57,13 +57,17 @@ TOPOLOGY: Final = Topology.model_validate(
             SHIP: {"kind": "ship", "imo": "9074729"},
             PORT: {"kind": "port", "unlocode": "JPTYO"},
         },
-        "streams": {**DEFAULT_STREAMS, "containers": Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
+        "streams": {
+            **DEFAULT_STREAMS,
+            "containers": Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",)),
+            "backlog": Stream(),  # the ship's own by their names: nobody has to grant it each of the logs first
+        },
         "links": [
             {
                 "from": SHIP,
                 "to": PORT,
                 "rate": "1 Mbit/s",
-                "streams": dict.fromkeys(("alerts", "custody", "events", "ships", "containers"), "all"),
+                "streams": dict.fromkeys(("alerts", "custody", "events", "ships", "backlog"), "all"),
             }
         ],
     }
@@ -74,7 +78,7 @@ ALERTS: Final = TP(f"alerts.{SHIP}")
 class World:
     """Both sites at work, the line between them, and a device aboard."""
 
-    def __init__(self, ship: Cluster, port: Cluster, line: Line, device: paho.Client) -> None:
+    def __init__(self, ship: Cluster, port: Cluster, line: TcpProxy, device: paho.Client) -> None:
         self.ship, self.port, self.line = ship, port, line
         self._device = device
         self._serial = 100_000
@@ -140,9 +144,9 @@ async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> World
     ship, port = [
         await stack.enter_async_context(await Cluster.open(kafka[name], client_id="bench")) for name in (SHIP, PORT)
     ]
-    line = await stack.enter_async_context(Line(kafka[SHIP].bootstrap, rtt=RTT, rate=RATE))
+    line = await stack.enter_async_context(TcpProxy(kafka[SHIP].bootstrap, rtt=RTT, rate=RATE))
     line.shape(loss=LOSS)
-    over = dataclasses.replace(kafka[SHIP], detours=line.detours)
+    over = dataclasses.replace(kafka[SHIP], address_overrides=line.address_overrides)
     bridge = Bridge(TOPOLOGY, SHIP, kafka[SHIP], sites.mqtt(SHIP, "bridge"))
     replicator = Replicator(TOPOLOGY, PORT, kafka[PORT], lambda _: over)
     stop = asyncio.Event()
@@ -165,7 +169,7 @@ async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> World
     made = World(ship, port, line, device)
     stack.push_async_callback(made.close)
     await made.follow()
-    await made.alert()  # makes logs, opens lanes
+    await made.alert()  # makes logs, opens writers
     await asyncio.sleep(3)
     return made
 
@@ -188,13 +192,13 @@ async def measure(world: World, alerts: int) -> dict[str, Any]:
 
 
 async def fill(cluster: Cluster, readings: int) -> list[TP]:
-    """A backlog at the ship: logs of containers with readings as devices publish them."""
+    """A backlog at the ship: logs with readings as devices publish them."""
     stamp = dt.datetime.now(dt.UTC)
     logs = {}
     for serial in range(LOGS):
         ten = f"BIGU{serial:06d}"
         number = ten + container_check_digit(ten)
-        logs[TP(f"containers.{number}")] = number
+        logs[TP(f"backlog.{SHIP}.{number}")] = number
     await asyncio.to_thread(create_logs, cluster.endpoint, {log.topic: {} for log in logs})
     await cluster.wait_writable(list(logs))
     for offset in range(0, readings // LOGS, BATCH):

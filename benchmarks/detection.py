@@ -19,14 +19,14 @@ from typing import Any
 import msgspec
 
 from benchmarks._results import machine, write
-from edge.classifier import Classifier
-from edge.detection.watch import Watch
+from edge.alerts.engine import AlertEngine
+from edge.ingest.classifier import Classifier
 from edge.messages import ReadingMessage
 from fairlead.names import container_check_digit
 from fairlead.records.booking import Booking
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
-from topologies.load import load
+from topologies.loader.load import load
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 EVERY = dt.timedelta(minutes=15)
@@ -67,11 +67,11 @@ def payload(number: str, box: int, turn: int, case: str) -> bytes:
     return msgspec.json.encode(body)
 
 
-def watch_of(boxes: Sequence[str]) -> Watch:
+def watch_of(boxes: Sequence[str]) -> AlertEngine:
     """A watch that knows a booking of every box."""
-    watch = Watch(SHIP)
+    engine = AlertEngine(SHIP)
     for index, number in enumerate(boxes):
-        watch.booked(
+        engine.booked(
             Booking(
                 booking_reference=f"B{index}",
                 customer="ducks",
@@ -81,7 +81,7 @@ def watch_of(boxes: Sequence[str]) -> Watch:
                 valid_from=START - dt.timedelta(days=1),
             )
         )
-    return watch
+    return engine
 
 
 def position(turn: int) -> Position:
@@ -97,13 +97,13 @@ def position(turn: int) -> Position:
 
 def run(boxes: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tuple[float, int]:
     """(microseconds of CPU per reading, alerts) of one voyage through a new watch."""
-    watch, alerts = watch_of(boxes), 0
+    engine, alerts = watch_of(boxes), 0
     start = time.process_time()
     for turn, messages in enumerate(turns):
         at = int((START + turn * EVERY).timestamp() * 1000)
-        watch.ship_reported(position(turn), at, at)
+        engine.ship_reported(position(turn), at, at)
         for message in messages:
-            alerts += len(watch.see(message, message.log, at))
+            alerts += len(engine.see(message, message.log, at))
     return (time.process_time() - start) * 1e6 / sum(map(len, turns)), alerts
 
 

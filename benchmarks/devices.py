@@ -23,10 +23,10 @@ from pydantic import SecretStr
 
 from benchmarks._results import machine, write
 from fairlead.local import mosquitto, ports, processes
-from fairlead.local.devicefiles import give_devices
-from fairlead.local.devices import Device, DeviceBook
-from fairlead.local.layout import LocalSite
-from fairlead.local.profile import Profile
+from fairlead.local.devices import DeviceBook, MqttDevice
+from fairlead.local.mosquitto import give_devices
+from fairlead.local.registry import LocalSite
+from fairlead.local.state import Profile
 from fairlead.names import container_check_digit
 
 
@@ -92,7 +92,7 @@ def measure(folder: Path, count: int, connected: int) -> dict[str, float]:
     }
 
 
-def _until_known(port: int, device: Device) -> None:
+def _until_known(port: int, device: MqttDevice) -> None:
     while True:
         try:
             _session(port, device).close()
@@ -102,7 +102,7 @@ def _until_known(port: int, device: Device) -> None:
             return
 
 
-def _log_ins(port: int, devices: list[Device]) -> float:
+def _log_ins(port: int, devices: list[MqttDevice]) -> float:
     """Seconds for one of them."""
     began = time.perf_counter()
     for device in devices:
@@ -110,7 +110,7 @@ def _log_ins(port: int, devices: list[Device]) -> float:
     return (time.perf_counter() - began) / len(devices)
 
 
-def _session(port: int, device: Device) -> socket.socket:
+def _session(port: int, device: MqttDevice) -> socket.socket:
     """An open session (MQTT 3.1.1); raises ConnectionRefusedError when the broker does not let it in."""
     texts = (device.name, device.name, device.password.get_secret_value())
     body = b"\x00\x04MQTT\x04\xc2\x02\x58" + b"".join(len(t).to_bytes(2, "big") + t.encode() for t in texts)

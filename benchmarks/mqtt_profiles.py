@@ -40,10 +40,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from pydantic import SecretStr
 
 from benchmarks import _results
-from fairlead.endpoint import MqttEndpoint
+from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.local import mosquitto, ports
-from fairlead.local.profile import Profile
-from simulators.sender import Sender
+from fairlead.local.state import Profile
+from simulators.voyage.sender import Sender
 
 DEVICES: Final = 4
 RATE: Final = 400  # messages a second, of all devices, while waiting for a kill

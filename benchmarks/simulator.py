@@ -22,11 +22,11 @@ from typing import Any
 import psutil
 
 from benchmarks._results import machine, write
-from simulators.commodities import COMMODITIES
-from simulators.scenario_file import parse
-from simulators.steps import Kind, Publish
-from simulators.voyage import Voyage
-from topologies.load import load
+from simulators.fleet.commodities import COMMODITIES
+from simulators.fleet.scenario_file import parse
+from simulators.steps import MessageKind, Publish
+from simulators.voyage.voyage import Voyage
+from topologies.loader.load import load
 
 TARGET_SECONDS = 60.0  # for 20,000 containers and 24 hours
 INTERVAL = dt.timedelta(minutes=5)
@@ -83,7 +83,7 @@ def sail(containers: int, hours: float) -> dict[str, Any]:
     for step in steps:
         if step.sim_time >= until:
             break
-        readings += step.kind is Kind.READING
+        readings += step.kind is MessageKind.READING
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     return {
         "containers": containers,

@@ -21,7 +21,7 @@ import psutil
 from benchmarks._results import machine, write
 from fairlead.local import cds
 from fairlead.local.sites import LocalSites, SiteSpec
-from topologies.load import load
+from topologies.loader.load import load
 from topologies.users import service_users
 
 TOPOLOGY = "big-blue"

@@ -21,10 +21,10 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from benchmarks._results import machine, write
-from fairlead.wire import fetch_codec, produce_codec
-from fairlead.wire.convention import PRODUCER_ID, term_batch
-from fairlead.wire.record import NewRecord, decode_batch
-from fairlead.wire.types import TP
+from fairlead.kafka.convention import PRODUCER_ID, term_batch
+from fairlead.kafka.protocol import fetch_codec, produce_codec
+from fairlead.kafka.protocol.record import NewRecord, decode_batch
+from fairlead.kafka.protocol.types import TP
 
 Work = Callable[[], object]
 

@@ -1,7 +1,7 @@
 """The bridge of one site: every message from MQTT ends in a log, and is acknowledged when it is there.
 
-    WayIn (MqttSession) -> Intake (Classifier) -> the lane of the message's log -> Appender (acks=all) -> acknowledged
-                                       or dead letters, strays; alerts leave before the reading that caused them
+    MqttSession -> MessageRouter (Classifier) -> the writer of the message's log -> Appender (acks=all) -> PUBACK
+                               or dead letters, strays; an alert is appended before the reading that caused it
 
 One event loop, no threads but for the TCP connect and the creation of topics.
 """
@@ -10,37 +10,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-from edge.acks import Ticket
-from edge.aisfeed import AisSource, ship_feed
-from edge.classifier import Classifier
-from edge.custodyside import CustodySide, Work
-from edge.detection.thresholds import Thresholds
+from edge.ais.feed import AisSource, ship_feed
+from edge.alerts.service import AlertService
+from edge.alerts.site_alerts import KINDS, LIMIT, LedgerAlerts, SiteAlerts, strays_waiting
+from edge.alerts.thresholds import Thresholds
+from edge.custody.blocked import BlockedLogs
+from edge.custody.handlers import CustodyEventHandler
+from edge.custody.manager import CustodyManager, Work
 from edge.errors import FixedLogError
-from edge.garbage import search_less_often
 from edge.holdings import Holdings
-from edge.intake import Intake
-from edge.intakes.wayin import WayIn, check_count
-from edge.lanes import SiteLanes
-from edge.logs import fixed_logs
+from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import DeadLetters
+from edge.ingest.limits import DeviceLimits
+from edge.ingest.references import BookingReferences
+from edge.ingest.router import DROPPED, MessageRouter
+from edge.logwriter.follower import LogFollower
+from edge.logwriter.retry import retry_transient
+from edge.logwriter.tail_reader import TailReader
+from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
-from edge.opening import TopicMaker, connect, open_fixed_logs, recall
-from edge.patience import patiently
-from edge.strayage import LIMIT, StrayAge
-from edge.tails import Tails
-from edge.watchside import WatchSide
-from fairlead.custody import CustodyView
-from fairlead.endpoint import Endpoint, MqttWay
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import WireError
+from edge.mqtt.session import MqttSession
+from edge.site_logs import booking_logs, fixed_logs
+from edge.startup import SiteKafka, TopicMaker, connect, open_fixed_logs, recall, served
+from edge.writer_registry import WriterRegistry
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import Endpoint, MqttWay
+from fairlead.kafka.protocol.errors import WireError
+from fairlead.records.alert import ALERT_ORDERS
 from topologies.model import Topology
+from topologies.trust import Believer, Rules
 
 log = logging.getLogger(__name__)
 
@@ -48,33 +57,24 @@ T = TypeVar("T")
 
 _SHUTDOWN_PATIENCE = 10.0
 _SNAPSHOT_EVERY = 1.0
-_NOTHING_TAKEN = {
-    "acked": 0,
-    "unacked": 0,
-    "mqtt_connected": False,
-    "mqtt_connections": 0,
-    "mqtt_sessions_lost": 0,
-    "held_for_order": 0,
-    "passed_unordered": 0,
-    "intakes": [],
-}
+
+SEARCHES: Final = 1_000  # of new objects before the next search of those that outlived one
 
 
 class Bridge:
     """One site's bridge.
 
     Args:
-        kafka, mqtt: The site's brokers, seen by the user ``bridge``; asked at every login, if they can be.
+        kafka, mqtt: The site's brokers, seen by the user ``bridge``; asked again at every login.
         snapshot: File that gets the metrics every second; None for none.
-        client_id: At the MQTT broker; fixed, because it keeps the session under it. Best one that nobody can guess:
-            who knows it, and any password, can end the session or take part in the intakes' shared subscription.
+        client_id: At the MQTT broker; fixed, because the broker keeps the session under it. Choose one that nobody can
+            guess: whoever knows it, and any password, can end the session.
         stray_limit: Seconds that a stray may wait before an alert is raised.
-        thresholds: What detection on board goes by; None for the defaults.
+        thresholds: Of the alert rules on board; None for the defaults.
         ais: Where a ship's own AIS reports come from; None where it publishes its position by MQTT.
-        intakes: How many processes of their own take readings in (``edge.intakes``); 0: this one does.
 
     Raises:
-        ConfigurationError: the topology has no streams for a bridge, or there cannot be so many intakes.
+        ConfigurationError: the topology has no streams for a bridge.
     """
 
     def __init__(
@@ -89,9 +89,7 @@ class Bridge:
         stray_limit: float = LIMIT,
         thresholds: Thresholds | None = None,
         ais: AisSource | None = None,
-        intakes: int = 0,
     ) -> None:
-        check_count(intakes)
         self.site = site
         self.metrics = Metrics()
         self.ready = asyncio.Event()  # set once messages are taken
@@ -102,13 +100,12 @@ class Bridge:
         self._snapshot = snapshot
         self._client_id = client_id or f"fairlead-bridge-{site}"
         self._holdings = Holdings(site, CustodyView())
-        self._watch_side = WatchSide(topology, site, thresholds)
+        self._alert_service = AlertService(topology, site, thresholds)
         self._ais = ais
         self._started, self._began = time.monotonic(), round(time.time(), 3)
-        self._intakes = intakes
-        self._way: WayIn | None = None
-        self._lanes: SiteLanes | None = None
-        self._custody: CustodySide | None = None
+        self._session: MqttSession | None = None
+        self._writers: WriterRegistry | None = None
+        self._alerts: SiteAlerts | None = None
         self._stray_limit = stray_limit
         self._failure: asyncio.Future[None] | None = None
         self._cluster: Cluster | None = None
@@ -116,28 +113,32 @@ class Bridge:
 
     def snapshot(self) -> dict[str, Any]:
         """What the bridge has done and how it is, JSON-ready."""
-        way, lanes = self._way, self._lanes
+        session, writers = self._session, self._writers
         return {
             "site": self.site,
             "uptime_s": round(time.monotonic() - self._started, 1),
             "started": self._began,
             "ready": self.ready.is_set(),
             **self.metrics.snapshot(),
-            **(way.snapshot() if way else _NOTHING_TAKEN),
+            "acked": session.acknowledged if session else 0,
+            "unacked": session.outstanding if session else 0,
+            "mqtt_connected": session is not None and session.connected.is_set(),
+            "mqtt_connections": session.connections if session else 0,
+            "mqtt_sessions_lost": session.sessions_lost if session else 0,
             "kafka_connected": self._cluster is not None and self._cluster.pool.connected,
             "append_requests": sum(appender.answers[0] for appender in self._appenders),
             "append_seconds": round(sum(appender.answers[1] for appender in self._appenders), 6),
-            "strays_waiting": lanes.strays.index.waiting if lanes else 0,
-            "events_waiting": sum(map(len, lanes.strays.events.values())) if lanes else 0,
+            "strays_waiting": writers.strays.index.waiting if writers else 0,
+            "events_waiting": sum(map(len, writers.strays.events.values())) if writers else 0,
             "custody": self._holdings.counts(),
+            "site_alerts": self._alerts.counts() if self._alerts else dict.fromkeys(KINDS, 0),
         }
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until ``stop`` is set, then finish what is under way.
 
-        A broker that is away is waited for. Raises what waiting cannot mend: a refused login, or one of the site's own
-        logs that cannot be appended to (``FixedLogError``). The process searches for cycles of garbage less often from
-        now on (``edge.garbage``).
+        Waits for a broker that is away. Raises what waiting cannot repair: a refused login, or one of the site's own
+        logs that cannot be appended to (``FixedLogError``).
         """
         search_less_often()
         self._failure = asyncio.get_running_loop().create_future()
@@ -155,101 +156,110 @@ class Bridge:
         urgent = Appender(cluster, linger=0)  # alerts wait for nobody's batch; no log is written by both
         stack.push_async_callback(urgent.close)
         self._cluster, self._appenders = cluster, (appender, urgent)
-        tails = Tails(cluster)
+        tails = TailReader(cluster)
         stack.push_async_callback(tails.close)
 
         logs = self._logs
         maker = TopicMaker(self._kafka, cluster)
-        await patiently(lambda: open_fixed_logs(maker, appender, logs, self.site), f"{self.site}: opening its logs")
-        lanes = SiteLanes(
-            logs,
-            appender,
-            urgent,
-            tails,
-            self._holdings,
-            self.metrics,
-            finish=Ticket.finish,
-            fail=self._fail,
-            on_lost=self._lost_custody,
+        await retry_transient(
+            lambda: open_fixed_logs(maker, appender, logs, self.site), f"{self.site}: opening its logs"
         )
-        self._lanes = lanes
-        age = StrayAge(self.site, lanes, limit=self._stray_limit)
-        await patiently(
-            lambda: recall(logs, lanes, self._watch_side.watch, age, tails), f"{self.site}: reading its logs"
-        )
-        custody = self._custody = CustodySide(
-            self._topology, logs, self._holdings, cluster, appender, tails, lanes, maker.create, self.metrics
-        )
+        ledgers = LedgerAlerts(self._topology, self.site, self.metrics)
+        believer = Believer(Rules.of(self._topology), self._holdings.view, on_refused=ledgers.refuse)
+        kafka = SiteKafka(cluster, appender, urgent, tails, maker.try_create)
+        custody = CustodyManager(self._topology, kafka, self._holdings, self.metrics, believer, self._fail)
         stack.push_async_callback(custody.close)
-        await custody.catch_up()
-        await self._watch_side.catch_up(cluster, lanes, self._holdings, tails)
-
-        classifier = Classifier(self._topology, self.site)
-        intake = Intake(
-            self.site,
-            classifier,
-            lanes,
-            custody.custodian,
-            self._holdings,
-            self.metrics,
-            watch=self._watch_side.watch,
-            finish=Ticket.finish,
+        writers = self._writers = custody.writers
+        blocked = BlockedLogs(
+            writers, self._holdings, custody.term_writer.uncreated, partial(served, cluster, logs.strays)
         )
-        custody.wake_with(intake.movements.wake)
-        self._way = WayIn(self._topology, self.site, self._mqtt, self._client_id, intake, classifier, self._intakes)
-        work: Work = {
-            "mqtt": self._way.run,
-            "events that wait": lambda: intake.movements.retry(classifier, tails),
-            "age of strays": age.run,
-            **custody.work(),
-            **self._watch_side.work(),
-            **self._ais_work(self._way, lanes),
-        }
-        return _Parts(lanes, self._way, work)
+        references = BookingReferences()
+        limits = DeviceLimits(self.site)
+        sources = [
+            strays_waiting(writers, limit=self._stray_limit),
+            blocked.source(),
+            references.source(),
+            limits.source(),
+        ]
+        alerts = self._alerts = SiteAlerts(self.site, writers, sources, ledgers, believer.doubtful)
+        engine = self._alert_service.engine
+        await retry_transient(lambda: recall(logs, writers, engine, alerts, tails), f"{self.site}: reading its logs")
+        await custody.catch_up()
+        await self._alert_service.catch_up(cluster, writers, self._holdings, tails)
 
-    def _ais_work(self, way: WayIn, lanes: SiteLanes) -> Work:
+        bookings = LogFollower(cluster, self._all_bookings(), references.take)
+        await retry_transient(bookings.catch_up, f"{self.site}: reading the bookings of all offices")
+        classifier = Classifier(self._topology, self.site)
+        dead_letters = DeadLetters(writers, engine)
+        events = CustodyEventHandler(classifier, tails, writers, custody.term_writer, dead_letters)
+        router = MessageRouter(classifier, writers, events, dead_letters, references, limits, engine)
+        session = self._session = MqttSession(
+            self._mqtt,
+            client_id=self._client_id,
+            subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
+            on_message=router.route_message,
+        )
+        work: Work = {
+            "mqtt": session.run,
+            "events that wait": events.retry_waiting,
+            "alerts of the site": alerts.run,
+            "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], alerts.take_order).follow,
+            "blocked logs": blocked.run,
+            "bookings of all offices": bookings.follow,
+            **custody.work(),
+            **self._alert_service.work(),
+            **self._ais_work(router, writers),
+        }
+        return _Parts(writers, session, work)
+
+    def _all_bookings(self) -> tuple[str, ...]:
+        """The logs of bookings that an office must know, its own and those that links bring; none on a ship."""
+        own = self._logs.bookings
+        return (own, *booking_logs(self._topology, self.site)) if own is not None else ()
+
+    def _ais_work(self, router: MessageRouter, writers: WriterRegistry) -> Work:
         """Own AIS reports go the way of the ship's MQTT messages, but for the acknowledgement."""
         imo, location = self._topology.sites[self.site].imo, self._logs.location
         if self._ais is None or imo is None or location is None:
             return {}
-        return {"AIS": ship_feed(self._ais, imo, way.take, lanes.ship[location]).run}
+        return {"AIS": ship_feed(self._ais, imo, router.route_message, writers.ship[location]).run}
 
     async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
         work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]
         work.append(asyncio.create_task(self._write_snapshots(), name=f"snapshot {self.site}"))
-        announcing = asyncio.create_task(self._announce(parts.way))
+        announcing = asyncio.create_task(self._announce(parts.session))
         stopping = asyncio.create_task(stop.wait())
         ends: set[asyncio.Future[Any]] = {*work, stopping}
         if self._failure is not None:
             ends.add(self._failure)
         try:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            parts.way.pause()
+            parts.session.pause()
             for end in done:
                 end.result()  # raises what went wrong
-            await self._finish_up(parts.lanes)
+            await self._finish_up(parts.writers)
         finally:
             self.ready.clear()
             with contextlib.suppress(OSError):
-                await parts.way.close()
+                await parts.session.disconnect()
             for task in (*work, announcing, stopping):
                 task.cancel()
             await asyncio.gather(*work, announcing, stopping, return_exceptions=True)
-            await asyncio.gather(*(lane.close() for lane in parts.lanes.all()))
+            await asyncio.gather(*(writer.close() for writer in parts.writers.all()))
             if self._snapshot is not None:
                 write_snapshot(self._snapshot, self.snapshot())
 
-    async def _finish_up(self, lanes: SiteLanes) -> None:
+    async def _finish_up(self, writers: WriterRegistry) -> None:
         """Store and acknowledge what has been taken; what Kafka does not take in time stays at the MQTT broker."""
         try:
             async with asyncio.timeout(_SHUTDOWN_PATIENCE):
-                while busy := [lane for lane in lanes.all() if lane.busy]:
-                    await asyncio.gather(*(lane.idle() for lane in busy))
+                while busy := [writer for writer in writers.all() if writer.busy]:
+                    await asyncio.gather(*(writer.idle() for writer in busy))
         except TimeoutError:
             log.warning("%s: stopped with messages under way; the MQTT broker keeps them", self.site)
 
-    async def _announce(self, way: WayIn) -> None:
-        await way.taking()
+    async def _announce(self, session: MqttSession) -> None:
+        await session.connected.wait()
         self.ready.set()
         log.info("%s: the bridge takes messages; it holds %d logs", self.site, self._holdings.counts()["held"])
 
@@ -261,12 +271,8 @@ class Bridge:
 
     # -- what the parts tell
 
-    def _lost_custody(self, topic: str) -> None:
-        if self._custody is not None:
-            self._custody.lost(topic)
-
     def _fail(self, error: BaseException) -> None:
-        """A lane cannot go on; everything unacknowledged stays at the MQTT broker."""
+        """A writer cannot go on; everything unacknowledged stays at the MQTT broker."""
         if self._failure is None or self._failure.done():
             return
         failure = error
@@ -283,8 +289,8 @@ class Bridge:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    lanes: SiteLanes
-    way: WayIn
+    writers: WriterRegistry
+    session: MqttSession
     work: Work
 
 
@@ -299,3 +305,14 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
         for task in (doing, stopping):
             task.cancel()
         await asyncio.gather(doing, stopping, return_exceptions=True)
+
+
+def search_less_often() -> None:
+    """Let Python search old objects for garbage cycles less often, in the whole process.
+
+    A bridge of 20,000 logs keeps 400,000 objects for good, and searching them again and again takes more than half of
+    the CPU. New objects are searched as before. A setting that is as rare already, or none at all, stays as it is.
+    """
+    new, middle, old = gc.get_threshold()
+    if new > 0 and middle < SEARCHES:  # 0 is never
+        gc.set_threshold(new, SEARCHES, old)

@@ -29,6 +29,12 @@ class ReplicaBehindError(EdgeError):
     retriable = True
 
 
+class LogNotCreatedError(EdgeError):
+    """The site's Kafka does not create a log, or does not serve it; it is tried again."""
+
+    retriable = True
+
+
 class LostCustodyError(EdgeError):
     """This site's copy is in a later term than its ledgers know: somebody else may append, this site may not."""
 
@@ -63,7 +69,3 @@ class MqttLoginRefusedError(MqttRefusedError):
 
 class MqttUntrustedError(MqttLoginRefusedError):
     """Its certificate is none that the bridge trusts. Like a refused login it may pass, where it was trusted before."""
-
-
-class IntakeError(EdgeError):
-    """The bridge and one of its intake processes do not understand each other."""

@@ -1,7 +1,7 @@
 """What a message from MQTT can be: a reading, a ship's own report, an event, a booking, or nothing usable. Pure data.
 
-Made by ``edge.classifier``. Nothing is corrected and no payload is changed, but for what AIS sends in place of a value
-that it does not have: a message is taken as it is, or goes whole to the dead letters.
+Made by ``edge.ingest.classifier``. Nothing is corrected and no payload is changed, but for what AIS sends in place of a
+value that it does not have: a message is taken as it is, or goes whole to the dead letters.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
-class Reason(StrEnum):
+class RejectReason(StrEnum):
     """Why a message went to the dead letters. Stable codes: people and programs filter by them."""
 
     MALFORMED_JSON = "malformed-json"
@@ -37,9 +37,12 @@ class Reason(StrEnum):
     DEVICE_CLOCK = "device-clock"
     TOO_LARGE = "too-large"
     NOT_HOLDER = "not-holder"
+    FLOOD = "flood"
+    FOREIGN_BOOKING = "foreign-booking"
+    INTERNAL_ERROR = "internal-error"
 
 
-class Identity(NamedTuple):
+class MessageId(NamedTuple):
     """What names a reading for ever: a repeat has the same three."""
 
     device: str
@@ -47,7 +50,7 @@ class Identity(NamedTuple):
     sequence: int
 
     @classmethod
-    def of(cls, device: Device) -> Identity:
+    def of(cls, device: Device) -> MessageId:
         """By what its device says of a message."""
         return cls(device.device_id, device.boot_id, device.sequence)
 
@@ -56,7 +59,7 @@ class Identity(NamedTuple):
 class Rejected:
     """A message that cannot be used; ``detail`` is a sentence for a person."""
 
-    reason: Reason
+    reason: RejectReason
     detail: str
 
 
@@ -67,7 +70,7 @@ class ReadingMessage:
     log: str
     number: str
     reading: Reading
-    identity: Identity
+    identity: MessageId
     device_ms: int
 
 
@@ -81,7 +84,7 @@ class ShipMessage:
     log: str
     imo: str
     report: Position | Environment
-    identity: Identity
+    identity: MessageId
     device_ms: int
     payload: bytes | None = None
 

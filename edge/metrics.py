@@ -10,15 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fairlead.home import private_folder
+
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters. ``received`` = appended + repeats + strays + events kept + dead letters + those under way.
+    """Counters. ``received`` = appended + repeats + strays + events kept + dead letters + flood_dropped + those under
+    way.
 
     ``appended`` counts messages of every kind that went to their own log, ``readings`` those of containers among them;
     ``strays`` readings kept because their log is elsewhere, ``drained`` strays that have since got into their log,
     ``events_kept`` events that wait for custody or have waited; ``mqtt_dropped`` messages that the MQTT broker says its
-    queues have dropped, over its restarts.
+    queues have dropped, over its restarts; ``flood_dropped`` messages that the bridge has dropped because their device
+    published far more than its limit (``edge.ingest.limits``); ``entries_refused`` entries of ledgers that are not
+    believed; ``strays_gone`` strays that retention had deleted from the copy here before they were drained.
     """
 
     received: int = 0
@@ -36,6 +41,9 @@ class Metrics:
     opened: int = 0
     refused_by_reason: Counter[str] = field(default_factory=Counter)
     mqtt_dropped: int = 0
+    flood_dropped: int = 0
+    entries_refused: int = 0
+    strays_gone: int = 0
 
     def snapshot(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -55,12 +63,15 @@ class Metrics:
             "seizures": self.seizures,
             "opened": self.opened,
             "mqtt_dropped": self.mqtt_dropped,
+            "flood_dropped": self.flood_dropped,
+            "entries_refused": self.entries_refused,
+            "strays_gone": self.strays_gone,
         }
 
 
 def write_snapshot(path: Path, snapshot: dict[str, Any]) -> None:
     """Replace the file at once, so that no reader sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     body = {"written_at": dt.datetime.now(dt.UTC).isoformat(), "pid": os.getpid(), **snapshot}
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
     temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fairlead.records.alert import Severity
 
 
-class Fault(NamedTuple):
+class Deviation(NamedTuple):
     """A reading that is out of order.
 
     Args:

@@ -71,6 +71,12 @@ class LoginRefusedError(RefusedError):
     its metadata log), so whoever was let in before does well to ask again."""
 
 
+class UnconfirmedError(FairleadError):
+    """A command that changes something was given neither ``--yes`` nor ``--dry-run``, and nobody could be asked."""
+
+    exit_code = ExitCode.USAGE
+
+
 class UntrustedError(RefusedError):
     """There is no TLS with a server: its certificate has expired, is for other names, or of an unknown authority."""
 

@@ -1,6 +1,6 @@
 """Names of logs, containers and ships: building, parsing and checking them. Pure functions.
 
-A log is one Kafka topic of one partition, named ``<stream>.<key>`` (design, section 2). A stream name has no
+A log is one Kafka topic of one partition, named ``<stream>.<key>`` (docs/design.md). A stream name has no
 dot; the key may have (``ships.9074729.location``). Container numbers follow ISO 6346 with its check digit, ship
 numbers the IMO scheme with its check digit; both checks come from python-stdnum.
 """

@@ -1,18 +1,23 @@
-"""Replicators as Prometheus metrics: what ``Replicator.snapshot`` says, under Prometheus' naming rules.
+"""Prometheus metrics of replicators (from ``Replicator.snapshot``) and of their sites' brokers.
 
-Only logs in trouble have series of their own, so that ten thousand healthy ones cost nothing.
+Only logs in trouble have series of their own, so ten thousand healthy logs cost nothing. Brokers are asked at each
+scrape, as any client may ask them: how many partitions have too few copies, or no leader.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
+from confluent_kafka import KafkaException
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fairlead.errors import FairleadError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, Watched, serve
 from replication.states import LinkState, LogState
 
@@ -52,15 +57,19 @@ def _targets(taken: Sequence[Snapshot]) -> Iterator[Metric]:
     started = GaugeMetricFamily(
         "fairlead_replicator_start_time_seconds", "When the replicator was started, Unix time.", labels=["site"]
     )
+    refused = CounterMetricFamily(
+        "fairlead_ledger_entries_refused", "Entries of ledgers that are not believed.", labels=["site"]
+    )
     for each in taken:
         site = [str(each["site"])]
+        refused.add_metric(site, each["entries_refused"])
         up.add_metric(site, float(each["target"]["state"] == "up"))
         started.add_metric(site, _seconds(each["started"]))
         memory = each.get("memory")
         if memory:
             queued.add_metric(site, memory["queued"])
             limit.add_metric(site, memory["limit"])
-    yield from (up, queued, limit, started)
+    yield from (up, queued, limit, started, refused)
 
 
 def _certificates(taken: Sequence[Snapshot]) -> Iterator[Metric]:
@@ -134,3 +143,69 @@ def _logs(taken: Sequence[Snapshot]) -> Iterator[Metric]:
 
 def _seconds(moment: str) -> float:
     return dt.datetime.fromisoformat(moment).timestamp()
+
+
+_PATIENCE: Final = 5.0  # seconds for all sites; Prometheus gives up after ten
+_GAUGES: Final = (
+    ("brokers", "Brokers that are up."),
+    ("partitions", "Partitions that the replicator may see."),
+    ("under_replicated_partitions", "Those of which fewer copies are in sync than there are."),
+    ("offline_partitions", "Those without a leader."),
+)
+
+
+class MetadataClient(Protocol):
+    """What is asked of an admin client."""
+
+    def list_topics(self, *, timeout: float) -> Any: ...
+
+
+class BrokersCollector(Collector):
+    """Asks each site's brokers at each scrape; nothing of a site whose brokers do not answer.
+
+    Args:
+        endpoints: By site, asked again after trouble: passwords change.
+        connect: Makes an admin client, which connects when it is used.
+    """
+
+    def __init__(
+        self, endpoints: Mapping[str, Callable[[], KafkaEndpoint]], connect: Callable[[KafkaEndpoint], MetadataClient]
+    ) -> None:
+        self._endpoints = endpoints
+        self._connect = connect
+        self._clients: dict[str, MetadataClient] = {}
+        self._one_at_a_time = threading.Lock()
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of all sites, as their brokers say now."""
+        families = {name: GaugeMetricFamily(f"fairlead_kafka_{name}", what, labels=["site"]) for name, what in _GAUGES}
+        with self._one_at_a_time:
+            for site in self._endpoints:
+                for name, value in self._ask(site).items():
+                    families[name].add_metric([site], value)
+        yield from families.values()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nobody is asked just to be registered."""
+        return ()
+
+    def _ask(self, site: str) -> dict[str, int]:
+        try:
+            client = self._clients.get(site)
+            if client is None:
+                client = self._clients[site] = self._connect(self._endpoints[site]())
+            return counted(client.list_topics(timeout=_PATIENCE / len(self._endpoints)))
+        except (KafkaException, FairleadError):
+            self._clients.pop(site, None)
+            return {}
+
+
+def counted(metadata: Any) -> dict[str, int]:
+    """The figures of librdkafka's ``ClusterMetadata``."""
+    partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
+    return {
+        "brokers": len(metadata.brokers),
+        "partitions": len(partitions),
+        "under_replicated_partitions": sum(len(each.isrs) < len(each.replicas) for each in partitions),
+        "offline_partitions": sum(each.leader < 0 for each in partitions),
+    }

@@ -19,16 +19,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from fairlead.endpoint import Endpoint, KafkaEndpoint
 from fairlead.errors import FairleadError
-from fairlead.wire.cluster import Cluster
-from replication.group_sync import GroupSync
-from replication.ledger import Ledger
-from replication.plan import Catalog
-from replication.planner import Planner
-from replication.pull import REQUEST_TIMEOUT, Pull
+from fairlead.home import private_folder
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
+from replication.catalog import Catalog
+from replication.custody.ledger import Ledger
+from replication.groups.rules import origins_of
+from replication.groups.sync import GroupSync
+from replication.link.cut_off import SourceRules
+from replication.link.source_link import REQUEST_TIMEOUT, SourceLink
+from replication.plan.planner import Planner
 from replication.states import now
-from replication.writer import Writer
+from replication.target.appender import TargetAppender
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
@@ -72,26 +75,29 @@ class Replicator:
         self._written = 0.0
         self._target_error: str | None = "not connected yet"
         self._target_since = now()
-        self._writer: Writer | None = None
-        self._ledger = Ledger(topology, site, on_change=self._changed)
+        self._appender: TargetAppender | None = None
+        self._changed = asyncio.Event()  # the plan is made again
+        self._ledger = Ledger(topology, site, on_change=self._changed.set)
         catalog = Catalog(topology)
-        self._pulls = tuple(
-            Pull(
+        self._source_links = tuple(
+            SourceLink(
                 link,
-                catalog,
-                endpoint=_bind(upstream, link.from_),
-                on_change=self._changed,
-                may_skip=self._ledger.orders.may_skip,
-                seizures=self._ledger.custody.seizures,
-                groups=GroupSync(
-                    link, _bind(upstream, link.from_), target, carries=functools.partial(catalog.takes, link)
+                SourceRules(link, catalog, self._ledger.custody, self._ledger.overrides),
+                _bind(upstream, link.from_),
+                self._changed.set,
+                GroupSync(
+                    link,
+                    _bind(upstream, link.from_),
+                    target,
+                    carries=functools.partial(catalog.selects, link),
+                    origins=origins_of(topology, link),
                 )
                 if link.groups
                 else None,
             )
             for link in topology.links_to(site)
         )
-        self._planner = Planner(topology, site, catalog=catalog, ledger=self._ledger, pulls=self._pulls)
+        self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changed)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done.
@@ -122,25 +128,26 @@ class Replicator:
 
     async def _with_target(self) -> None:
         async with await self._open_target() as cluster, asyncio.TaskGroup() as group:
-            writer = self._writer = Writer(
+            appender = self._appender = TargetAppender(
                 cluster,
                 memory=self._memory,
-                on_change=self._changed,
+                on_change=self._changed.set,
                 limit_of=lambda tp: self._planner.upkeep.limit_of(cluster, tp),
             )
-            group.create_task(writer.run())
+            group.create_task(appender.run())
             group.create_task(self._follow_ledger(cluster))
             group.create_task(self._planner.watch_target(cluster, self._say))
-            group.create_task(self._planner.run(cluster, writer))
-            group.create_task(self._planner.survey(writer))
-            group.create_task(self._planner.remaker.run(cluster, self._changed))
+            group.create_task(self._planner.run(cluster, appender))
+            group.create_task(self._planner.survey(appender))
+            group.create_task(self._planner.rebuilder.run(cluster, self._changed.set))
             group.create_task(self._planner.upkeep.keep_retention(cluster))
             group.create_task(self._planner.upkeep.keep_settings(cluster))
-            group.create_task(self._planner.upkeep.keep_tidy(cluster, writer.trimmer))
-            group.create_task(self._planner.upkeep.keep_closed(cluster, writer))
-            for pull in self._pulls:
-                group.create_task(pull.run(writer))
-            self._changed()
+            group.create_task(self._planner.upkeep.keep_tidy(cluster, appender.trimmer))
+            group.create_task(self._planner.upkeep.keep_closed(cluster, appender))
+            for source_link in self._source_links:
+                elsewhere = functools.partial(self._planner.brought_first, appender, source_link.name)
+                group.create_task(source_link.run(appender, elsewhere))
+            self._changed.set()
 
     async def _open_target(self) -> Cluster:
         """Connect, however long it takes; from then on the cluster reconnects by itself."""
@@ -165,9 +172,6 @@ class Replicator:
                 log.warning("target %s: reading its ledger: %s", self.site, error.what)
             await asyncio.sleep(LEDGER_RETRY)
 
-    def _changed(self) -> None:
-        self._planner.changed()
-
     def _say(self, error: str | None) -> None:
         if error != self._target_error:
             if error:
@@ -180,17 +184,17 @@ class Replicator:
         """State and counters as JSON-ready values.
 
         ``target`` has state, since, cause and certificate_ends (Unix time, null without TLS); ``links`` one entry per
-        link (see ``Pull.snapshot``: records, batches and bytes appended since the start, lag in records or null while
-        the link is not up); ``logs`` those that are not mirrored, by name, with state, cause, since, link and
+        link (see ``SourceLink.snapshot``: records, batches and bytes appended since the start, lag in records or null
+        while the link is not up); ``logs`` those that are not mirrored, by name, with state, cause, since, link and
         what_to_do.
         """
-        writer = self._writer
-        error = self._target_error or (writer.trouble if writer else None)
+        appender = self._appender
+        error = self._target_error or (appender.trouble if appender else None)
         logs: dict[str, Any] = {}
-        for pull in self._pulls:
-            logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in pull.troubles.items()}
+        for source_link in self._source_links:
+            logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in source_link.troubles.items()}
         stopped = itertools.chain(
-            self._planner.waiting.items(), writer.troubles() if writer else (), self._planner.ordered.pauses()
+            self._planner.waiting.items(), appender.troubles() if appender else (), self._planner.overrides.pauses()
         )
         logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped}
         return {
@@ -202,15 +206,16 @@ class Replicator:
                 "state": "unavailable" if error else "up",
                 "since": self._target_since.isoformat(timespec="milliseconds"),
                 "cause": error or "",
-                "certificate_ends": writer.certificate_ends if writer else None,
+                "certificate_ends": appender.certificate_ends if appender else None,
             },
-            "links": [pull.snapshot() for pull in self._pulls],
+            "links": [source_link.snapshot() for source_link in self._source_links],
             "logs": logs,
             "mirroring": self._planner.mirroring,
             "orders": self._planner.orders_done,
-            "released": self._planner.ordered.releases(writer.is_busy) if writer else {},
-            "memory": {"queued": writer.queued if writer else 0, "limit": self._memory},
+            "released": self._planner.overrides.releases(appender.is_busy) if appender else {},
+            "memory": {"queued": appender.queued if appender else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
+            "entries_refused": self._ledger.refused,
         }
 
     async def _report(self) -> None:
@@ -239,7 +244,7 @@ def _bind(upstream: Callable[[str], KafkaEndpoint], site: str) -> Callable[[], K
 
 def _replace(path: Path, text: str) -> None:
     """Write a file so that a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)

@@ -1,6 +1,6 @@
 """Named states of links and logs, and what a person can do about each. Pure data.
 
-Loss is loud (design, section 6): a log that cannot be copied as it is stops in one of these states, with its cause
+Loss is loud (docs/replication.md): a log that cannot be copied as it is stops in one of these states, with its cause
 and since when, and every other log goes on. ``mirroring`` is the normal state and is not listed anywhere.
 """
 
@@ -37,7 +37,7 @@ class LinkState(StrEnum):
     UNAVAILABLE = "unavailable"  # the source cannot be reached; tried again with backoff
 
 
-_RESOLVE = "'fairlead link resolve LOG --at SITE"
+_RESOLVE = "'fairlead link resolve LOG --site SITE"
 _KEEPS = "which keeps this version under another name and has the log made again"
 
 REMEDY: dict[LogState, str] = {
@@ -66,11 +66,11 @@ REMEDY: dict[LogState, str] = {
 
 def remedy(state: LogState, log: str = "LOG", site: str = "SITE") -> str:
     """What to do about a log in this state, with the commands as they are to be typed."""
-    return REMEDY[state].replace("LOG --at SITE", f"{log} --at {site}")
+    return REMEDY[state].replace("LOG --site SITE", f"{log} --site {site}")
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class LogTrouble:
     """Why one log is not mirrored. ``link`` is set when only this source of the log is concerned."""
 
     state: LogState

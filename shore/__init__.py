@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # this module is imported in every worker process of Spark: it must cost nothing
-    from fairlead.endpoint import Endpoint
+    from fairlead.kafka.endpoint import Endpoint
     from shore.status import JobStatus
     from topologies.model import Topology
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.transaction import AddAction, RemoveAction
 
+from shore.lease import check_lease
 from shore.tablefiles import NewFile
 
 
@@ -54,6 +55,7 @@ def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, 
 def _once(
     location: str, numbers: Mapping[str, int], app: str, write: Callable[[DeltaTable, CommitProperties], None]
 ) -> bool:
+    check_lease(location)
     table = DeltaTable(location)
     done = table.transaction_version(app)
     if done is not None and done >= numbers[app]:

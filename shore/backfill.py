@@ -6,20 +6,20 @@ must stand still: its jobs go on from their checkpoints afterwards, and see the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from deltalake import DeltaTable
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.checkpoint import read_checkpoint
 from shore.places import Places
-from shore.repair.derived import Span, differing, make_again
+from shore.repair.derived import ALWAYS, Span, differing, make_again
 from shore.repair.logs import LogRepair, find_odd, repair
 from shore.tables import TABLES
-from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, job_of
+from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, FromLogs, job_of, sources_of
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
@@ -38,11 +38,16 @@ class DerivedRepair:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What there is to do. Derived tables are made anew also when only their inputs change."""
+    """What there is to do. Derived tables are made anew also when only their inputs change.
+
+    ``unproven``: rows of log tables that differ from the logs, are not of this span and are not put right, although
+    derived tables of the plan are made from them, too.
+    """
 
     span: Span
     logs: tuple[LogRepair, ...]
     derived: tuple[DerivedRepair, ...]
+    unproven: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -66,13 +71,14 @@ def plan(
 
     Raises:
         UnknownNameError: there is no such table.
-        ConfigurationError: a table cannot be backfilled, or the span is empty.
+        ConfigurationError: a table cannot be backfilled, the span is empty, or a derived table would be made again from
+            rows that differ from the logs and are not put right (``tables`` leaves them out).
         CheckpointDamagedError: it is not known how far a job has read.
         ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
     """
     wanted = _wanted(tables)
     if span.since is not None and span.until is not None and span.until <= span.since:
-        raise ConfigurationError(f"{span.until} is not after {span.since}", hint="--to is exclusive: the day after")
+        raise ConfigurationError(f"{span.until} is not after {span.since}", hint="--until is exclusive: the day after")
     logs = []
     for entry in FROM_LOGS:
         if wanted is not None and wanted.isdisjoint(entry.tables):
@@ -88,7 +94,22 @@ def plan(
         if (wanted is None or each.table in wanted) and _there(each, places):
             tell(f"comparing {each.table} with what {' and '.join(each.inputs)} give")
             derived.append(DerivedRepair(each, differing(each, places, span).differing))
-    return Backfill(span, tuple(logs), tuple(derived))
+    mended = {each.entry.name for each in logs}
+    changing = {name for each in logs if each.missing or each.wrong for name in each.entry.tables}
+    made = [each.entry for each in derived if each.rows or changing.intersection(sources_of(each.entry.inputs))]
+    unproven = {}
+    for entry, tables_made in _sources(made).items():
+        checkpoint = read_checkpoint(places, entry.job)
+        if checkpoint is None or (entry.name in mended and span == ALWAYS):
+            continue
+        tell(f"comparing {entry.name}, from which {', '.join(tables_made)} follow, with the logs")
+        whole = find_odd(entry, topology, endpoint, places, checkpoint.positions)
+        if entry.name not in mended and (rows := whole.missing + whole.wrong):
+            raise _made_from_wrong(tables_made, entry, rows)
+        own = next((each for each in logs if each.entry is entry), whole)
+        if outside := whole.missing + whole.wrong - own.missing - own.wrong:
+            unproven[entry.name] = outside
+    return Backfill(span, tuple(logs), tuple(derived), unproven)
 
 
 def apply(todo: Backfill, endpoint: KafkaEndpoint, places: Places, *, tell: Tell = lambda what: None) -> dict[str, int]:
@@ -105,6 +126,28 @@ def apply(todo: Backfill, endpoint: KafkaEndpoint, places: Places, *, tell: Tell
             written[one.entry.table] = make_again(one.entry, places, todo.span)
             changed.add(one.entry.table)
     return written
+
+
+def _sources(made: Iterable[Derived]) -> dict[FromLogs, list[str]]:
+    """The tables that hold logs from which these follow, with the names of those that do."""
+    found: dict[FromLogs, list[str]] = {}
+    for one in made:
+        for entry in FROM_LOGS:
+            if not set(entry.tables).isdisjoint(sources_of(one.inputs)):
+                found.setdefault(entry, []).append(one.table)
+    return found
+
+
+def _made_from_wrong(tables: Sequence[str], entry: FromLogs, rows: int) -> ConfigurationError:
+    source = entry.tables[0]
+    return ConfigurationError(
+        f"{', '.join(tables)} cannot be made again: {entry.name} differs from the logs in {rows:,} "
+        f"{'row' if rows == 1 else 'rows'}, which would then show there, too",
+        hint=f"put {source} right as well: leave out --table, or add --table {source}; 'fairlead shore verify --table "
+        f"{source}' says which rows differ",
+        tables=list(tables),
+        source=entry.name,
+    )
 
 
 def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:

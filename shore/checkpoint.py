@@ -14,11 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import pyarrow.fs as pafs
-
 from shore.errors import CheckpointDamagedError
 from shore.places import Places
 from shore.source.offsets import Positions, restore, store
+from shore.storage import Storage
 
 _VERSION: Final = "v1"
 
@@ -87,21 +86,21 @@ def read_checkpoint(places: Places, job: str) -> Checkpoint | None:
     Raises:
         CheckpointDamagedError: a file that Spark needs to go on cannot be read; the error names it.
     """
-    files, root = _open(places, job)
-    offsets, commits = _batches(files, f"{root}/offsets"), _batches(files, f"{root}/commits")
+    files = Storage(places.checkpoint(job))
+    offsets, commits = _batches(files, "offsets"), _batches(files, "commits")
     if not offsets:
         return None
     begun, done = offsets[-1], commits[-1] if commits else None
     if done is not None and done > begun:
         raise _damaged(places, job, f"offsets/{done}", "it is not there, although the batch is done")
     try:
-        query_id = json.loads(_text(files, f"{root}/metadata"))["id"]
+        query_id = json.loads(files.read("metadata"))["id"]
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise _damaged(places, job, "metadata", _why(error)) from error
     if done is not None:
-        _lines(places, job, files, root, f"commits/{done}")
-    ahead = _sources(places, job, files, root, begun)
-    sources = ahead if done == begun else _sources(places, job, files, root, done) if done is not None else ()
+        _lines(places, job, files, f"commits/{done}")
+    ahead = _sources(places, job, files, begun)
+    sources = ahead if done == begun else _sources(places, job, files, done) if done is not None else ()
     return Checkpoint(job, query_id, begun, done, sources, ahead)
 
 
@@ -111,29 +110,28 @@ def write_checkpoint(places: Places, job: str, positions: Positions, like: str) 
     Args:
         like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark take its defaults).
     """
-    files, root = _open(places, job)
-    fresh = f"{root}.new"
-    if files.get_file_info(fresh).type is not pafs.FileType.NotFound:
-        files.delete_dir(fresh)
+    files = Storage(places.checkpoints)
     offset = json.dumps(store(positions), separators=(",", ":"))
-    contents = {
+    contents = {  # a checkpoint with offsets is one: these come last
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
-        "offsets/0": f"{_VERSION}\n{like}\n{offset}",
         "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
+        "offsets/0": f"{_VERSION}\n{like}\n{offset}",
     }
+    fresh = f"{job}.new"
+    files.delete(fresh)
+    folder = job if files.is_url else fresh  # here it appears at once
     for name, text in contents.items():
-        files.create_dir(f"{fresh}/{name}".rpartition("/")[0], recursive=True)
-        with files.open_output_stream(f"{fresh}/{name}") as stream:
-            stream.write(text.encode())
-    files.move(fresh, root)
+        files.write(f"{folder}/{name}", text.encode())
+    if folder != job:
+        files.move(folder, job)
 
 
 def settings_line(places: Places, job: str) -> str:
     """The line of settings in the newest of a checkpoint's ``offsets`` that can be read; ``{}`` when none can."""
-    files, root = _open(places, job)
-    for batch in reversed(_batches(files, f"{root}/offsets")):
+    files = Storage(places.checkpoint(job))
+    for batch in reversed(_batches(files, "offsets")):
         try:
-            return _lines(places, job, files, root, f"offsets/{batch}")[0]
+            return _lines(places, job, files, f"offsets/{batch}")[0]
         except CheckpointDamagedError:
             continue
     return "{}"
@@ -141,31 +139,22 @@ def settings_line(places: Places, job: str) -> str:
 
 def put_aside(places: Places, job: str, name: str) -> str | None:
     """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
-    files, root = _open(places, job)
-    if files.get_file_info(root).type is pafs.FileType.NotFound:
-        return None
-    files.move(root, f"{root}.{name}")
-    return f"{places.checkpoint(job)}.{name}"
+    moved = Storage(places.checkpoints).move(job, f"{job}.{name}")
+    return f"{places.checkpoint(job)}.{name}" if moved else None
 
 
-def _open(places: Places, job: str) -> tuple[pafs.FileSystem, str]:
-    location = places.checkpoint(job)
-    if places.is_local:
-        return pafs.LocalFileSystem(), location
-    files, root = pafs.FileSystem.from_uri(location.replace("s3a://", "s3://"))
-    return files, root
+def has_begun(places: Places, job: str) -> bool:
+    """Whether the job has begun a batch."""
+    return bool(_batches(Storage(places.checkpoint(job)), "offsets"))
 
 
-def _batches(files: pafs.FileSystem, folder: str) -> list[int]:
-    found = files.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
-    return sorted(int(info.base_name) for info in found if info.base_name.isdecimal())
+def _batches(files: Storage, folder: str) -> list[int]:
+    return sorted(int(name) for name in files.names(folder) if name.isdecimal())
 
 
-def _sources(
-    places: Places, job: str, files: pafs.FileSystem, root: str, batch: int
-) -> tuple[Mapping[str, Any] | None, ...]:
+def _sources(places: Places, job: str, files: Storage, batch: int) -> tuple[Mapping[str, Any] | None, ...]:
     name = f"offsets/{batch}"
-    _, *lines = _lines(places, job, files, root, name)
+    _, *lines = _lines(places, job, files, name)
     if not lines:
         raise _damaged(places, job, name, "it has no offsets")
     try:
@@ -177,21 +166,16 @@ def _sources(
     return tuple(found)
 
 
-def _lines(places: Places, job: str, files: pafs.FileSystem, root: str, name: str) -> list[str]:
+def _lines(places: Places, job: str, files: Storage, name: str) -> list[str]:
     """The lines after the version; the first of them is JSON, which is checked."""
     try:
-        version, *lines = _text(files, f"{root}/{name}").splitlines()
+        version, *lines = files.read(name).decode().splitlines()
         if not version.startswith("v") or not lines:
             raise ValueError("it is cut off")
         json.loads(lines[0])
     except (FileNotFoundError, ValueError) as error:
         raise _damaged(places, job, name, _why(error)) from error
     return lines
-
-
-def _text(files: pafs.FileSystem, path: str) -> str:
-    with files.open_input_stream(path) as stream:
-        return bytes(stream.read()).decode()
 
 
 def _positions(sources: tuple[Mapping[str, Any] | None, ...]) -> Positions:

@@ -38,7 +38,11 @@ class SchemaError(RefusedError):
 
 
 class AlreadyRunningError(RefusedError):
-    """Another process runs shore for the same state folder."""
+    """Another process runs shore for the same state folder, or for the same storage from another machine."""
+
+
+class LeaseLostError(RefusedError):
+    """Another machine took over the storage while this process stood still: it may write no more."""
 
 
 class FeedMovedError(FairleadError):

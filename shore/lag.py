@@ -14,21 +14,19 @@ from typing import Final
 
 import msgspec
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
-from fairlead.wire.batch import split
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.record import decode_batch
-from fairlead.wire.sweep import Extent
-from fairlead.wire.types import TP
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.record import decode_batch
+from fairlead.kafka.protocol.types import TP
 from shore.backlog import backlog_of
 from shore.checkpoint import Checkpoint, read_checkpoint
 from shore.places import Places
 from shore.source.offsets import Positions, parse_partition_id
 from shore.tablelog import table_ids
 from shore.tables import TABLES
-from shore.verify.catalogue import FROM_LOGS
-from shore.verify.records import CLIENT_ID, extents_of
 from topologies.model import Topology
 
 LOGS_ASKED: Final = 200  # for their times: those that have most to read
@@ -57,6 +55,8 @@ def lags(
     found: dict[str, Lag] = {}
     reading: dict[str, Checkpoint] = {}
     ids = table_ids(places, TABLES)
+    from shore.verify.catalogue import FROM_LOGS  # with Spark, which takes a second to load
+
     of_logs = {entry.job for entry in FROM_LOGS}
     for job in jobs:
         try:
@@ -86,6 +86,8 @@ def lags(
 
 
 async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping[str, Checkpoint]) -> dict[str, Lag]:
+    from shore.verify.records import CLIENT_ID, extents_of
+
     found = {}
     async with await Cluster.open(endpoint, client_id=CLIENT_ID, request_timeout=_SECONDS) as cluster:
         for job, checkpoint in reading.items():
@@ -105,6 +107,8 @@ async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping
 
 def _takes(job: str, checkpoint: Checkpoint, topology: Topology) -> list[Callable[[str], bool]]:
     """What tells the logs that a job reads. Of one that keeps no log table: logs of the streams that it has read."""
+    from shore.verify.catalogue import FROM_LOGS
+
     found = [entry.takes(topology) for entry in FROM_LOGS if entry.job == job]
     if not found:
         streams = {log.partition(".")[0] for log in checkpoint.positions_ahead}
@@ -112,14 +116,14 @@ def _takes(job: str, checkpoint: Checkpoint, topology: Topology) -> list[Callabl
     return found
 
 
-def records_behind(positions: Positions, extents: Mapping[str, Extent]) -> dict[str, int]:
+def records_behind(positions: Positions, extents: Mapping[str, OffsetRange]) -> dict[str, int]:
     """Offsets not read yet, of the logs that have any. Pure."""
     left = {log: extent.end - max(positions.get(log, 0), extent.start) for log, extent in extents.items()}
     return {log: count for log, count in left.items() if count > 0}
 
 
 async def _seconds(
-    cluster: Cluster, positions: Positions, extents: Mapping[str, Extent], behind: Mapping[str, int]
+    cluster: Cluster, positions: Positions, extents: Mapping[str, OffsetRange], behind: Mapping[str, int]
 ) -> float:
     most = sorted(behind, key=lambda log: -behind[log])[:LOGS_ASKED]
     last_read = {log: max(extents[log].start, positions.get(log, 0) - 1) for log in most}

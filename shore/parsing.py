@@ -22,6 +22,7 @@ from shore.tables.model import Column
 
 _encoder = msgspec.json.Encoder()
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_NOT_HELD = (pa.ArrowException, OverflowError, ValueError)
 
 
 class Parsed(NamedTuple):
@@ -75,8 +76,24 @@ def read_strict(
         except _UNREADABLE as error:
             rows.append(None)
             problems.append(str(error))
-    arrays = [pa.array([value_at(row, c.path) for row in rows], c.type) for c in columns]
+    try:
+        arrays = [pa.array([value_at(row, c.path) for row in rows], c.type) for c in columns]
+    except _NOT_HELD:
+        for place, row in enumerate(rows):
+            if row is not None and (wrong := _not_held(row, columns)):
+                rows[place], problems[place] = None, wrong
+        arrays = [pa.array([value_at(row, c.path) for row in rows], c.type) for c in columns]
     return Parsed(arrays, pa.array(problems, pa.string()))
+
+
+def _not_held(row: Any, columns: Sequence[Column]) -> str:
+    """Why the columns cannot hold a payload, for example a number that is too large; empty when they can."""
+    for column in columns:
+        try:
+            pa.array([value_at(row, column.path)], column.type)
+        except _NOT_HELD as error:
+            return f"{column.path}: {error}"
+    return ""
 
 
 class FastReader:

@@ -42,9 +42,9 @@ class Places:
         """A customer's own table, in a folder that has nothing else."""
         return f"{self.base}/{CUSTOMERS}{name}/feed"
 
-    def checkpoint(self, job: str) -> str:
-        return f"{self.base}/checkpoints/{job}"
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.base}/checkpoints"
 
-    def has_checkpoint(self, job: str) -> bool:
-        """Whether the job has begun a batch; True where that cannot be seen from here (a storage URL)."""
-        return not self.is_local or any(Path(self.checkpoint(job), "offsets").glob("[0-9]*"))
+    def checkpoint(self, job: str) -> str:
+        return f"{self.checkpoints}/{job}"

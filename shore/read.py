@@ -17,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
@@ -27,6 +28,7 @@ from shore.opened import check_tables, not_there, nothing_yet, open_table, unrea
 from shore.places import Places
 from shore.tables import TABLES
 
+_FORMULA = r"^([=+\-@\t\r])"
 _NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
 _READING = re.compile(r"^IO Error|reading the stream registered as")
 
@@ -138,6 +140,17 @@ def rows(result: pa.Table) -> list[dict[str, Any]]:
     """The rows of a result as plain Python values."""
     found: list[dict[str, Any]] = result.to_pylist()
     return found
+
+
+def csv_cell(cell: str) -> str:
+    """Text for CSV that is no formula: one that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return gets
+    ``'`` before it. A spreadsheet would run it, and what devices and terminals have sent is in these cells."""
+    return re.sub(_FORMULA, r"'\1", cell)
+
+
+def csv_cells(column: pa.Array) -> pa.Array:
+    """A column of text with each cell as ``csv_cell`` has it."""
+    return pc.replace_substring_regex(column, pattern=_FORMULA, replacement=r"'\1")
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Collection[str]) -> None:

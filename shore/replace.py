@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
+from shore.lease import check_lease
+
 _RFC3339 = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MANY = 100  # values: each costs delta-rs about a millisecond, and far more where it rewrites a file for it
 
@@ -88,6 +90,7 @@ def replace_rows(location: str, fresh: pa.Table, scope: Scope, *, key: Collectio
     """
     if not scope.values:
         return
+    check_lease(location)
     if len(scope.values) <= _MANY:
         write_deltalake(DeltaTable(location), _sorted(fresh, key), mode="overwrite", predicate=scope.predicate)
         return
@@ -114,6 +117,7 @@ def exchange_rows(
         gone: True or false for every row, never null.
         within: A part of the table as Delta's SQL and for Arrow, to which ``gone`` and ``fresh`` are bounded.
     """
+    check_lease(location)
     table = DeltaTable(location)
     stays = ~gone if within is None else within[1] & ~gone
     others = table.to_pyarrow_dataset().to_table(filter=stays).select(fresh.schema.names)

@@ -7,12 +7,17 @@ What a cluster (``spark://host:7077``) must have, since this process is its driv
 Python on every machine, Python at the same path as here, and Fairlead installed for it (``pip install``; a checkout at
 the same path does, too). Delta's jars need not be there: executors fetch them from the driver. Executors must reach the
 driver (``spark.driver.host``, ``spark.driver.port``), the site's Kafka, and the storage of tables and checkpoints.
+
+Every connection of Spark's is authenticated and encrypted (``spark.authenticate``, ``spark.network.crypto.enabled``):
+what executors are sent holds the password of Kafka. On one machine the secret is random, YARN and Kubernetes make one
+by themselves, and the master and workers of a standalone cluster have the one that this driver is given.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -26,11 +31,14 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import fairlead
-from fairlead.errors import UnavailableError
+from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.home import private_folder
 from fairlead.jars import ensure_jars, find_java
 from shore import executors
 
 DEFAULT_MASTER = "local[2]"
+SECRET = "spark.authenticate.secret"  # noqa: S105 - the setting's name
+_AUTHENTICATE = "spark.authenticate"
 
 _LOGGING = """\
 status = error
@@ -67,6 +75,9 @@ def settings(folder: Path, *, master: str = DEFAULT_MASTER, packages: Sequence[s
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.driver.memory": "1g",
+        _AUTHENTICATE: "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.network.crypto.saslFallback": "false",
     }
     if packages:
         found["spark.jars.packages"] = ",".join(packages)
@@ -103,15 +114,16 @@ def spark(
     Args:
         folder: The topology's state folder.
         master: ``local[N]``, or the URL of a Spark cluster.
-        extra: Settings that win over the usual ones.
+        extra: Settings that win over the usual ones; ``SECRET`` among them for a standalone cluster.
         packages: Further jars by Maven coordinates.
 
     Raises:
+        ConfigurationError: the secret of a standalone cluster is not known.
         UnavailableError: no usable Java, the jars cannot be fetched, Spark does not start, or its cluster gives no
             executor.
     """
     java = find_java()
-    (folder / "spark" / "scratch").mkdir(parents=True, exist_ok=True)
+    private_folder(folder / "spark" / "scratch")
     _write_logging(folder / "spark")
     os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would start a bare "python3" otherwise
@@ -119,12 +131,14 @@ def spark(
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     wanted = settings(folder, master=master, packages=packages) | dict(extra or {})
-    conf = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+    secret = _secret(master, wanted)
+    on_the_command_line = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+    conf = SparkConf(loadDefaults=False).setAll([*wanted.items(), *secret.items()])
     log = folder / "spark" / "spark.log"
     try:
         if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public way to ask
             with log.open("w", encoding="utf-8") as output:
-                gateway = launch_gateway(conf, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
+                gateway = launch_gateway(on_the_command_line, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             ctrl_c = signal.getsignal(signal.SIGINT)
             SparkContext(gateway=gateway, conf=conf)
             if threading.current_thread() is threading.main_thread():
@@ -145,6 +159,25 @@ def spark(
     # pyspark prints every failed query there, with pages of plan, before it raises the same as an exception.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     return session
+
+
+def _secret(master: str, wanted: dict[str, str]) -> dict[str, str]:
+    """Take the secret out of the settings, as what Spark is started with shows in ``ps``; on one machine make one."""
+    given = wanted.pop(SECRET, None)
+    if wanted[_AUTHENTICATE].lower() != "true":
+        return {}
+    if given is None and master.startswith("local"):
+        given = secrets.token_urlsafe(32)
+    if given is None and master.startswith("spark://"):
+        raise ConfigurationError(
+            f"the secret that {master} authenticates by is not known",
+            hint="give its master and workers spark.authenticate true and a spark.authenticate.secret, and that secret "
+            "to this program as the password of user 'spark' of the site where shore runs "
+            "(FAIRLEAD_SECRET_<SITE>_SPARK). Where everybody on its network may read everything: shore: {settings: "
+            "{spark.authenticate: 'false', spark.network.crypto.enabled: 'false'}}",
+            master=master,
+        )
+    return {} if given is None else {SECRET: given}
 
 
 def close(session: SparkSession) -> None:

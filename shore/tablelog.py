@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-import pyarrow.fs as pafs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shore.places import Places
+from shore.storage import Storage
 
 
 def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
@@ -21,12 +21,9 @@ def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
         FileNotFoundError: the commit is not in the table's log any more.
     """
     uri = table.table_uri.rstrip("/")
-    if uri.startswith("file://") or "://" not in uri:
-        files, root = pafs.LocalFileSystem(), unquote(urlsplit(uri).path) if "://" in uri else uri
-    else:
-        files, root = pafs.FileSystem.from_uri(uri.replace("s3a://", "s3://"))
-    with files.open_input_stream(f"{root}/_delta_log/{version:020d}.json") as stream:
-        return [msgspec.json.decode(line) for line in bytes(stream.read()).splitlines() if line]
+    here = unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
+    found = Storage(here).read(f"_delta_log/{version:020d}.json")
+    return [msgspec.json.decode(line) for line in found.splitlines() if line]
 
 
 def table_ids(places: Places, names: Iterable[str]) -> dict[str, str]:

@@ -1,11 +1,8 @@
-"""Fleets, voyages, sensors, and links with weather: everything that in life would be steel, sea and cold air.
+"""Fleets, voyages, sensors, and links with weather: they stand in for ships, containers and the sea.
 
 In: a scenario and a seed. Out: MQTT messages at the site where each box is, in simulated time, and the truth to compare
-the logs with.
-
-From the inside out: ``reefer``, ``climate`` and ``routes`` are the physics; ``scenario`` and ``faults`` are what a file
-says, ``plan`` and ``mishaps`` what happens, ``linkweather`` what links are like meanwhile; ``voyage`` unfolds it into
-``steps`` without any I/O; ``player`` publishes the steps; ``links`` are the proxies under the replicators that have
-that weather; ``truth`` says what must be found. ``scale`` adds up what a fleet would need, without publishing anything.
-May import every folder but ``fairlead.cli`` and ``fairlead.commands``.
+the logs with. Open ``voyage`` first. ``fleet`` says which box is where and when, ``physics`` how warm it is there,
+``steps`` what a voyage consists of, ``voyage`` publishes it, ``network`` delays and cuts links under the replicators,
+``report`` compares what arrived with the truth, ``scale`` adds up what a fleet needs without publishing anything. May
+import every package but ``fairlead.cli``.
 """

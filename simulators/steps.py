@@ -1,4 +1,7 @@
-"""What a voyage consists of, in order of simulated time: messages to publish, moments to wait, links to switch."""
+"""What a voyage consists of, in order of simulated time: messages to publish, barriers to wait at, links to switch.
+
+Also the MQTT topics of those messages.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+EVENTS_TOPIC = "fairlead/v1/events"
+BOOKINGS_TOPIC = "fairlead/v1/bookings"
 
-class Kind(StrEnum):
+
+class MessageKind(StrEnum):
     """What a message is. A repeat has the bytes and the identity of an earlier reading; bad ones are unusable."""
 
     READING = "reading"
@@ -66,7 +72,7 @@ class Publish:
     site: str
     topic: str
     payload: bytes
-    kind: Kind
+    kind: MessageKind
     key: str = ""
     log: str | None = None
     reading: ReadingId | None = None
@@ -125,3 +131,15 @@ class LinkChange:
 
 
 Step = Publish | Barrier | LinkChange
+
+
+def readings_topic(number: str) -> str:
+    return f"fairlead/v1/containers/{number}/readings"
+
+
+def position_topic(imo: str) -> str:
+    return f"fairlead/v1/ships/{imo}/position"
+
+
+def environment_topic(imo: str) -> str:
+    return f"fairlead/v1/ships/{imo}/environment"

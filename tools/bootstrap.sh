@@ -4,6 +4,9 @@
 # Packages come from requirements.lock, by hash. Java, Mosquitto and a missing python3-venv come through apt where root
 # or sudo without a password allows it; elsewhere one line says what to install. Asks nothing, needs no terminal, can be
 # interrupted and run again. PYTHON=/path/to/python chooses the Python.
+#
+# "tools/bootstrap.sh tests" sees to what only tests need: kcat and promtool. Without apt they are named, and the tests
+# that need them are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -141,6 +144,32 @@ install_programs() {
         "Fedora: dnf install java-21-openjdk-headless mosquitto; macOS: brew install openjdk@21 mosquitto"
 }
 
+# Prints the Debian packages of the programs that tests run and that are not there.
+missing_for_tests() {
+    command -v kcat >/dev/null || echo kcat
+    command -v promtool >/dev/null || echo prometheus
+}
+
+install_for_tests() {
+    local packages
+    mapfile -t packages < <(missing_for_tests)
+    [ ${#packages[@]} -gt 0 ] || return 0
+    if may_use_apt; then
+        apt_install "${packages[@]}" || say "apt-get did not succeed"
+        if [[ " ${packages[*]} " == *" prometheus "* ]] && [ -d /run/systemd/system ]; then
+            as_root systemctl disable --quiet prometheus 2>/dev/null || true
+        fi
+    fi
+    mapfile -t packages < <(missing_for_tests)
+    [ ${#packages[@]} -eq 0 ] || say "missing: ${packages[*]}; tests that need them are skipped." \
+        "Debian/Ubuntu: apt install ${packages[*]}; Fedora: dnf install kcat, and promtool from prometheus.io;" \
+        "macOS: brew install kcat prometheus"
+}
+
+if [ "${1:-}" = tests ]; then
+    install_for_tests
+    exit
+fi
 make_venv
 install_packages
 install_programs

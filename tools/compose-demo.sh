@@ -27,7 +27,7 @@ compose up --detach --wait --wait-timeout 600 >"$folder/up.log" 2>&1 || { tail -
 say "healthy after $((SECONDS - began)) s"
 
 log=$folder/voyage.log
-compose run --rm -T cli voyage "/etc/fairlead/$topology.yaml" --containers "${CONTAINERS:-200}" --seed "${SEED:-7}" \
+compose run --rm -T cli voyage run "/etc/fairlead/$topology.yaml" --containers "${CONTAINERS:-200}" --seed "${SEED:-7}" \
     ${SCENARIO:+--scenario "$SCENARIO"} --no-workers --patience 300 --report /report >"$log" 2>&1 &
 voyage=$!
 

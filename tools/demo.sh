@@ -11,14 +11,15 @@ finish() {
 }
 trap finish EXIT
 
-fairlead down --topology big-blue --purge >/dev/null
-fairlead voyage big-blue --containers 200 --seed 7 --report build/demo
+fairlead down --topology big-blue --purge --yes >/dev/null
+fairlead voyage run big-blue --containers 200 --seed 7 --report build/demo
 
 cat <<END
 
-The data stays in build/demo/home until the next demo. To look at it:
+The data stays in build/demo/home until the next demo. To look at it (more in README.md, "By hand"):
+  source .venv/bin/activate
   export FAIRLEAD_HOME=$FAIRLEAD_HOME
-  .venv/bin/fairlead tables
-  .venv/bin/fairlead sql "select equipment_reference, max(return_temperature) warmest from readings group by 1 order by 2 desc limit 5"
-  .venv/bin/fairlead up && .venv/bin/fairlead status
+  fairlead sql "select equipment_reference, max(return_temperature) warmest from readings group by 1 order by 2 desc limit 5"
+  fairlead report container BIGU3375567
+  fairlead up && fairlead status
 END

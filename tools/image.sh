@@ -11,22 +11,18 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 context=build/image
 ca=${CA:-${SSL_CERT_FILE:-}}
 rm -rf "$context" && mkdir -p "$context"
-cp requirements-run.lock compose/slim.py compose/slim.toml "$context"
+cp requirements-run.lock "$context"
+# Without --wheel: the wheel is built from the sdist, and has nothing that an earlier build left behind.
+.venv/bin/python -m build --no-isolation --outdir "$context" . >/dev/null
 .venv/bin/python - "$context" <<'END'
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 from fairlead import home
 from fairlead.jars import ensure_jars
-from tools.release import dist, tree
 
 context = Path(sys.argv[1])
-with tempfile.TemporaryDirectory() as folder:  # of a source of its own: a build finds what an earlier one left
-    out = Path(folder) / "dist"
-    built = dist.build(tree.export(Path(folder) / "source"), out, tree.commit()[1])
-    shutil.copy(built.wheel, context)
 store = home.cache() / "jars"
 for name in ("kafka", "delta"):
     for jar in (*ensure_jars(name), store / "verified.json"):

@@ -3,14 +3,17 @@
 An expression says which users a permission is for: ``u:`` a user, ``g:`` a group, ``r:`` a role, ``p`` everybody,
 ``!`` not, ``&`` and, ``|`` or, parentheses. The empty text is nobody. As with MapR, ``p`` stands alone. MapR does not
 document whether ``&`` binds stronger than ``|``; so mixing them needs parentheses here, see
-``topologies.expression_parser``.
+``topologies.expression``.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
+from typing import NamedTuple
 
 from fairlead.errors import ConfigurationError
 
@@ -163,3 +166,143 @@ def either(operands: list[Term]) -> Term:
     for operand in operands:
         flat.extend(operand.operands if isinstance(operand, Or) else (operand,))
     return flat[0] if len(flat) == 1 else Or(tuple(flat))
+
+
+MAX_DEPTH = 100  # of parentheses and !, far beyond what a person writes, well within Python's stack
+_TOKEN = re.compile(r"\s*(?:(?P<symbol>[&|!()])|(?P<word>[^\s&|!()]+))")
+_OPERATOR_WORDS = {"and": "&", "or": "|", "not": "!"}
+_LONG_PREFIXES = {"user": "u", "group": "g", "role": "r"}
+_EXAMPLE = "for example: u:ducks | (g:analysts & !u:temp)"
+
+
+class _Token(NamedTuple):
+    text: str  # "" at the end
+    position: int
+    is_word: bool
+
+
+@lru_cache(maxsize=16384)  # each user of a large topology is asked about every expression in turn
+def parse(text: str) -> Expression:
+    """The expression that ``text`` stands for.
+
+    Raises:
+        ExpressionError: with the position and what to write instead.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(text, MAX_LENGTH, f"longer than {MAX_LENGTH:,} characters", "use groups")
+    tokens = _tokens(text)
+    if not tokens[0].text:
+        return Nobody()
+    for token in tokens:
+        if token.is_word and token.text == "p":
+            if len(tokens) == 2:
+                return Public()
+            raise ExpressionError(
+                text, token.position, "p (everybody) cannot be combined", "write p alone, or leave it out"
+            )
+    parser = _Parser(text, tokens)
+    term = parser.term(0)
+    parser.expect_end()
+    return term
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens = [
+        _Token(
+            match["symbol"] or match["word"], match.end() - len(match["symbol"] or match["word"]), bool(match["word"])
+        )
+        for match in _TOKEN.finditer(text)
+    ]
+    return [*tokens, _Token("", len(text), False)]
+
+
+class _Parser:
+    def __init__(self, text: str, tokens: list[_Token]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._at = 0
+
+    def term(self, depth: int) -> Term:
+        operands = [self._operand(depth)]
+        operator = ""
+        while (token := self._next()).text in ("&", "|"):
+            if operator and token.text != operator:
+                raise self._error(
+                    token,
+                    "& and | are mixed without parentheses, which of them binds stronger is not defined",
+                    "put parentheses round one side, for example: (u:a & g:b) | u:c",
+                )
+            operator = token.text
+            self._at += 1
+            operands.append(self._operand(depth))
+        return either(operands) if operator == "|" else every(operands)
+
+    def expect_end(self) -> None:
+        token = self._next()
+        if token.text == ")":
+            raise self._error(token, "this ) closes nothing", "take it away, or open a ( before")
+        if token.text:
+            raise self._expected_operator(token)
+
+    def _operand(self, depth: int) -> Term:
+        token = self._next()
+        if depth > MAX_DEPTH:
+            raise self._error(token, f"nested deeper than {MAX_DEPTH}", "use groups")
+        self._at += 1
+        if token.text == "!":
+            return Not(self._operand(depth + 1))
+        if token.text == "(":
+            inner = self.term(depth + 1)
+            closing = self._next()
+            if not closing.text:
+                raise self._error(token, "this ( is never closed", "add the missing )")
+            if closing.text != ")":
+                raise self._expected_operator(closing)
+            self._at += 1
+            return inner
+        if token.is_word:
+            return self._name(token)
+        if token.text in ("&", "|") and self._previous_is(token):
+            raise self._error(token, f"doubled {token.text}", f"write a single {token.text}")
+        found = repr(token.text) if token.text else "the end"
+        raise self._error(token, f"expected a user, group, role, ! or ( but found {found}", _EXAMPLE)
+
+    def _name(self, token: _Token) -> Name:
+        prefix, colon, name = token.text.partition(":")
+        if not colon:
+            if operator := _OPERATOR_WORDS.get(prefix.lower()):
+                raise self._error(token, f"{prefix!r} is no operator here", f"write {operator}")
+            raise self._error(
+                token, f"{prefix!r} alone says nothing", f"write u:{prefix} for a user, g: for a group, r: for a role"
+            )
+        try:
+            kind = Kind(prefix)
+        except ValueError:
+            meant = _LONG_PREFIXES.get(prefix.lower(), prefix.lower())
+            hint = (
+                f"did you mean {meant}:{name}?"
+                if meant in ("u", "g", "r")
+                else "valid: u: (user), g: (group), r: (role)"
+            )
+            raise self._error(token, f"unknown prefix {prefix + ':'!r}", hint) from None
+        if not name:
+            raise self._error(token, f"a name must follow {prefix}: directly", f"for example {prefix}:ducks")
+        for bad, why in ((":", "a name has no colon"), ("*", "a name has no *; everybody is p, alone")):
+            if bad in name:
+                position = token.position + len(prefix) + 1 + name.index(bad)
+                raise ExpressionError(self._text, position, why, _EXAMPLE)
+        return Name(kind, name)
+
+    def _next(self) -> _Token:
+        return self._tokens[self._at]
+
+    def _previous_is(self, token: _Token) -> bool:
+        before = self._tokens[self._at - 2] if self._at >= 2 else None
+        return before is not None and before.text == token.text and before.position == token.position - 1
+
+    def _expected_operator(self, token: _Token) -> ExpressionError:
+        word = _OPERATOR_WORDS.get(token.text.lower()) if token.is_word else None
+        return self._error(token, f"expected & or | before {token.text!r}", f"write {word}" if word else _EXAMPLE)
+
+    def _error(self, token: _Token, problem: str, hint: str) -> ExpressionError:
+        return ExpressionError(self._text, token.position, problem, hint)

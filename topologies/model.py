@@ -2,7 +2,7 @@
 
 A topology says who exists and what is permitted; it never holds a secret. Models are frozen and forbid unknown
 keys. Cross-references (a link to a site that is not there, a stream nobody declared) are checked in
-``topologies.check``, so that the loader can report every mistake at once with its line.
+``topologies.loader.check``, so that the loader can report every mistake at once with its line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from fairlead.errors import UnknownNameError
-from fairlead.local.profile import Profile
-from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_imo_number, owner_code, parse_log
+from fairlead.local.state import Profile
+from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_container_number, is_imo_number, owner_code, parse_log
 from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, Percent, SparkSettings, Start
 
 
@@ -66,7 +66,7 @@ StreamName = Annotated[str, _name(STREAM_NAME.pattern)]
 
 
 class SiteKind(StrEnum):
-    """What a site is (design, section 2). ``datacentre`` is a plain data centre, for topologies without shipping."""
+    """What a site is (docs/design.md). ``datacentre`` is a plain data centre, for topologies without shipping."""
 
     SHIP = "ship"
     PORT = "port"
@@ -154,11 +154,12 @@ class KafkaAddress(Model):
 
 
 class MqttAddress(Model):
-    """An existing MQTT broker beside the site."""
+    """An existing MQTT broker beside the site. Clear text has to be asked for, and never at MQTT's port for TLS."""
 
     host: str
     port: int = Field(ge=1, le=65535)
-    ca: str | None = None
+    security: Literal["TLS", "PLAINTEXT"] = "TLS"
+    ca: str | None = None  # PEM file
 
 
 class SiteCertificate(Model):
@@ -234,7 +235,8 @@ class Link(Model):
         return self.priority.get(stream, usual)
 
     def takes(self, log: LogName) -> bool:
-        """Whether the link carries a log, ``aboard`` counted as yes (custody decides that at run time)."""
+        """Whether the link selects a log, ``aboard`` counted as yes (custody decides that at run time). What its
+        source may give is another question: ``Topology.takes``."""
         selection = self.streams.get(log.stream)
         if selection is None:
             return False
@@ -321,10 +323,18 @@ DEFAULT_STREAMS: dict[str, Stream] = {
 }
 """Streams every topology with shipping has; a topology may declare one again to change it."""
 
+ONE_LOG_PER_SITE = frozenset({"events", "alerts", "custody", "strays", "deadletters", "bookings"})
+"""The bridge's own streams: exactly one log ``<stream>.<site>`` for each site that has a bridge."""
+
+WRITTEN_BY_SERVICES = ONE_LOG_PER_SITE | {"ships", "feeds"}
+"""Default streams whose records come from Fairlead's own services only; so do all streams that move by custody."""
+
+_SHIP_LOGS = ("location", "environment")  # ships.<imo>.<one of these>: what a ship's bridge writes about the ship
+
 
 class Topology(Model):
     """A whole topology. ``name`` names its state folder; ``streams`` includes the default ones where sites are ships
-    or ports (``topologies.load`` adds them). ``tls``: sites that ``fairlead up`` starts speak TLS only."""
+    or ports (``topologies.loader.load`` adds them). ``tls``: sites that ``fairlead up`` starts speak TLS only."""
 
     name: SiteName
     title: str = ""
@@ -378,6 +388,11 @@ class Topology(Model):
                 return name
         return None
 
+    def is_box_log(self, topic: str) -> bool:
+        """Whether a log is a container's: its stream moves, and has a log of this name."""
+        log = parse_log(topic)
+        return log is not None and log.stream in self.moving_streams and self.has_log(log)
+
     def stream_of_container(self, container_number: str) -> str:
         """The stream of a box, as ``container_stream``.
 
@@ -389,6 +404,40 @@ class Topology(Model):
             owners = [owner for each in self.streams.values() for owner in each.owners]
             raise UnknownNameError("owner code with a stream in this topology", owner_code(container_number), owners)
         return stream
+
+    def written_by_services(self, stream: str) -> bool:
+        """Whether records of a stream come from Fairlead's services only, so that no user may be given WRITE."""
+        return stream in WRITTEN_BY_SERVICES or self.streams[stream].insert_point is InsertPoint.MOVES
+
+    def has_log(self, log: LogName) -> bool:
+        """Whether a log of this name can exist: its stream is known, and in a stream that moves its key is the number
+        of a box (ISO 6346, with its check digit) of one of the stream's owners."""
+        stream = self.streams.get(log.stream)
+        if stream is None or stream.insert_point is not InsertPoint.MOVES:
+            return stream is not None
+        return is_container_number(log.key) and owner_code(log.key) in stream.owners
+
+    def gives(self, site: str, log: LogName) -> bool:
+        """Whether other sites take records of a log from this one.
+
+        From a ship they take the logs of boxes, as far as custody says, and those that the ship itself writes by their
+        name. A ship lies in foreign terminals: who steals its passwords must not speak for another site.
+        """
+        if not self.has_log(log):
+            return False
+        spec = self.sites[site]
+        if spec.kind is not SiteKind.SHIP or self.streams[log.stream].insert_point is InsertPoint.MOVES:
+            return True
+        if self.fixed_holder(str(log)) != site:
+            return False
+        if log.stream in ONE_LOG_PER_SITE:
+            return log.key == site and log.stream != "bookings"  # those are taken at an office ashore
+        return log.stream != "ships" or log.key in {f"{spec.imo}.{each}" for each in _SHIP_LOGS}
+
+    def takes(self, link: Link, log: LogName) -> bool:
+        """Whether a link may carry a log: it selects the log, and its source gives it. ``aboard`` counts as selected
+        (custody decides that at run time)."""
+        return link.takes(log) and self.gives(link.from_, log)
 
     def ship_with(self, imo: str) -> str | None:
         """The site of the ship with this IMO number."""

@@ -10,7 +10,16 @@ from topologies.model import Link, SiteKind, Topology
 ADMIN = "admin"
 """The super user of every local cluster; no rule speaks of it, so ``service_users`` does not name it."""
 
-RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", "controller", "device"})
+CONTROLLER = "controller"
+"""As which brokers log in to each other."""
+
+SESSION = "bridge-session"
+"""What the name of a bridge's MQTT session, a secret, is called where passwords are by user."""
+
+SPARK = "spark"
+"""What a standalone cluster of Spark authenticates by is called where passwords are by user."""
+
+RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", CONTROLLER, "device"})
 """Names that a customer or user may not have; nor any that begins with ``replicator``."""
 
 

@@ -120,8 +120,15 @@ def start_time_ms(start: str) -> int | None:
     return None if start in START_WORDS else int(dt.datetime.fromisoformat(start).timestamp() * 1000)
 
 
+def _check_positive(value: dt.timedelta) -> dt.timedelta:
+    if not dt.timedelta(0) < value < dt.timedelta.max:
+        raise ValueError("expected a duration above zero, such as 3h")
+    return value
+
+
 Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
+PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
 Percent = Annotated[float, BeforeValidator(parse_percent)]
 Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]

@@ -12,14 +12,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from acl.apply import OpenStore, admin_stores, apply_sites, check_complete, plan_topology
-from acl.binding import Binding
+from acl.apply import apply_sites, check_complete
 from acl.compile import compile_site
-from acl.rules import Operation, Pattern, Resource, Rule
+from acl.plan import plan_topology
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from acl.store import OpenStore, admin_stores
 from benchmarks._suite import Say
 from benchmarks.access.world import HQ, world
 from fairlead.local.sites import LocalSites, SiteSpec
-from topologies.directory import Directory
+from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
 
 HEADLINES = ("apply_seconds",)
@@ -43,7 +44,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         local = LocalSites(Path(folder) / topology.name)
         try:
             local.up([SiteSpec(HQ)])
-            stores = admin_stores(Directory(topology, local))
+            stores = admin_stores(EndpointResolver(topology, local))
             began = time.perf_counter()
             check_complete(apply_sites(topology, stores, [HQ]))
             first = time.perf_counter() - began

@@ -14,15 +14,11 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from acl.apply import plan_topology
-from acl.binding import Binding
-from acl.compile import compile_site
-from acl.entries import Entry
-from acl.heldout import HeldOut
-from acl.kafka import RuleStore
-from acl.lockout import Standing
-from acl.quotas import SetQuota
-from acl.rules import Operation, Pattern, Resource, Rule
+from acl.compile import SetQuota, compile_site
+from acl.history import Entry, SuspendedUsers
+from acl.plan import plan_topology
+from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
+from acl.store import RuleStore
 from benchmarks._suite import Say
 from benchmarks.access.world import world
 
@@ -50,7 +46,7 @@ class Held:
     def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
         raise NotImplementedError
 
-    def held_out(self) -> HeldOut:
+    def suspended_users(self) -> SuspendedUsers:
         raise NotImplementedError
 
     def read_quotas(self) -> dict[str, dict[str, float]]:

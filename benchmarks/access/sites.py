@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from acl.apply import admin_stores, apply_sites, check_complete, plan_topology
+from acl.apply import apply_sites, check_complete
+from acl.plan import plan_topology
+from acl.store import admin_stores
 from benchmarks._suite import Say
 from benchmarks.access.world import world
 from fairlead.local.sites import LocalSites, SiteSpec
-from topologies.directory import Directory
+from topologies.endpoints import EndpointResolver
 
 HEADLINES: tuple[str, ...] = ()
 
@@ -29,7 +31,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         local = LocalSites(Path(folder) / topology.name)
         try:
             local.up([SiteSpec(name) for name in names])
-            stores = admin_stores(Directory(topology, local))
+            stores = admin_stores(EndpointResolver(topology, local))
             applied = apply_sites(topology, stores, names)
             check_complete(applied)
             say(f"{len(names)} sites have {sum(one.added for one in applied):,} rules")

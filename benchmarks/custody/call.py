@@ -17,8 +17,8 @@ from benchmarks.custody.devices import boxes, event, reading
 from benchmarks.custody.harbour import Harbour, reached
 from benchmarks.custody.logbook import check
 from benchmarks.custody.names import PORT, SHIP
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TP
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TP
 
 BEFORE: Final = 3  # readings of each box at the port
 SETTLE: Final = 2.0

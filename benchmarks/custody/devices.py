@@ -12,7 +12,7 @@ import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.custody.names import CODE, IMO
-from fairlead.endpoint import MqttEndpoint
+from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.names import container_check_digit
 
 EVENTS: Final = "fairlead/v1/events"

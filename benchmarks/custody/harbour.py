@@ -18,9 +18,9 @@ from benchmarks.custody.devices import Devices
 from benchmarks.custody.names import PORT, SHIP, USER
 from benchmarks.replication.gauge import cpu_seconds, peak_rss_mb
 from benchmarks.replication.world import BROKER, broker_heap
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TP
 
 PATIENCE: Final = 600.0  # seconds without anything new after which a measurement is given up
 PER_LOG: Final = 0.1  # seconds that each log may take besides

@@ -18,14 +18,14 @@ from typing import Any, Final
 
 from benchmarks.custody.devices import boxes
 from benchmarks.custody.names import USER
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import marker_record, term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP
 
 SITE: Final = "depot"
 HOLDERS: Final = ("depot", "tokyo", "singapore", "sydney", "los-angeles")

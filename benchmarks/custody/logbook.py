@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from fairlead.wire.batch import split
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_data, is_marker
-from fairlead.wire.record import decode_batch
-from fairlead.wire.types import TP
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import is_data, is_marker
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.record import decode_batch
+from fairlead.kafka.protocol.types import TP
 
 _AT_ONCE = 500
 Content = tuple[list[tuple[int, int, int]], list[tuple[int, int]], list[int]]

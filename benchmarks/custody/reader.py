@@ -20,10 +20,11 @@ import uvloop
 
 from benchmarks.custody.names import USER
 from benchmarks.replication.gauge import peak_rss_mb
-from fairlead.custody import CustodyView
-from fairlead.local.directory import KnownSites
-from fairlead.wire.cluster import Cluster
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.local.registry import LocalSiteRegistry
 from topologies.model import Topology
+from topologies.trust import Believer, Rules
 
 Load = Callable[[], Awaitable[None]]
 
@@ -31,22 +32,20 @@ Load = Callable[[], Awaitable[None]]
 def bridge(cluster: Cluster, site: str, sites: list[str]) -> tuple[CustodyView, Load]:
     """What ``edge.bridge`` does about the ledgers before it takes its first message."""
     import edge.bridge  # noqa: F401 - what a bridge has loaded
+    from edge.custody.protocol import CustodyProtocol
+    from edge.custody.receiver import Receiver
     from edge.holdings import Holdings
-    from edge.receiver import Receiver
 
     view = CustodyView()
     ledgers = tuple(f"custody.{name}" for name in sites)
+    protocol = CustodyProtocol(Holdings(site, view), mock.Mock(), sites=sites, now=mock.Mock(), nonce=mock.Mock())
     receiver = Receiver(
         cluster,
         mock.Mock(),
-        Holdings(site, view),
-        mock.Mock(),
+        protocol,
         ledgers,
-        on_own=_nothing,
-        on_claim=_nothing,
-        on_grant=_nothing,
-        on_held=_nothing,
-        on_lost=_nothing,
+        Believer(Rules.of(_topology(sites)), view, on_refused=_nothing),
+        mock.Mock(),
     )
     return view, receiver.catch_up
 
@@ -54,16 +53,9 @@ def bridge(cluster: Cluster, site: str, sites: list[str]) -> tuple[CustodyView, 
 def replicator(cluster: Cluster, site: str, sites: list[str]) -> tuple[CustodyView, Load]:
     """What ``replication.replicator`` does about the ledgers before it plans."""
     import replication.replicator  # noqa: F401 - what a replicator has loaded
-    from replication.ledger import Ledger
+    from replication.custody.ledger import Ledger
 
-    topology = Topology.model_validate(
-        {
-            "name": "bench",
-            "sites": {name: {"kind": "datacentre"} for name in sites},
-            "streams": {"custody": {}, "containers": {"insert_point": "moves", "owners": ["BIGU"]}},
-        }
-    )
-    ledger = Ledger(topology, site, on_change=lambda: None)
+    ledger = Ledger(_topology(sites), site, on_change=lambda: None)
     ledger.offer([f"custody.{name}" for name in sites])
 
     async def load() -> None:
@@ -76,13 +68,23 @@ def replicator(cluster: Cluster, site: str, sites: list[str]) -> tuple[CustodyVi
     return ledger.custody, load
 
 
-def _nothing(_: object) -> None:
+def _topology(sites: list[str]) -> Topology:
+    return Topology.model_validate(
+        {
+            "name": "bench",
+            "sites": {name: {"kind": "datacentre"} for name in sites},
+            "streams": {"custody": {}, "containers": {"insert_point": "moves", "owners": ["BIGU"]}},
+        }
+    )
+
+
+def _nothing(*_: object) -> None:
     return
 
 
 async def main(reader: str, folder: str, site: str, sites: str) -> None:
     own = psutil.Process()
-    async with await Cluster.open(KnownSites(Path(folder)).kafka(site, USER), client_id="bench") as cluster:
+    async with await Cluster.open(LocalSiteRegistry(Path(folder)).kafka(site, USER), client_id="bench") as cluster:
         make = {"bridge": bridge, "replicator": replicator}[reader]
         view, load = make(cluster, site, sites.split(","))
         before, cpu, began = own.memory_info().rss, sum(own.cpu_times()[:2]), time.perf_counter()

@@ -18,7 +18,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.custody.names import USER, topology
-from fairlead.local.directory import KnownSites
+from fairlead.local.registry import LocalSiteRegistry
 
 EVERY = 0.1
 TOLD = ("ready", "received", "unacked", "grants", "opened", "readings", "strays", "drained", "strays_waiting")
@@ -27,7 +27,7 @@ TOLD = ("ready", "received", "unacked", "grants", "opened", "readings", "strays"
 async def bridge(folder: Path, site: str, stop: asyncio.Event) -> None:
     from edge.bridge import Bridge  # each process loads only what it runs
 
-    sites = KnownSites(folder)
+    sites = LocalSiteRegistry(folder)
     running = Bridge(
         topology(), site, sites.kafka(site, USER), sites.mqtt(site, "bridge"), snapshot=folder / f"bridge.{site}.json"
     )
@@ -42,7 +42,7 @@ async def bridge(folder: Path, site: str, stop: asyncio.Event) -> None:
 async def replicator(folder: Path, site: str, stop: asyncio.Event) -> None:
     from replication.replicator import Replicator
 
-    sites = KnownSites(folder)
+    sites = LocalSiteRegistry(folder)
     running = Replicator(
         topology(),
         site,

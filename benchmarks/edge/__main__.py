@@ -34,7 +34,7 @@ from benchmarks._results import FOLDER, machine, write
 from benchmarks.edge import chain
 from benchmarks.edge.measured import SPAWN
 from fairlead.errors import FairleadError
-from fairlead.local.profile import Profile
+from fairlead.local.state import Profile
 
 PARTS: Final = ("bridge", "catch_up", "detection", "simulator")
 

@@ -13,10 +13,10 @@ from benchmarks.edge import load
 from benchmarks.edge.measured import bridge, plain, running
 from benchmarks.edge.names import BRIDGE_CLIENT, SITE, USER, log_of
 from benchmarks.edge.site import brokers_for, forget_session, fresh
-from fairlead.local.profile import Profile
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TP
+from fairlead.local.state import Profile
 
 GATE_INS_AT_ONCE: Final = 2_000
 FIRST: Final = 1_000_000  # sequence of the first reading: all have the same number of digits
@@ -54,7 +54,9 @@ def measure(
         sequence = FIRST
         stored = asyncio.run(_records(sites, numbers))
         with running(bridge, sites.folder) as process:
-            load.steady(process, mqtt, numbers, sequence, 1)  # each lane reads the end of its log before the first one
+            load.steady(
+                process, mqtt, numbers, sequence, 1
+            )  # each writer reads the end of its log before the first one
             say(f"warm: {process.rss_mb():.0f} MB")
             steady = load.steady(process, mqtt, numbers, sequence + 1, rounds).figures()
         say(f"bridge: {steady}")
@@ -132,8 +134,8 @@ def _course(samples: Sequence[load.Sample], queued: int) -> dict[str, Any]:
 
 
 def _rates(samples: Sequence[load.Sample], queued: int) -> list[int]:
-    """Readings a second in each quarter of the queue; the first one has the bridge's start in it, when each lane reads
-    the end of its log."""
+    """Readings a second in each quarter of the queue. The first has the bridge's start in it: each writer reads its
+    log's end then."""
     edges = [load.Sample(0, 0.0, 0.0), *(_at(samples, queued * part / 4) for part in (1, 2, 3, 4))]
     return [
         round((after.readings - before.readings) / max(after.seconds - before.seconds, 1e-9))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks.edge import publisher
 from benchmarks.edge.measured import SPAWN, Process
-from fairlead.endpoint import MqttEndpoint
+from fairlead.kafka.endpoint import MqttEndpoint
 
 STUCK_SECONDS: Final = 60.0
 AHEAD: Final = 4_000  # messages that the MQTT broker has and the measured process has not stored: it is never idle

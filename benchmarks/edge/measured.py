@@ -21,7 +21,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from benchmarks.custody.devices import connect
 from benchmarks.edge.names import BRIDGE_CLIENT, PLAIN_CLIENT, SITE, USER, log_of, topology
-from fairlead.local.directory import KnownSites
+from fairlead.local.registry import LocalSiteRegistry
 
 SPAWN: Final = mp.get_context("spawn")
 START_SECONDS: Final = 180.0
@@ -32,22 +32,14 @@ Run = Callable[[Path, Event, Event, "Synchronized[int]", "Synchronized[int]"], N
 events and readings that are stored, of which those that are readings."""
 
 
-def bridge(
-    folder: Path,
-    ready: Event,
-    stop: Event,
-    stored: Synchronized[int],
-    readings: Synchronized[int],
-    *,
-    intakes: int = 0,
-) -> None:
+def bridge(folder: Path, ready: Event, stop: Event, stored: Synchronized[int], readings: Synchronized[int]) -> None:
     """Fairlead's bridge, as ``fairlead bridge`` runs it."""
     from edge.bridge import Bridge  # the other process does not load it
 
     async def main() -> None:
-        sites = KnownSites(folder)
+        sites = LocalSiteRegistry(folder)
         kafka, mqtt = sites.kafka(SITE, USER), sites.mqtt(SITE, "bridge")
-        made = Bridge(topology(), SITE, kafka, mqtt, client_id=BRIDGE_CLIENT, intakes=intakes)
+        made = Bridge(topology(), SITE, kafka, mqtt, client_id=BRIDGE_CLIENT)
         stopping = asyncio.Event()
         running = asyncio.create_task(made.run(stopping))
         while not stop.is_set() and not running.done():
@@ -65,7 +57,7 @@ def bridge(
 def plain(folder: Path, ready: Event, stop: Event, stored: Synchronized[int], readings: Synchronized[int]) -> None:
     """The obvious bridge: paho's own thread receives, librdkafka sends, the delivery report acknowledges."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sites = KnownSites(folder)
+    sites = LocalSiteRegistry(folder)
     producer = Producer({**sites.kafka(SITE, USER).librdkafka(), "acks": "all", "linger.ms": 5, "log_level": 0})
     client = paho.Client(CallbackAPIVersion.VERSION2, PLAIN_CLIENT, clean_session=False, manual_ack=True)
     refused: list[KafkaError] = []

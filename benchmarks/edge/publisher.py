@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from benchmarks.custody.devices import reading_body
-from fairlead.endpoint import MqttEndpoint
-from fairlead.wire.varint import encode_unsigned  # MQTT writes its lengths the same way
+from fairlead.kafka.endpoint import MqttEndpoint
+from fairlead.kafka.protocol.coding import encode_unsigned  # MQTT writes its lengths the same way
 
 AT_ONCE: Final = 50  # messages in a write
 UNDER_WAY: Final = 1000  # not yet acknowledged

@@ -20,8 +20,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from benchmarks.custody.devices import connect
 from benchmarks.edge.names import SITE
 from benchmarks.replication.world import BROKER, broker_heap
-from fairlead.local.profile import Profile
 from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.state import Profile
 
 LOGS_OF_ONE_BROKER: Final = 10_000
 _ONE_COPY: Final = dict.fromkeys(

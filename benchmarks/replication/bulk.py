@@ -13,8 +13,8 @@ from benchmarks.replication.load import produce
 from benchmarks.replication.mirrormaker_side import DELIVERED, Setting, mirrormaker
 from benchmarks.replication.ratios import compare
 from benchmarks.replication.world import Logs, World
-from fairlead.wire.batch import split
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.types import TopicPartition
 
 PARTITIONS: Final = 8
 RECORDS: Final = 1_000_000

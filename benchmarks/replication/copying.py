@@ -12,7 +12,7 @@ import psutil
 
 from benchmarks.replication.gauge import cpu_seconds, peak_rss_mb
 from benchmarks.replication.world import Logs, World
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition
 
 Side = Callable[[World, Logs], contextlib.AbstractAsyncContextManager[psutil.Process]]
 

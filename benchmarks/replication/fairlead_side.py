@@ -15,7 +15,7 @@ import psutil
 import uvloop
 
 from benchmarks.replication.names import SOURCE, TARGET, USER
-from fairlead.local.directory import KnownSites
+from fairlead.local.registry import LocalSiteRegistry
 from replication.replicator import Replicator
 from topologies.model import Topology
 
@@ -37,7 +37,7 @@ def topology(stream: str) -> Topology:
 
 async def replicate(folder: Path, stream: str) -> None:
     """The measured process: one replicator until SIGTERM."""
-    sites, stop = KnownSites(folder), asyncio.Event()
+    sites, stop = LocalSiteRegistry(folder), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     replicator = Replicator(
         topology(stream),

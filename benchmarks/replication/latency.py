@@ -12,7 +12,7 @@ from benchmarks.replication.fairlead_side import fairlead
 from benchmarks.replication.load import append
 from benchmarks.replication.ratios import percentile
 from benchmarks.replication.world import World
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition
 
 LOGS: Final = 10_000
 RECORDS: Final = 400

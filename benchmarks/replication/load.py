@@ -10,11 +10,11 @@ from typing import Final
 from confluent_kafka import KafkaError, Message, Producer
 
 from benchmarks.replication.world import Logs, World
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TopicPartition
 
 LOGS_AT_ONCE: Final = 500
 POOL: Final = 4000  # different values: 2 MB of 500 B each, more than lz4 looks back

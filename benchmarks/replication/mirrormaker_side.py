@@ -16,8 +16,8 @@ import psutil
 
 from benchmarks.replication.names import SOURCE, TARGET, USER
 from benchmarks.replication.world import Logs, World
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.jars import ensure_jars, find_java, jar_set
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.files import tail, write_file
 
 MAIN: Final = "org.apache.kafka.connect.mirror.MirrorMaker"

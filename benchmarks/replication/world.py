@@ -16,11 +16,11 @@ from typing import Final
 import psutil
 
 from benchmarks.replication.names import SOURCE, TARGET, USER
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.fetch_session import FetchSession
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.fetch_session import FetchSession
-from fairlead.wire.types import TopicPartition
 
 BROKER_HEAP: Final = "-Xmx1g"  # 256 MB is enough for 10,000 logs, and too little for twice that many
 # A broker that gives 20,000 logs all it has must not be taken for dead: local ones have 3 s, Kafka's default is 9.

@@ -24,16 +24,16 @@ import shore
 from benchmarks._suite import Say
 from benchmarks.edge.names import SITE, log_of, topology
 from benchmarks.shore.site import Site, fresh, reading
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode, headers
 from fairlead.records.booking import Booking
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import marker_record
-from fairlead.wire.errors import BrokerError
-from fairlead.wire.reader import read_log
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP
 from topologies.model import DEFAULT_STREAMS, Customer, Shore, Topology
 
 HEADLINES: Final[tuple[str, ...]] = ()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from benchmarks._page import environment, make
+from benchmarks._page import environment, make, number
 
 TEMPLATE: Final = Path(__file__).with_name("page.md.j2")
 FIGURES: Final = Path("docs/benchmarks/shore.json")
@@ -29,13 +29,38 @@ _NOT_SHOWN: Final = frozenset({"at", "machine", "target"})
 def render(figures: dict[str, Any]) -> str:
     """The page in Markdown. Parts that the figures do not have are left out."""
     template = environment().from_string(TEMPLATE.read_text(encoding="utf-8"))
-    text = template.render(figures=figures, named=named, plain=plain, others=_OTHERS)
+    text = template.render(figures=figures, verdicts=verdicts, named=named, plain=plain, others=_OTHERS)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip("\n") + "\n"
 
 
 def named(rounds: Sequence[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     """Rounds with their names: the first is cold."""
     return [("cold" if nth == 0 else f"warm, round {nth + 1}", one) for nth, one in enumerate(rounds)]
+
+
+class Verdict(NamedTuple):
+    """A figure with what was wanted of it."""
+
+    name: str
+    measured: float
+    wanted: str
+    met: bool
+
+
+def verdicts(part: dict[str, Any]) -> list[Verdict]:
+    """Each figure of a part that has a target: rates are to be at least that, seconds at most.
+
+    Raises:
+        KeyError: a target is about a figure that was not measured.
+    """
+    found = []
+    for key, target in part.get("target", {}).items():
+        measured, rate = part[key], key.endswith("_per_second")
+        wanted = f"at {'least' if rate else 'most'} {number(target)}"
+        found.append(
+            Verdict(key.replace("_", " "), measured, wanted, measured >= target if rate else measured <= target)
+        )
+    return found
 
 
 def plain(part: dict[str, Any], before: str = "") -> list[tuple[str, Any]]:

@@ -20,14 +20,14 @@ from benchmarks.custody.devices import boxes, reading_body
 from benchmarks.edge.names import SITE, USER, log_of
 from benchmarks.edge.site import brokers_for
 from benchmarks.replication.world import BROKER, broker_heap
-from fairlead.admin import create_logs
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import headers
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import marker_record, term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP
 
 SIZES: Final = (1, 1, 1, 2, 5)
 """Records in a batch, in turn: mostly one, as it comes every five minutes; some more after a while without a link."""

@@ -1,6 +1,5 @@
-"""Certificates: a small authority for trying out, what a certificate says, whom a client trusts, and why it does not.
+"""Certificates: a test CA, what a certificate says, whom a client trusts, and why it does not trust a server.
 
 ``trust`` and ``served`` need only the standard library, so clients that never speak TLS load nothing; the others need
-``cryptography``. May import ``fairlead.endpoint`` and ``fairlead.errors``; what is
-kept on disk is in ``fairlead.local.certificates``.
+``cryptography``. What is kept on disk is in ``fairlead.local.certificates``.
 """

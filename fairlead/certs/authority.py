@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fairlead.certs.model import Pair
+from fairlead.certs.model import KeyPair
 from fairlead.errors import ConfigurationError
 
 AUTHORITY_DAYS: Final = 3650
@@ -22,7 +22,7 @@ _CLOCKS_DIFFER: Final = dt.timedelta(hours=1)
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.IGNORECASE)
 
 
-def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | None = None) -> Pair:
+def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | None = None) -> KeyPair:
     """An authority that signs servers' certificates and no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -32,12 +32,12 @@ def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | N
         .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return Pair(made.public_bytes(serialization.Encoding.PEM), _pem(key))
+    return KeyPair(made.public_bytes(serialization.Encoding.PEM), _pem(key))
 
 
 def issue(
-    authority: Pair, subject: str, names: Sequence[str], *, days: int = DAYS, now: dt.datetime | None = None
-) -> Pair:
+    authority: KeyPair, subject: str, names: Sequence[str], *, days: int = DAYS, now: dt.datetime | None = None
+) -> KeyPair:
     """A server's certificate for these host names and IP addresses, followed by the authority's own.
 
     Raises:
@@ -59,7 +59,7 @@ def issue(
         .add_extension(_issuer_id(signer), critical=False)
         .sign(signing, hashes.SHA256())
     )
-    return Pair(made.public_bytes(serialization.Encoding.PEM) + authority.certificate, _pem(key))
+    return KeyPair(made.public_bytes(serialization.Encoding.PEM) + authority.certificate, _pem(key))
 
 
 def alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:

@@ -1,17 +1,27 @@
-"""What a certificate says, as far as anybody has to act on it. Pure."""
+"""Reading certificates: what one says, a server's certificate with its key, and whether clients would accept them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+import ssl
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 
-from fairlead.certs.model import SOON
+from fairlead.certs.model import SOON, KeyPair
+from fairlead.certs.trust import client_context, trouble
+from fairlead.errors import ConfigurationError
 
 
-class Facts(NamedTuple):
+class CertificateError(ConfigurationError):
+    """A server's certificate or key cannot be used as it is."""
+
+
+class CertificateFacts(NamedTuple):
     """One certificate. ``names`` are the host names and addresses that it is for; an authority has none."""
 
     subject: str
@@ -40,7 +50,7 @@ class Facts(NamedTuple):
         }
 
 
-def facts(certificate: bytes) -> Facts:
+def facts(certificate: bytes) -> CertificateFacts:
     """Of one certificate, PEM (the first of several) or DER.
 
     Raises:
@@ -51,7 +61,7 @@ def facts(certificate: bytes) -> Facts:
     return _facts(read)
 
 
-def all_facts(pem: bytes) -> list[Facts]:
+def all_facts(pem: bytes) -> list[CertificateFacts]:
     """Of each certificate of a PEM file, in its order.
 
     Raises:
@@ -60,8 +70,93 @@ def all_facts(pem: bytes) -> list[Facts]:
     return [_facts(each) for each in x509.load_pem_x509_certificates(pem)]
 
 
-def _facts(read: x509.Certificate) -> Facts:
-    return Facts(
+def load(certificate: Path, key: Path) -> KeyPair:
+    """Read a server's certificate and key; the key becomes PKCS#8 without a password, which is what Kafka reads.
+
+    Raises:
+        CertificateError: a file is missing, is no PEM, or the key has a password.
+    """
+    chain = _read(certificate, "certificate")
+    try:
+        all_facts(chain)
+    except ValueError as error:
+        raise CertificateError(
+            f"{certificate} is no certificate: {error}",
+            hint="PEM: the server's certificate first, then those of the authorities between it and the ca",
+            path=str(certificate),
+        ) from None
+    try:
+        private = serialization.load_pem_private_key(_read(key, "private key"), None)
+    except TypeError:
+        raise CertificateError(
+            f"the private key {key} has a password", hint=f"take it off: openssl pkey -in {key}", path=str(key)
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):  # whose words may quote the key
+        raise CertificateError(
+            f"{key} is no private key", hint="PEM, without a password: -----BEGIN PRIVATE KEY-----", path=str(key)
+        ) from None
+    plain = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return KeyPair(chain, plain)
+
+
+def check_accepted(certificate: Path, key: Path, ca: Path, *, site: str, address: str) -> None:
+    """Check, by a handshake in memory, that clients which trust ``ca`` would accept a server with this certificate.
+
+    Args:
+        site: Whose certificate it is.
+        address: The host name or IP address that clients connect to.
+
+    Raises:
+        CertificateError: they would not: another key, expired, for other names, not signed by ``ca``.
+        TrustError: ``ca`` cannot be used.
+    """
+    load(certificate, key)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        server.load_cert_chain(certificate, key)
+    except ssl.SSLError as error:
+        raise CertificateError(
+            f"the private key {key} does not belong to {certificate}"
+            if error.reason == "KEY_VALUES_MISMATCH"
+            else f"{certificate} cannot be used with {key}: {error.reason}",
+            hint="both files must be of the same request; the server's own certificate comes first in its file",
+            site=site,
+            path=str(certificate),
+        ) from None
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    here = client_context(ca, site=site).wrap_bio(to_client, to_server, server_hostname=address)
+    there = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (here, there) * 5:
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+        except ssl.SSLError as error:
+            found = trouble(error, address, ca)
+            raise CertificateError(
+                f"{certificate} cannot serve {site} at {address}: {found.why}",
+                hint=found.hint,
+                site=site,
+                path=str(certificate),
+            ) from None
+        if side is here:
+            return
+    raise AssertionError("a handshake takes less than five rounds")
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateError(
+            f"the {what} {path} cannot be read: {error.strerror}", hint="the topology names it", path=str(path)
+        ) from None
+
+
+def _facts(read: x509.Certificate) -> CertificateFacts:
+    return CertificateFacts(
         subject=read.subject.rfc4514_string(),
         issuer=read.issuer.rfc4514_string(),
         names=_names(read),

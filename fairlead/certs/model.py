@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 SOON: Final = 30  # days before its end from which on a certificate is warned of
 
 
-class Pair(NamedTuple):
+class KeyPair(NamedTuple):
     """A certificate and its private key, PEM. ``certificate`` may go on with those of the authorities above it.
 
     The key never shows in ``repr``.

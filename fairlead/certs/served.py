@@ -6,9 +6,8 @@ import socket
 import ssl
 from pathlib import Path
 
-from fairlead.certs.trust import Trouble, client_context, trouble
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.errors import UnavailableError, UntrustedError
+from fairlead.certs.trust import TlsProblem, client_context, trouble
+from fairlead.errors import UnavailableError
 
 PATIENCE = 5.0  # seconds
 
@@ -35,7 +34,7 @@ def served(host: str, port: int, *, patience: float = PATIENCE) -> bytes:
         raise UnavailableError(f"{host}:{port} shows no certificate: {error}", hint="is it running?") from error
 
 
-def examine(host: str, port: int, ca: Path | None, *, site: str, patience: float = PATIENCE) -> Trouble | None:
+def examine(host: str, port: int, ca: Path | None, *, site: str, patience: float = PATIENCE) -> TlsProblem | None:
     """Why a client would not trust the server there; None when it would, or when nobody answers.
 
     Raises:
@@ -52,21 +51,3 @@ def examine(host: str, port: int, ca: Path | None, *, site: str, patience: float
         return trouble(error, host, ca)
     except OSError:
         return None
-
-
-def require_trust(endpoint: KafkaEndpoint) -> None:
-    """Nothing, where a broker's certificate is one that its clients trust, or nobody answers.
-
-    Raises:
-        UntrustedError: it is not; with the reason, which librdkafka does not tell.
-        TrustError: the endpoint's file of authorities cannot be used.
-    """
-    for host, port in endpoint.bootstrap if endpoint.tls and endpoint.tls_verify_hostname else ():
-        found = examine(host, port, endpoint.tls_ca, site=endpoint.site)
-        if found is not None:
-            raise UntrustedError(
-                f"no TLS with {endpoint.site}'s Kafka at {host}:{port}: {found.why}",
-                hint=found.hint,
-                site=endpoint.site,
-                address=f"{host}:{port}",
-            )

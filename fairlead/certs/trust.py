@@ -22,7 +22,7 @@ class TrustError(ConfigurationError):
     """The file of trusted authorities cannot be used."""
 
 
-class Trouble(NamedTuple):
+class TlsProblem(NamedTuple):
     """Why there is no TLS with a server. ``certificate``: because of its certificate, which does not pass by itself."""
 
     why: str
@@ -67,7 +67,7 @@ def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> s
     return context
 
 
-def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> Trouble:
+def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> TlsProblem:
     """What an error of a handshake means, to somebody who is to do something about it.
 
     Args:
@@ -76,11 +76,11 @@ def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> Trouble:
     raw = error.reason or "handshake failed"
     if isinstance(error, ssl.SSLCertVerificationError):
         why, hint = _verification(error.verify_code, error.verify_message, host, ca)
-        return Trouble(f"{why} (CERTIFICATE_VERIFY_FAILED: {error.verify_message})", hint, True)
+        return TlsProblem(f"{why} (CERTIFICATE_VERIFY_FAILED: {error.verify_message})", hint, True)
     hint = "check that the port is a TLS listener"
     if raw in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"):
-        return Trouble(f"no TLS is spoken there ({raw})", hint, False)
-    return Trouble(
+        return TlsProblem(f"no TLS is spoken there ({raw})", hint, False)
+    return TlsProblem(
         raw, "check that the port is a TLS listener and that ca names the authority of its certificate", False
     )
 

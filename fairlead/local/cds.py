@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import secrets
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -17,13 +18,13 @@ from filelock import FileLock
 from pydantic import SecretStr
 
 from fairlead import home
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
 from fairlead.jars.java import java_build
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local import kafka, ports, processes
 from fairlead.local.formatting import kafka_uuid
+from fairlead.local.processes import interruptible
 from fairlead.local.state import SiteState
-from fairlead.local.waiting import interruptible
 
 _DUMP_TIME = 60.0  # seconds; SIGTERM to exit takes 3.5 while the archive is written
 
@@ -64,7 +65,7 @@ def _make(archive: Path, java: Path, jars: Sequence[Path]) -> None:
         new, pid_file = folder / "kafka.jsa", folder / "pid"
         client, controller, mqtt = ports.choose_ports(3)
         site = SiteState(kafka_port=client, controller_port=controller, mqtt_port=mqtt, cluster_id=kafka_uuid())
-        password = SecretStr("once-only-and-thrown-away")
+        password = SecretStr(secrets.token_urlsafe(24))  # for some seconds it is a super user's
         endpoint = KafkaEndpoint("archive", ((ports.HOST, client),), kafka.ADMIN, password)
         try:
             kafka.write_files(folder, site, password)

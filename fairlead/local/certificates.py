@@ -1,21 +1,19 @@
 """The certificates of one state folder: its own authority, and what that has issued to sites and by hand.
 
-Below ``certs/``: ``ca.pem`` is what clients trust (the authority, and while it is being replaced the one before it),
-``authority.pem`` and ``authority.key`` sign, ``<site>/<service>.pem`` and ``.key`` are what a site's servers show. Keys
-have mode 0600. Not safe against a second caller; callers hold ``fairlead.local.lock``.
+Below ``certs/``: ``ca.pem`` is what clients trust, ``authority.pem`` and ``authority.key`` sign,
+``<site>/<service>.pem`` and ``.key`` are what a site's servers show. Keys have mode 0600. Not safe against a second
+caller; callers hold ``fairlead.local.state``.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from fairlead.certs.authority import DAYS, issue, new_authority
-from fairlead.certs.facts import Facts, all_facts, facts
-from fairlead.certs.model import SOON, Pair
-from fairlead.certs.rehearsal import CertificateError, load
+from fairlead.certs.facts import CertificateError, CertificateFacts, all_facts, facts, load
+from fairlead.certs.model import SOON, KeyPair
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.local.files import write_file
 
@@ -28,7 +26,7 @@ class Issued(NamedTuple):
 
     site: str | None
     service: str
-    facts: Facts
+    facts: CertificateFacts
     file: Path
 
 
@@ -53,55 +51,23 @@ class Certificates:
         Raises:
             RefusedError: there is one, whose certificates are in use.
         """
+        self.require_none()
+        pair = new_authority(f"Fairlead {name}")
+        write_file(self.trusted, pair.certificate)
+        write_file(self._certificate, pair.certificate)
+        write_file(self._key, pair.key)  # last: without it there is no authority
+
+    def require_none(self) -> None:
+        """Check that there is no authority yet.
+
+        Raises:
+            RefusedError: there is one.
+        """
         if self.exists:
             raise RefusedError(
                 f"there is an authority in {self.folder} already",
-                hint="fairlead certs init --replace puts another one beside it, until 'fairlead certs retire'",
+                hint=f"to begin again, with new certificates for all: fairlead down; rm -r {self.folder}; fairlead up",
             )
-        pair = new_authority(f"Fairlead {name}")
-        write_file(self.trusted, pair.certificate)
-        self._write_authority(pair)
-
-    def replace(self, name: str) -> None:
-        """Make another authority. Clients trust both from now on; the next certificates are signed by the new one.
-
-        Raises:
-            ConfigurationError: there is none to replace. RefusedError: one is being replaced already.
-        """
-        old = self._authority()
-        if self.replacing:
-            raise RefusedError(
-                "the authority is being replaced already",
-                hint="fairlead certs renew, then fairlead certs retire; after that it may be replaced again",
-            )
-        pair = new_authority(f"Fairlead {name} {dt.datetime.now(dt.UTC):%Y-%m-%d}")
-        write_file(self.trusted, pair.certificate + old.certificate)  # before anything is signed by it
-        self._write_authority(pair)
-
-    @property
-    def replacing(self) -> bool:
-        """Whether clients trust an authority before this one as well."""
-        return self.exists and len(all_facts(self.trusted.read_bytes())) > 1
-
-    def retire(self) -> None:
-        """Trust the authority of now only.
-
-        Raises:
-            ConfigurationError: there is none. RefusedError: certificates of the one before it are still there.
-        """
-        mine = {each.serial for each in all_facts(self._authority().certificate)}
-        left = sorted(
-            f"{each.site}/{each.service}"
-            for each in self.all()
-            if each.site is not None and {one.serial for one in all_facts(each.file.read_bytes())[1:]} != mine
-        )
-        if left:
-            raise RefusedError(
-                f"certificates of the authority before this one are still in use: {', '.join(left)}",
-                hint="fairlead certs renew; those that were issued by hand are to be issued again",
-                certificates=left,
-            )
-        write_file(self.trusted, self._authority().certificate)
 
     def site_files(self, site: str, service: str) -> tuple[Path, Path]:
         """Where the certificate and the key of a site's service are, or would be."""
@@ -142,7 +108,7 @@ class Certificates:
         authorities = [Issued(None, "authority", each, self.trusted) for each in all_facts(self.trusted.read_bytes())]
         return authorities + [Issued(file.parent.name, file.stem, facts(file.read_bytes()), file) for file in signed]
 
-    def _authority(self) -> Pair:
+    def _authority(self) -> KeyPair:
         if not self.exists:
             raise ConfigurationError(
                 f"there is no authority in {self.folder}", hint="fairlead certs init, or fairlead up --tls"
@@ -156,12 +122,8 @@ class Certificates:
     def _names(self, certificate: Path) -> tuple[str, ...]:
         return facts(certificate.read_bytes()).names if certificate.exists() else ()
 
-    def _write_authority(self, pair: Pair) -> None:
-        write_file(self._certificate, pair.certificate)
-        write_file(self._key, pair.key)  # last: without it there is no authority
-
     @staticmethod
-    def _write(pair: Pair, certificate: Path, key: Path) -> None:
+    def _write(pair: KeyPair, certificate: Path, key: Path) -> None:
         write_file(key, pair.key)
         write_file(certificate, pair.certificate, mode=0o644)
 

@@ -1,9 +1,9 @@
 """Devices and their passwords: who may publish what by MQTT, below the gateway that may publish for all.
 
-A device's MQTT user is what it speaks for: a container's number, a ship's IMO number, or ``terminal-<site>…`` for what
-reports events and bookings there. Its password is random, 192 bits, the same wherever the box goes; brokers get only
-its hash, in the form of Mosquitto's password files. All of them are in one file of a topology's state folder,
-``devices.json``, mode 0600.
+A device's MQTT user is what it speaks for: a container's number, a ship's IMO number, ``terminal-<site>…`` for what
+reports events there, or ``office-<site>…`` for what publishes bookings there. Its password is random, 192 bits, the
+same wherever the box goes; brokers get only its hash, in the form of Mosquitto's password files. All of them are in one
+file of a topology's state folder, ``devices.json``, mode 0600.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import SecretStr
 
@@ -30,7 +30,7 @@ ITERATIONS = 101
 """Of PBKDF2, as ``mosquitto_passwd`` has it. More would protect no random password better, and every log-in and every
 reload costs them for each device."""
 
-_TERMINAL = re.compile(r"terminal-[a-z0-9][a-z0-9-]{0,79}")
+_AT_A_SITE = re.compile(r"(terminal|office)-[a-z0-9][a-z0-9-]{0,79}")
 
 
 class DeviceKind(StrEnum):
@@ -39,6 +39,13 @@ class DeviceKind(StrEnum):
     CONTAINER = "container"
     SHIP = "ship"
     TERMINAL = "terminal"
+    OFFICE = "office"
+
+
+_TOPIC_AT_A_SITE: Final[Mapping[DeviceKind | None, str]] = {
+    DeviceKind.TERMINAL: "fairlead/v1/events",
+    DeviceKind.OFFICE: "fairlead/v1/bookings",
+}
 
 
 def device_kind(name: str) -> DeviceKind | None:
@@ -47,14 +54,16 @@ def device_kind(name: str) -> DeviceKind | None:
         return DeviceKind.CONTAINER
     if is_imo_number(name):
         return DeviceKind.SHIP
-    return DeviceKind.TERMINAL if _TERMINAL.fullmatch(name) else None
+    found = _AT_A_SITE.fullmatch(name)
+    return DeviceKind(found[1]) if found else None
 
 
 def device_rules(names: Iterable[str]) -> str:
     """The part of an ``acl_file`` that is about devices: each writes to its own topics, and reads nothing.
 
-    Boxes and ships need no rule of their own: ``%u`` is the user that has logged in. What stands for a terminal's own
-    must be told from other users, so terminals have one each.
+    Boxes and ships need no rule of their own: ``%u`` is the user that has logged in. Terminals and offices must be told
+    from other users, so they have one each. A booking gives a customer a container's records, so no terminal may
+    publish one.
     """
     rules = [
         "pattern write fairlead/v1/containers/%u/readings",
@@ -63,8 +72,9 @@ def device_rules(names: Iterable[str]) -> str:
         "",
     ]
     for name in sorted(names):
-        if device_kind(name) is DeviceKind.TERMINAL:
-            rules += [f"user {name}", "topic write fairlead/v1/events", "topic write fairlead/v1/bookings", ""]
+        topic = _TOPIC_AT_A_SITE.get(device_kind(name))
+        if topic is not None:
+            rules += [f"user {name}", f"topic write {topic}", ""]
     return "\n".join(rules)
 
 
@@ -76,7 +86,7 @@ def hashed(password: SecretStr) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class MqttDevice:
     """An enrolled device. ``line`` is its line of a password file."""
 
     name: str
@@ -96,7 +106,7 @@ class DeviceBook:
     def __init__(self, file: Path) -> None:
         self._file = file
 
-    def read(self) -> dict[str, Device]:
+    def read(self) -> dict[str, MqttDevice]:
         """All devices, by name.
 
         Raises:
@@ -112,7 +122,7 @@ class DeviceBook:
                 f"{self._file} is damaged", hint="restore it; or remove it and enrol all devices anew"
             ) from error
 
-    def enrol(self, names: Collection[str], now: str, *, renew: bool = False) -> dict[str, Device]:
+    def enrol(self, names: Collection[str], now: str, *, renew: bool = False) -> dict[str, MqttDevice]:
         """Give a random password to each name that has none, or, with ``renew``, to each; returns those made now.
 
         Raises:
@@ -120,12 +130,12 @@ class DeviceBook:
         """
         check_names(names)
         book = self.read()
-        made: dict[str, Device] = {}
+        made: dict[str, MqttDevice] = {}
         for name in dict.fromkeys(names):
             kind = device_kind(name)
             if kind is not None and (renew or name not in book):
                 password = SecretStr(secrets.token_urlsafe(24))
-                made[name] = Device(name, kind, password, hashed(password), now)
+                made[name] = MqttDevice(name, kind, password, hashed(password), now)
         self._write(book | made)
         return made
 
@@ -137,7 +147,7 @@ class DeviceBook:
             self._write(book)
         return gone
 
-    def _write(self, book: dict[str, Device]) -> None:
+    def _write(self, book: dict[str, MqttDevice]) -> None:
         data: dict[str, Any] = {
             device.name: {
                 "password": device.password.get_secret_value(),
@@ -161,13 +171,14 @@ def check_names(names: Collection[str]) -> None:
         raise ConfigurationError(
             f"{wrong[0]!r} cannot be a device's name{more}",
             hint="a container's number with its check digit (BIGU1000010), a ship's IMO number (9074729), "
-            "or terminal-<site>, terminal-<site>-<name> for what reports events and bookings there",
+            "terminal-<site> or terminal-<site>-<name> for what reports events there, "
+            "office-<site> or office-<site>-<name> for what publishes bookings there",
             names=wrong[:20],
         )
 
 
-def _device(name: str, entry: dict[str, str]) -> Device:
+def _device(name: str, entry: dict[str, str]) -> MqttDevice:
     kind = device_kind(name)
     if kind is None or not entry["hash"].startswith("$7$") or "\n" in entry["hash"]:
         raise ValueError(name)
-    return Device(name, kind, SecretStr(entry["password"]), entry["hash"], entry["enrolled"])
+    return MqttDevice(name, kind, SecretStr(entry["password"]), entry["hash"], entry["enrolled"])

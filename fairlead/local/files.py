@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairlead.errors import RefusedError, UnavailableError
+from fairlead.home import private_folder
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -24,7 +25,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
     data = content.encode() if isinstance(content, str) else content
     new = path.with_name(f".{path.name}.new")
     with explained(path):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(path.parent)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as stream:
             os.fchmod(stream.fileno(), mode)  # a file left over from a crash keeps its own mode otherwise

@@ -20,8 +20,9 @@ from pathlib import Path
 from crc32c import crc32c
 from pydantic import SecretStr
 
+from fairlead.home import private_folder
+from fairlead.kafka.credentials import ITERATIONS
 from fairlead.local.files import explained
-from fairlead.scram import ITERATIONS
 
 # What `kafka-storage format` finalises for Kafka 4.3 (metadata.version 30 is 4.3-IV0).
 FEATURES = {
@@ -58,7 +59,7 @@ def format_log_dir(folder: Path, cluster_id: str, users: Mapping[str, SecretStr]
     """
     new = folder.with_name(f".{folder.name}.new")
     with explained(folder):
-        new.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(new)
         (new / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(users))
         meta = {"version": 1, "cluster.id": cluster_id, "node.id": node_id, "directory.id": kafka_uuid()}
         (new / "meta.properties").write_text("".join(f"{k}={v}\n" for k, v in meta.items()), encoding="ascii")

@@ -1,4 +1,4 @@
-"""One broker of a site as a child process: its files, its command line, and when it really serves.
+"""One broker of a site as a child process: its settings, files, command line, users, TLS, and when it serves.
 
 A KRaft node, broker and controller in one, SCRAM-SHA-512 and deny-by-default ACLs on loopback, tuned small: about
 150 MB and two CPU seconds to start. A site has one, or several that replicate topics among themselves. Everything in
@@ -11,22 +11,31 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import psutil
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+    UserScramCredentialAlteration,
+)
 from pydantic import SecretStr
 
-from fairlead.certs.served import require_trust
-from fairlead.endpoint import KafkaEndpoint, with_each_password
-from fairlead.local import kafkalogging, ports
+from fairlead.certs.model import KeyPair
+from fairlead.errors import UnavailableError
+from fairlead.home import private_folder
+from fairlead.kafka.admin import ClientErrors, require_trust
+from fairlead.kafka.credentials import credential
+from fairlead.kafka.endpoint import KafkaEndpoint, with_each_password
+from fairlead.local import kafka, ports
 from fairlead.local.files import tail, write_file
 from fairlead.local.formatting import format_log_dir
-from fairlead.local.kafkatls import TLS_PROPERTIES
+from fairlead.local.processes import ProcessWait
 from fairlead.local.state import Broker, SiteState
-from fairlead.local.waiting import Wait
-from fairlead.troubles import Troubles
 
 ADMIN = "admin"  # super user of every local cluster
 CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change
@@ -66,14 +75,14 @@ _PROPERTIES = {
     "producer.id.expiration.check.interval.ms": _MAX_INT,
     "log.message.timestamp.before.max.ms": _MAX_LONG,
     "log.message.timestamp.after.max.ms": _MAX_LONG,
-    "log.retention.ms": -1,  # as every log has it (fairlead.admin.LOG_DEFAULTS)
+    "log.retention.ms": -1,  # as every log has it (fairlead.kafka.admin.LOG_DEFAULTS)
     # Nobody reads JMX here, and a dozen beans for each log make opening a log take a tenth longer.
     "metrics.jmx.exclude": "kafka[.](cluster|log):.*",
     # The kernel sizes the windows. With Kafka's 100 kB one connection carries 0.45 MB/s over a 250 ms round trip.
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
     # Room for a request is made when its size is announced. With Kafka's 100 MB, three packets of anybody who can log
-    # in end a broker of 256 MB (seen on 4.3.1). 16 MiB is what a replicator's appends need (replication.foreign_rules).
+    # in end a broker of 256 MB (seen on 4.3.1). 16 MiB is what a replicator's appends need (replication.check.rules).
     "socket.request.max.bytes": 16 << 20,
     "queued.max.request.bytes": 96 << 20,
     "num.network.threads": 2,
@@ -116,9 +125,9 @@ def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker:
     Raises:
         UnavailableError: the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     write_file(folder / "server.properties", server_properties(site, controller, broker=broker))
-    write_file(folder / "log4j2.yaml", kafkalogging.TO_FILE)
+    write_file(folder / "log4j2.yaml", kafka.TO_FILE)
 
 
 def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> str:
@@ -142,7 +151,7 @@ def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker 
         f'password="{secret}" user_{CONTROLLER}="{secret}";',
     }
     replicated = _REPLICATED if len(site.brokers) > 1 else {}
-    tls = TLS_PROPERTIES if site.tls else {}
+    tls = tls_properties(*LISTENERS) if site.tls else {}
     all_of_them = _PROPERTIES | replicated | tls | own | site.properties
     return "".join(f"{key}={value}\n" for key, value in all_of_them.items())
 
@@ -211,14 +220,14 @@ def wait_ready(
         Cancelled: ``cancel`` was set.
     """
     end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
-    wait = Wait(process, "Kafka", endpoint.site, folder, end, lambda: last_words(folder), cancel)
+    wait = ProcessWait(process, "Kafka", endpoint.site, folder, end, lambda: last_words(folder), cancel)
     while not ports.accepts(endpoint.bootstrap[0][1], 0.2):
         wait.pause()
-    troubles = Troubles()
+    client_errors = ClientErrors()
     quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 
     def client(seen: KafkaEndpoint) -> AdminClient:
-        return AdminClient({**seen.librdkafka(), **quick, "error_cb": troubles.note})
+        return AdminClient({**seen.librdkafka(), **quick, "error_cb": client_errors.on_error})
 
     ways, tried = with_each_password(endpoint), 0
     admin = client(endpoint)
@@ -229,16 +238,16 @@ def wait_ready(
             if cluster.controller is not None and any(node.id == node_id for node in cluster.nodes):
                 return admin
         except KafkaException:
-            admin.poll(0)  # delivers troubles
-        if troubles.untrusted is not None:
+            admin.poll(0)  # delivers the client's errors
+        if client_errors.untrusted is not None:
             require_trust(endpoint)
-            troubles.untrusted = None
-        if troubles.refused is not None:
+            client_errors.untrusted = None
+        if client_errors.refused is not None:
             tried += 1
             if tried >= len(ways) and time.time() - process.create_time() > REFUSED_SECONDS:
                 raise wait.refused(endpoint.user, "the password is not the one it was told")
             if len(ways) > 1:
-                troubles.refused = None
+                client_errors.refused = None
                 admin = client(ways[tried % len(ways)])
         wait.pause()
 
@@ -247,3 +256,130 @@ def last_words(folder: Path) -> str:
     """What the broker's logs say of its end."""
     words = ("ERROR", "FATAL", "Exception", "error")
     return tail(folder / "server.log", 3, containing=words) or tail(folder / "console.log", 3, containing=words)
+
+
+# --- TLS
+
+KEYSTORE: Final = "keystore.pem"
+TRUSTSTORE: Final = "truststore.pem"
+Listener = Literal["client", "controller"]
+LISTENERS: Final[tuple[Listener, ...]] = ("client", "controller")
+
+
+def tls_properties(*listeners: Listener) -> dict[str, str]:
+    """Settings of a broker whose named listeners speak TLS and nothing else; the others have SASL in clear text.
+
+    Each listener has its own settings, as a running broker takes a new certificate only by those (KIP-226).
+    """
+    protocols = (f"{each.upper()}:SASL_{'SSL' if each in listeners else 'PLAINTEXT'}" for each in LISTENERS)
+    stores = {
+        "keystore.type": "PEM",
+        "keystore.location": KEYSTORE,
+        "truststore.type": "PEM",
+        "truststore.location": TRUSTSTORE,
+        "allow.dn.changes": "true",  # a new certificate is tried before the broker is given it
+        "allow.san.changes": "true",
+    }
+    own = {f"listener.name.{each}.ssl.{name}": value for each in listeners for name, value in stores.items()}
+    return {"listener.security.protocol.map": ",".join(protocols), **own}
+
+
+def write_stores(folder: Path, pair: KeyPair, ca: bytes) -> None:
+    """Write what the broker shows and whom it trusts, to the files that ``tls_properties`` name.
+
+    Raises:
+        UnavailableError: the disk is full.
+    """
+    private_folder(folder)
+    write_file(folder / TRUSTSTORE, ca)
+    write_file(folder / KEYSTORE, pair.key + pair.certificate)
+
+
+def take_keystore(admin: AdminClient, node_id: int) -> None:
+    """Have a running broker read ``KEYSTORE`` again. What is connected stays connected; it takes a moment.
+
+    The settings are what they were: being set, the broker looks whether the file is another one.
+
+    Raises:
+        UnavailableError: it may not, or does not answer.
+    """
+    entries = [
+        ConfigEntry(f"listener.name.client.ssl.keystore.{key}", value, incremental_operation=AlterConfigOpType.SET)
+        for key, value in (("type", "PEM"), ("location", KEYSTORE))
+    ]
+    resource = ConfigResource(ResourceType.BROKER, str(node_id), incremental_configs=entries)
+    for done in admin.incremental_alter_configs([resource], request_timeout=30).values():
+        try:
+            done.result()
+        except KafkaException as error:
+            cause: Any = error.args[0]
+            raise UnavailableError(
+                f"broker {node_id} did not take its new certificate: {cause.name()}",
+                hint="see its server.log; it goes on with the old one",
+            ) from error
+
+
+# --- users
+
+_TIMEOUT = 180.0  # seconds, as for a broker to be ready
+_REQUEST = 10.0  # seconds; 0.02 on a quiet machine
+_PASSING = {"_TIMED_OUT", "_TRANSPORT", "REQUEST_TIMED_OUT", "NOT_CONTROLLER"}
+
+
+def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr], *, timeout: float = _TIMEOUT) -> None:
+    """Create SCRAM users of a running broker, or give them these passwords.
+
+    A broker passes the change on to the controllers' leader; while those elect one, for as long as two of three brokers
+    need to find each other again, requests pass without an answer and are sent again: the change may be made twice.
+
+    Raises:
+        UnavailableError: the broker did not take one within ``timeout`` seconds.
+    """
+    end, left = time.monotonic() + timeout, dict(users)
+    while left:
+        wanted: list[UserScramCredentialAlteration] = [credential(u, p) for u, p in left.items()]
+        asked = admin.alter_user_scram_credentials(wanted, request_timeout=min(timeout, _REQUEST))
+        for user, done in asked.items():
+            try:
+                done.result()
+                del left[user]
+            except KafkaException as error:
+                cause: Any = error.args[0]  # its name only is told: its text may carry the whole request
+                if not (cause.retriable() or cause.name() in _PASSING) or time.monotonic() > end:
+                    raise UnavailableError(
+                        f"the user {user} could not be created: {cause.name()}", hint="see the broker's server.log"
+                    ) from error
+
+
+# --- logging: warnings, and denied requests (INFO), which are the audit trail
+
+_CONFIGURATION: Final = """Configuration:
+  Appenders:
+    {kind}:
+      name: {name}
+      PatternLayout:
+        pattern: "%d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}} %m%n"
+{more}  Loggers:
+    Root:
+      level: WARN
+      AppenderRef:
+        ref: {name}
+    Logger:
+      - name: kafka.authorizer.logger
+        level: INFO
+      - name: org.apache.kafka.common.utils.AppInfoParser
+        level: ERROR
+"""
+_ROLLING: Final = """      fileName: server.log
+      filePattern: server.log.%i
+      SizeBasedTriggeringPolicy:
+        size: 10MB
+      DefaultRolloverStrategy:
+        max: 3
+"""
+
+TO_FILE: Final = _CONFIGURATION.format(kind="RollingFile", name="file", more=_ROLLING)
+"""A ``log4j2.yaml`` for ``server.log`` in the broker's working folder."""
+
+TO_CONSOLE: Final = _CONFIGURATION.format(kind="Console", name="console", more="")
+"""A ``log4j2.yaml`` for standard output."""

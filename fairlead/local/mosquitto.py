@@ -6,11 +6,12 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,24 +22,24 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
-from fairlead.certs.model import Pair
-from fairlead.certs.mqtt import identify
+from fairlead.certs.model import KeyPair
 from fairlead.certs.trust import trouble
-from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import UnavailableError
-from fairlead.local import ports
-from fairlead.local.devices import device_kind, device_rules
+from fairlead.home import private_folder
+from fairlead.kafka.endpoint import MqttEndpoint
+from fairlead.local import mosquitto, ports, processes
+from fairlead.local.devices import MqttDevice, device_kind, device_rules
 from fairlead.local.files import explained, tail, write_file
-from fairlead.local.profile import Profile
-from fairlead.local.waiting import Wait
-from fairlead.mqttturn import turn
+from fairlead.local.processes import ProcessWait
+from fairlead.local.registry import LocalSite
+from fairlead.local.state import Profile, read_state, write_state
+from fairlead.mqtt import identify, poll_once
 
 BRIDGE = "bridge"  # reads everything; every other user publishes only
 DEVICE = "device"  # a gateway, or a player of devices: publishes for all of them
 REPLAY = "replay"  # publishes dead letters anew where there is no gateway
 TOPICS = "fairlead/v1/#"
 REPLAYS = "fairlead/v1/replays/#"
-INTAKES = "fairlead/intakes/#"  # what a bridge and its intakes say to each other
 READY_TIMEOUT = 120.0  # seconds; 0.01 on a quiet machine, above 30 seen on one that was held up
 INSTALL = "Debian/Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; macOS: brew install mosquitto"
 _DEVICES = "devices"  # lines of the password file: hashes of devices
@@ -124,7 +125,7 @@ def _version(broker: str) -> str:
     return match[1] if match else ""
 
 
-def write_configuration(folder: Path, port: int, profile: Profile, pair: Pair | None = None) -> None:
+def write_configuration(folder: Path, port: int, profile: Profile, pair: KeyPair | None = None) -> None:
     """Write the configuration; a running Mosquitto takes a new profile from it at SIGHUP, and a new certificate.
 
     Args:
@@ -133,7 +134,7 @@ def write_configuration(folder: Path, port: int, profile: Profile, pair: Pair | 
     Raises:
         UnavailableError: the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     if not (folder / "mosquitto.conf").exists():
         write_file(folder / _SESSION, f"fairlead-bridge-{folder.parent.name}-{secrets.token_hex(16)}")
     if pair is not None:
@@ -180,7 +181,7 @@ def write_devices(folder: Path, lines: str) -> None:
     Raises:
         UnavailableError: the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_folder(folder)
     write_file(folder / _DEVICES, lines)
     if (folder / "passwd").exists():
         _write_hashed(folder, _others(folder))
@@ -219,11 +220,10 @@ def _names(lines: str) -> list[str]:
 
 
 def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
-    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only; but
-    for the bridge's own marks (``edge.intakes``)."""
+    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only."""
     rules: list[str] = []
     for user in users:
-        reads = [f"topic read {TOPICS}", f"topic readwrite {INTAKES}", "topic read $SYS/#"]
+        reads = [f"topic read {TOPICS}", "topic read $SYS/#"]
         own = reads if user == BRIDGE else [f"topic write {REPLAYS if user == REPLAY else TOPICS}"]
         rules += [f"user {user}", *own, ""]
     return "\n".join(rules)
@@ -268,20 +268,22 @@ def wait_ready(
         Cancelled: ``cancel`` was set.
     """
     end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
-    wait = Wait(process, "Mosquitto", endpoint.site, folder, end, lambda: tail(folder / "mosquitto.log", 3), cancel)
+    wait = ProcessWait(
+        process, "Mosquitto", endpoint.site, folder, end, lambda: tail(folder / "mosquitto.log", 3), cancel
+    )
     while (answer := log_in(endpoint)) != "Success":
         if answer is not None:
             raise wait.refused(endpoint.user, answer)
         wait.pause()
 
 
-def wait_taken(endpoint: MqttEndpoint, timeout: float = READY_TIMEOUT) -> None:
+def wait_taken(endpoint: MqttEndpoint) -> None:
     """Wait until a running broker that was told to read its files again takes a new password.
 
     Raises:
         UnavailableError: it took too long.
     """
-    end = time.monotonic() + timeout
+    end = time.monotonic() + READY_TIMEOUT
     while (answer := log_in(endpoint)) != "Success":
         if time.monotonic() > end:
             raise UnavailableError(
@@ -304,9 +306,9 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
     identify(client, endpoint)
     try:
         client.connect(endpoint.host, endpoint.port)
-        end = time.monotonic() + timeout
+        end = time.monotonic() + READY_TIMEOUT
         while not answers and time.monotonic() < end:
-            if turn(client, 0.1) != paho.MQTT_ERR_SUCCESS:
+            if poll_once(client, 0.1) != paho.MQTT_ERR_SUCCESS:
                 break
         client.disconnect()
     except ssl.SSLCertVerificationError as error:
@@ -314,3 +316,36 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
     except OSError:
         return None
     return answers[0] if answers else None
+
+
+def give_devices(folder: Path, site: str, devices: Collection[MqttDevice]) -> bool:
+    """Make these the devices of a local site, all of them; whether its Mosquitto runs and was told.
+
+    A site that was never started has them when it is. Call it inside ``locked``.
+    """
+    local = LocalSite(folder, site)
+    mosquitto.write_devices(local.mosquitto_folder, "".join(device.line for device in devices))
+    return _reload(local)
+
+
+def without_user(folder: Path, site: str, user: str) -> None:
+    """A local site's Mosquitto knows this user no more, and ends its connections. Call it inside ``locked``."""
+    file = folder / "state.json"
+    state = read_state(file)
+    known = state.sites.get(site)
+    if known is None or user not in known.mqtt_users:
+        return
+    users = tuple(name for name in known.mqtt_users if name != user)
+    local = LocalSite(folder, site)
+    mosquitto.remove_user(local.mosquitto_folder, user)
+    state.sites[site] = known.model_copy(update={"mqtt_users": users})
+    write_state(file, state)
+    _reload(local)
+
+
+def _reload(local: LocalSite) -> bool:
+    pid_file = local.pid_file("mqtt")
+    if processes.find(pid_file) is None:
+        return False
+    processes.send(pid_file, signal.SIGHUP)
+    return True

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file
 
+MQTT_BRIDGE = "bridge-mqtt"
 _NEXT = "/next"  # no site's name has a slash
 _PRINTABLE = re.compile(r"[\x20-\x7e]{8,200}")
 
@@ -22,6 +23,12 @@ _PRINTABLE = re.compile(r"[\x20-\x7e]{8,200}")
 def secret_variable(site: str, user: str) -> str:
     """The environment variable that gives a user's password: ``FAIRLEAD_SECRET_LOS_ANGELES_BRIDGE``."""
     return "FAIRLEAD_SECRET_" + re.sub(r"[^A-Z0-9]", "_", f"{site}_{user}".upper())
+
+
+def mqtt_secret(user: str) -> str:
+    """The name under which the password of an MQTT user is kept. The bridge is a Kafka user as well, and each of its
+    two passwords is its own: who learns what it tells Mosquitto cannot log in to Kafka with that."""
+    return MQTT_BRIDGE if user == "bridge" else user
 
 
 def next_variable(site: str, user: str) -> str:

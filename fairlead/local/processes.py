@@ -1,4 +1,4 @@
-"""Child processes that outlive this one: started in their own session, remembered in pid files, stopped with care.
+"""Child processes that outlive this one: start, find by pid file, stop, and wait until one serves.
 
 A pid alone proves nothing: after a restart of the machine it may be somebody else's. A pid file therefore also holds
 when the process was started and a word of its command line, and only a process that fits all three is touched.
@@ -12,13 +12,17 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
+from fairlead.errors import UnavailableError
+from fairlead.home import private_folder
 from fairlead.local.files import explained, write_file
 
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
@@ -37,7 +41,7 @@ def _leave_them_running() -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
+class PidRecord:
     """What a pid file says. ``started`` is in seconds since the machine's boot, ``marker`` a part of one argument."""
 
     pid: int
@@ -68,7 +72,7 @@ def start(
         UnavailableError: the disk is full. OSError: the program cannot be run.
     """
     with explained(log):
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_folder(log.parent)
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(  # noqa: S603 - the callers' fixed programs
@@ -79,7 +83,7 @@ def start(
     _children[child.pid] = child
     process = psutil.Process(child.pid)
     try:
-        facts = Recorded(child.pid, process.create_time() - psutil.boot_time(), marker, version, str(log))
+        facts = PidRecord(child.pid, process.create_time() - psutil.boot_time(), marker, version, str(log))
         write_file(pid_file, json.dumps(asdict(facts)))
     except BaseException:
         child.kill()  # without a pid file nobody would find it again
@@ -88,10 +92,10 @@ def start(
     return process
 
 
-def read(pid_file: Path) -> Recorded | None:
+def read(pid_file: Path) -> PidRecord | None:
     """What a pid file says; None when it is not there or not readable."""
     try:
-        return Recorded(**json.loads(pid_file.read_text(encoding="utf-8")))
+        return PidRecord(**json.loads(pid_file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -178,3 +182,87 @@ def _gone(process: psutil.Process, timeout: float) -> bool:
     except (subprocess.TimeoutExpired, psutil.TimeoutExpired):
         return False
     return True
+
+
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PAUSE = 0.02  # seconds; a look costs less than a millisecond
+
+
+class Cancelled(Exception):
+    """The caller gave up waiting (Ctrl-C); never shown."""
+
+
+@contextlib.contextmanager
+def interruptible(cancel: threading.Event) -> Iterator[None]:
+    """Within, Ctrl-C, SIGTERM and a closed terminal set ``cancel`` instead of raising at some unlucky moment.
+
+    So cleaning up cannot be cut short, however often the keys are pressed. On leaving, ``KeyboardInterrupt`` is raised
+    if one came. In threads other than the main one, which get no signals, it does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        cancel.set()
+
+    before = {number: signal.signal(number, note) for number in _INTERRUPTIONS}
+    try:
+        yield
+    except Cancelled:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if cancel.is_set():
+        raise KeyboardInterrupt
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWait:
+    """One wait for one process.
+
+    Args:
+        what: The program in words (``Kafka``).
+        folder: Where its logs are.
+        end: When to give up, on ``time.monotonic()``'s clock.
+        last_words: Reads the end of its log.
+    """
+
+    process: psutil.Process
+    what: str
+    site: str
+    folder: Path
+    end: float
+    last_words: Callable[[], str]
+    cancel: threading.Event = field(default_factory=threading.Event)
+
+    def pause(self) -> None:
+        """Wait a moment before looking again.
+
+        Raises:
+            UnavailableError: there is nothing to wait for any more; says what the program's log ends with.
+            Cancelled: the caller gave up.
+        """
+        if self.cancel.wait(_PAUSE):
+            raise Cancelled
+        if not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE:
+            raise self._failed("ended while starting", f"its logs are in {self.folder}")
+        if time.monotonic() > self.end:
+            again = f"fairlead down {self.site}, then fairlead up {self.site}; its logs are in {self.folder}"
+            raise self._failed(f"runs (pid {self.process.pid}) but does not answer", again)
+
+    def refused(self, user: str | None, why: str) -> UnavailableError:
+        """The error for a login that was answered, with no."""
+        return UnavailableError(
+            f"{self.site}'s {self.what} refused the user {user}: {why}",
+            hint=f"restore secrets.json beside the site's data, or forget it all: fairlead down {self.site} --purge",
+            site=self.site,
+            user=user,
+        )
+
+    def _failed(self, how: str, hint: str) -> UnavailableError:
+        words = self.last_words() or "it wrote nothing"
+        return UnavailableError(
+            f"{self.site}'s {self.what} {how}: {words}", hint=hint, site=self.site, folder=str(self.folder)
+        )

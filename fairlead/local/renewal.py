@@ -7,21 +7,20 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from fairlead.certs.facts import Facts, all_facts, facts
-from fairlead.certs.rehearsal import rehearse
+from fairlead.certs.facts import CertificateFacts, all_facts, check_accepted, facts
 from fairlead.certs.served import served
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import ConfigurationError, UnavailableError
-from fairlead.local import kafka, kafkatls, mosquitto, ports, processes, tls
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local import kafka, mosquitto, ports, processes, tls
 from fairlead.local.certificates import SERVICES, Certificates
-from fairlead.local.layout import LocalSite
-from fairlead.local.lock import locked
+from fairlead.local.registry import LocalSite
 from fairlead.local.sites import LocalSites
-from fairlead.local.state import Broker, SiteState, TlsFiles, read_state
+from fairlead.local.state import Broker, SiteState, TlsFiles, locked, read_state
 
 PATIENCE = 20.0  # seconds for a server to show another certificate
 _PAUSE = 0.05
@@ -34,7 +33,7 @@ Connect = Callable[[KafkaEndpoint], AdminClient]
 class Renewed(NamedTuple):
     """A site's certificates of now, by service, and whether running servers show them already."""
 
-    certificates: dict[str, Facts]
+    certificates: dict[str, CertificateFacts]
     shown: bool
 
 
@@ -42,15 +41,14 @@ def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] =
     """Give a site other certificates, and its running servers with them.
 
     The state folder's authority issues new ones, for the names of the old ones and further ``names``; those of one's
-    own are read again from their files. Clients go on: what is connected stays so, and who connects anew trusts the
-    authorities that were trusted before. Only where another authority is to be trusted, the brokers are restarted
-    first, one after the other.
+    own are read again from their files. Connected clients stay connected.
 
     Args:
-        connect: Makes an admin client that has logged in (``fairlead.admin.require_answer``).
+        connect: Makes an admin client that has logged in (``fairlead.kafka.admin.require_answer``).
 
     Raises:
-        ConfigurationError: the site has no TLS, or a certificate of one's own would not be trusted.
+        ConfigurationError: the site has no TLS, clients would not accept a certificate of one's own, or its authority
+            is one that running brokers do not trust yet.
         UnavailableError: a server does not answer, or goes on with the old one; doing it again goes on.
     """
     local = LocalSite(sites.folder, site)
@@ -59,22 +57,26 @@ def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] =
         raise ConfigurationError(
             f"{site} speaks no TLS", hint=f"fairlead down {site}; fairlead up {site} --tls", site=site
         )
-    _trust_again(sites, local, state, state.tls)
+    _check_trusted(local, state, sites.folder / state.tls.ca)
     with locked(sites.folder):
         return _show_others(sites, local, state, state.tls, connect, names)
 
 
-def _trust_again(sites: LocalSites, local: LocalSite, state: SiteState, files: TlsFiles) -> None:
-    """Before any server shows what another authority has signed, all brokers trust that one, as each other's clients.
+def _check_trusted(local: LocalSite, state: SiteState, ca: Path) -> None:
+    """Check that running brokers trust every authority in ``ca``, as each other's clients.
 
-    By a restart: a running broker takes a new file of authorities without a sign of when, and once it has seen a
-    certificate that it does not trust it never takes either (seen on 4.3.1).
+    A running broker takes a new file of authorities without a sign of when, and once it has seen a certificate that it
+    does not trust it never takes either (seen on 4.3.1).
     """
-    trusted = {each.serial for each in all_facts((sites.folder / files.ca).read_bytes())}
+    trusted = {each.serial for each in all_facts(ca.read_bytes())}
     for broker in _running(local, state):
-        store = local.kafka_folder(broker.number) / kafkatls.TRUSTSTORE
+        store = local.kafka_folder(broker.number) / kafka.TRUSTSTORE
         if trusted - {each.serial for each in all_facts(store.read_bytes())}:
-            sites.restart(local.name, broker=broker.number)
+            raise ConfigurationError(
+                f"{ca} has an authority that the running brokers of {local.name} do not trust yet",
+                hint=f"fairlead down {local.name}; fairlead up {local.name}",
+                site=local.name,
+            )
 
 
 def _show_others(
@@ -84,15 +86,15 @@ def _show_others(
     if files.issued:
         Certificates(folder).issue_site(site, names)
     for service in SERVICES:
-        rehearse(*tls.paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
+        check_accepted(*tls.paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
     found = {service: facts(tls.read(folder, site, files, service)[0].certificate) for service in SERVICES}
     brokers = _running(local, state)
     pair, trusted = tls.read(folder, site, files, "kafka")
     if brokers:
         admin = connect(sites.kafka(site, kafka.ADMIN))
         for broker in brokers:
-            kafkatls.write_stores(local.kafka_folder(broker.number), pair, trusted)
-            take = partial(kafkatls.take_keystore, admin, broker.number)
+            kafka.write_stores(local.kafka_folder(broker.number), pair, trusted)
+            take = partial(kafka.take_keystore, admin, broker.number)
             for port in broker[1:]:
                 _wait_shown(site, port, found["kafka"], take)
     runs = processes.find(local.pid_file("mqtt")) is not None
@@ -108,7 +110,7 @@ def _running(local: LocalSite, state: SiteState) -> list[Broker]:
     return [broker for broker in state.brokers if processes.find(local.pid_file("kafka", broker.number)) is not None]
 
 
-def _wait_shown(site: str, port: int, wanted: Facts, take: Callable[[], object]) -> None:
+def _wait_shown(site: str, port: int, wanted: CertificateFacts, take: Callable[[], object]) -> None:
     """Have a server read its files again until it shows a certificate; if it takes long, once more."""
     end = time.monotonic() + PATIENCE
     told = -_AGAIN

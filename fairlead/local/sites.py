@@ -1,8 +1,7 @@
-"""All local sites of one state folder: up and down, and other passwords. ``directory`` has the half that only looks.
+"""Start and stop local sites: each site's Kafka brokers and Mosquitto, side by side.
 
-Files below the folder: ``state.json`` (ports, users), ``secrets.json`` (mode 0600), ``sites/<site>/kafka`` (further
-brokers: ``kafka-2`` and so on) and ``sites/<site>/mosquitto``, ``run/*.pid``. Callers in several processes wait for
-each other.
+``SiteStart`` starts one site and is not safe against a second caller; ``LocalSites`` holds the lock of the state
+folder.
 """
 
 from __future__ import annotations
@@ -17,23 +16,163 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import psutil
 from pydantic import SecretStr
 
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
-from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.certs.model import KeyPair
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.jars import ensure_jars, find_java, jar_set
-from fairlead.local import cds, kafka, mosquitto, ports, processes
-from fairlead.local.directory import KnownSites
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
 from fairlead.local.files import explained, require_room
 from fairlead.local.formatting import kafka_uuid
-from fairlead.local.layout import LocalSite, trusted
-from fairlead.local.lock import locked
-from fairlead.local.passwords import secret_variable
-from fairlead.local.profile import Profile
-from fairlead.local.site import Start, Toolbox, port_taken
-from fairlead.local.state import SiteState, State, TlsFiles, read_state, write_state
+from fairlead.local.mosquitto import Programs
+from fairlead.local.passwords import mqtt_secret, secret_variable
+from fairlead.local.processes import Cancelled, interruptible
+from fairlead.local.registry import LocalSite, LocalSiteRegistry, trusted
+from fairlead.local.state import Broker, LocalState, Profile, SiteState, TlsFiles, locked, read_state, write_state
 from fairlead.local.tls import Wanted, decide
-from fairlead.local.waiting import Cancelled, interruptible
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """What starting a site takes, found once for all sites."""
+
+    java: Path
+    jars: tuple[Path, ...]
+    jvm: tuple[str, ...]
+    kafka_version: str
+    mosquitto: Programs
+
+
+@dataclass(slots=True)
+class SiteStart:
+    """Starting one site. ``run`` may be called once; ``started`` names the pid files of what it started itself.
+
+    Args:
+        kafka_users, mqtt_users: Every user with the password it is to have.
+        known: Passwords that the running or formatted brokers know already, by the names under which they are kept.
+        other_admin: Passwords of Kafka's super user that the brokers may know instead, while it is being changed.
+        brokers: Node ids of the brokers to start; what other ones do is not looked at.
+    """
+
+    site: LocalSite
+    state: SiteState
+    tools: Toolbox
+    kafka_users: Mapping[str, SecretStr]
+    mqtt_users: Mapping[str, SecretStr]
+    known: Mapping[str, SecretStr]
+    controller: SecretStr
+    tell: Callable[[str], None]
+    cancel: threading.Event
+    brokers: tuple[int, ...] = (1,)
+    other_admin: tuple[SecretStr, ...] = ()
+    started: list[Path] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Start what does not run, wait until both serve, and see to it that all users exist.
+
+        Raises:
+            UnavailableError: a process ended, does not answer, or the disk is full.
+            Cancelled: ``cancel`` was set.
+        """
+        try:
+            self._run_mosquitto()
+            self._run_kafka()
+        except UnavailableError as error:
+            raise self._port_in_use() or error from error
+        self.tell("ready")
+
+    def _run_kafka(self) -> None:
+        known, own = self.known, dict[str, SecretStr]()
+        chosen = [broker for broker in self.state.brokers if broker.number in self.brokers]
+        running: dict[Broker, psutil.Process] = {}
+        for broker in chosen:
+            process = processes.find(self.site.pid_file("kafka", broker.number))
+            if process is None:
+                process, formatted = self._start_broker(broker)
+                known = self.kafka_users if formatted else known
+                # Older data does not have the user as which brokers log in to each other.
+                own |= {} if formatted else {kafka.CONTROLLER: self.controller}
+            running[broker] = process
+        for broker, process in running.items():
+            address = (ports.HOST, broker.port)
+            ca = trusted(self.site.folder, self.state)
+            endpoint = KafkaEndpoint(
+                self.site.name,
+                (address,),
+                kafka.ADMIN,
+                known[kafka.ADMIN],
+                tls=ca is not None,
+                tls_ca=ca,
+                other_passwords=self.other_admin,
+            )
+            folder = self.site.kafka_folder(broker.number)
+            client = kafka.wait_ready(process, endpoint, folder, cancel=self.cancel, node_id=broker.number)
+        new = {user: secret for user, secret in self.kafka_users.items() if known.get(user) != secret}
+        kafka.ensure_users(client, new | own)
+
+    def _start_broker(self, broker: Broker) -> tuple[psutil.Process, bool]:
+        """Its process, and whether its log directory is new and so knows the users as they are to be."""
+        tools, folder = self.tools, self.site.kafka_folder(broker.number)
+        self.tell("starting Kafka" if len(self.state.brokers) == 1 else f"starting Kafka's broker {broker.number}")
+        kafka.write_files(folder, self.state, self.controller, broker=broker)
+        if (shown := self._shown("kafka")) is not None:
+            kafka.write_stores(folder, *shown)
+        users = {**self.kafka_users, kafka.CONTROLLER: self.controller}
+        formatted = kafka.format_if_new(folder, self.state.cluster_id, users, node_id=broker.number)
+        line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm, tls=self.state.tls is not None)
+        pid_file, log = self.site.pid_file("kafka", broker.number), folder / "console.log"
+        mark, version = kafka.marker(folder), tools.kafka_version
+        process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
+        self.started.append(pid_file)
+        return process, formatted
+
+    def _run_mosquitto(self) -> None:
+        site, folder, tools = self.site, self.site.mosquitto_folder, self.tools
+        pid_file = site.pid_file("mqtt")
+        if self.known.get(mqtt_secret(mosquitto.BRIDGE)) != self.mqtt_users.get(mosquitto.BRIDGE):
+            processes.stop([pid_file])  # LocalSites._change_in_mosquitto says why
+        process = processes.find(pid_file)
+        shown = self._shown("mqtt")
+        pair = None if shown is None else shown[0]
+        mosquitto.write_configuration(folder, self.state.mqtt_port, self.state.mqtt_profile, pair)
+        new = {user: secret for user, secret in self.mqtt_users.items() if self.known.get(mqtt_secret(user)) != secret}
+        if process is None or new or set(self.mqtt_users) != set(self.state.mqtt_users):
+            mosquitto.write_users(folder, self.mqtt_users, tools.mosquitto)
+        if process is None:
+            line, mark = mosquitto.command(tools.mosquitto, folder), mosquitto.marker(folder)
+            log, version = folder / "mosquitto.log", tools.mosquitto.version
+            process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
+            self.started.append(pid_file)
+        else:
+            processes.send(pid_file, signal.SIGHUP)  # reads profile, passwords and rules again
+        user = next(iter(self.mqtt_users))
+        ca = trusted(site.folder, self.state)
+        endpoint = MqttEndpoint(site.name, ports.HOST, self.state.mqtt_port, user, self.mqtt_users[user], ca)
+        mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)
+
+    def _shown(self, service: str) -> tuple[KeyPair, bytes] | None:
+        """A service's certificate with its key, and whom the site's clients trust; None without TLS."""
+        files = self.state.tls
+        return None if files is None else tls.read(self.site.folder, self.site.name, files, service)
+
+    def _port_in_use(self) -> FairleadError | None:
+        """A start may fail because a port was taken after it was looked at: then that is the reason to give."""
+        taken = self.site.taken_ports(self.state)
+        return port_taken(self.site.name, taken) if taken else None
+
+
+def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
+    """The error for remembered ports that somebody else listens on."""
+    who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
+    return UnavailableError(
+        f"{site} cannot start: its ports are in use: {who}",
+        hint=f"stop that process; or let the site forget its data and choose new ports: fairlead down {site} --purge",
+        site=site,
+        ports=list(taken.values()),
+    )
+
 
 Progress = Callable[[str, str], None]
 GivePassword = Callable[[KafkaEndpoint, str, SecretStr], None]
@@ -58,7 +197,7 @@ class SiteSpec:
     tls: Wanted = None
 
 
-class LocalSites(KnownSites):
+class LocalSites(LocalSiteRegistry):
     """The local sites of one state folder. Making one touches nothing."""
 
     # --- starting -----------------------------------------------------------------------------------------------
@@ -81,12 +220,7 @@ class LocalSites(KnownSites):
         tell = on_progress or (lambda _site, _text: None)
         tools = self._tools(tell)
         with self._locked(tell):
-            starts = self._prepare(specs, tools, tell)
-            for start in starts:
-                known, wanted = (users.get(mosquitto.BRIDGE) for users in (start.known, start.mqtt_users))
-                if known is not None and known != wanted:
-                    processes.stop([start.site.pid_file("mqtt")])  # see _change_in_mosquitto
-            self._run(starts)
+            self._run(self._prepare(specs, tools, tell))
 
     def restart(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
         """Stop one process of a site, if it runs, and start it again; returns when it serves.
@@ -112,13 +246,13 @@ class LocalSites(KnownSites):
         jvm = cds.archive_options(java, jars, on_progress=lambda text: tell("", text))
         return Toolbox(java, jars, jvm, jar_set("kafka").revision_of("kafka-clients"), broker)
 
-    def _prepare(self, specs: Sequence[SiteSpec], tools: Toolbox, tell: Progress) -> list[Start]:
+    def _prepare(self, specs: Sequence[SiteSpec], tools: Toolbox, tell: Progress) -> list[SiteStart]:
         """Decide ports and passwords, and remember them before anything is started."""
         new = sum(spec.brokers for spec in specs if not self._site(spec.name).has_data)
         require_room(self.folder, _ROOM_PER_BROKER * max(1, new))
         state = read_state(self._state_file)
         cancel = threading.Event()
-        starts: list[Start] = []
+        starts: list[SiteStart] = []
         for spec in specs:
             before = self._site_state(state, spec)
             start = self._start(spec, before, tools, tell, cancel)
@@ -131,7 +265,7 @@ class LocalSites(KnownSites):
         write_state(self._state_file, state)
         return starts
 
-    def _site_state(self, state: State, spec: SiteSpec) -> SiteState:
+    def _site_state(self, state: LocalState, spec: SiteSpec) -> SiteState:
         """The remembered state of a site with the spec's properties, or a new one with free ports."""
         if spec.brokers < 1 or spec.brokers % 2 == 0:
             raise ConfigurationError(
@@ -177,12 +311,12 @@ class LocalSites(KnownSites):
 
     def _start(
         self, spec: SiteSpec, state: SiteState, tools: Toolbox, tell: Progress, cancel: threading.Event
-    ) -> Start:
+    ) -> SiteStart:
         name, site = spec.name, self._site(spec.name)
         kafka_users = dict.fromkeys((kafka.ADMIN, *state.kafka_users, *spec.kafka_users))
         mqtt_users = dict.fromkeys((*state.mqtt_users, *spec.mqtt_users))
-        service = {kafka.CONTROLLER: self._passwords.wanted(name, kafka.CONTROLLER)}
-        wanted = service | {user: self._passwords.wanted(name, user) for user in kafka_users | mqtt_users}
+        secrets = dict.fromkeys((kafka.CONTROLLER, *kafka_users, *map(mqtt_secret, mqtt_users)))
+        wanted = {secret: self._passwords.wanted(name, secret) for secret in secrets}
         known = {user: secret for user in wanted if (secret := self._passwords.known(name, user)) is not None}
         other_admin: tuple[SecretStr, ...] = ()
         if site.has_data and (pending := self._passwords.next(name, kafka.ADMIN)) is not None:
@@ -194,12 +328,12 @@ class LocalSites(KnownSites):
                 hint=f"unset {secret_variable(name, kafka.ADMIN)}; fairlead acl rotate {kafka.ADMIN} --site {name} "
                 f"changes it; or forget the data: fairlead down {name} --purge",
             )
-        return Start(
+        return SiteStart(
             site=site,
             state=state,
             tools=tools,
             kafka_users={user: wanted[user] for user in kafka_users},
-            mqtt_users={user: wanted[user] for user in mqtt_users},
+            mqtt_users={user: wanted[mqtt_secret(user)] for user in mqtt_users},
             known=known,
             controller=wanted[kafka.CONTROLLER],
             tell=lambda text: tell(name, text),
@@ -208,11 +342,11 @@ class LocalSites(KnownSites):
             other_admin=other_admin,
         )
 
-    def _keep(self, start: Start) -> None:
-        users = {**start.kafka_users, **start.mqtt_users, kafka.CONTROLLER: start.controller}
-        self._passwords.keep(start.site.name, users)
+    def _keep(self, start: SiteStart) -> None:
+        mqtt = {mqtt_secret(user): password for user, password in start.mqtt_users.items()}
+        self._passwords.keep(start.site.name, {**start.kafka_users, **mqtt, kafka.CONTROLLER: start.controller})
 
-    def _run(self, starts: Sequence[Start]) -> None:
+    def _run(self, starts: Sequence[SiteStart]) -> None:
         """Run starts side by side, all or nothing."""
         if not starts:
             return
@@ -265,13 +399,14 @@ class LocalSites(KnownSites):
     def change_password(self, site: str, user: str, give: GivePassword) -> None:
         """Give a user of a running site another password, in Kafka and Mosquitto, and see that it can log in with it.
 
-        The password is the environment's, else a random one; afterwards it is in ``secrets.json`` alone. Cut off at any
+        The bridge gets two, one for each. A password is the environment's, else a random one; afterwards it is in
+        ``secrets.json`` alone. Cut off at any
         point it is finished by doing it again; until then users are told both passwords. What is connected to Kafka
         stays so until the broker asks for the password again; Mosquitto ends the user's connections, and is started
         again where the user is the bridge.
 
         Args:
-            give: Has a cluster take a user's password (``fairlead.credentials.give_password``).
+            give: Has a cluster take a user's password (``fairlead.kafka.credentials.give_password``).
 
         Raises:
             UnavailableError: the site does not answer, or did not take the new password in time.
@@ -293,12 +428,14 @@ class LocalSites(KnownSites):
                     hint=f"restart the site first: fairlead down {site}; fairlead up {site}",
                     site=site,
                 )
-            new = self._passwords.begin(site, user)
-            if user in state.mqtt_users:
-                self._change_in_mosquitto(site, state, user, new)
-            if user in state.kafka_users:
-                give(self.kafka(site, kafka.ADMIN), user, new)
-            self._passwords.keep(site, {user: new})
+            in_mqtt = [mqtt_secret(user)] if user in state.mqtt_users else []
+            in_kafka = [user] if user in state.kafka_users else []
+            new = {secret: self._passwords.begin(site, secret) for secret in dict.fromkeys((*in_mqtt, *in_kafka))}
+            for secret in in_mqtt:
+                self._change_in_mosquitto(site, state, user, new[secret])
+            for secret in in_kafka:
+                give(self.kafka(site, kafka.ADMIN), user, new[secret])
+            self._passwords.keep(site, new)
 
     def forget_user(self, site: str, user: str) -> None:
         """Drop what is kept here of a Kafka user that the site's brokers know no more; one that is unknown is fine.
@@ -314,7 +451,7 @@ class LocalSites(KnownSites):
 
     def _change_in_mosquitto(self, site: str, state: SiteState, user: str, new: SecretStr) -> None:
         folder, programs = self._site(site).mosquitto_folder, mosquitto.find_mosquitto()
-        users = {name: self._passwords.wanted(site, name) for name in state.mqtt_users}
+        users = {name: self._passwords.wanted(site, mqtt_secret(name)) for name in state.mqtt_users}
         mosquitto.write_users(folder, users, programs)
         pid_file = self._site(site).pid_file("mqtt")
         process = processes.find(pid_file)

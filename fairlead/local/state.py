@@ -1,15 +1,44 @@
-"""What is remembered of local sites between runs: ports, cluster ids, users. Never a secret."""
+"""The state folder of local sites: ports, cluster ids and users between runs, and the lock on it. Never a secret."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fairlead.errors import ConfigurationError
-from fairlead.local.files import write_file
-from fairlead.local.profile import Profile
+from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.home import private_folder
+from fairlead.local.files import explained, write_file
+
+
+class Profile(StrEnum):
+    """What a site's Mosquitto may forget when it is killed, and what that costs; docs/edge.md has the figures.
+
+    An acknowledgement of Mosquitto 2.0 survives a crash only after the next save of its whole state. ``DURABLE`` saves
+    every other second, and devices keep what was acknowledged for longer than that, so that nothing is lost. ``FAST``
+    saves every 5 s and devices forget at once: the last seconds are lost.
+
+    Mosquitto's ``autosave_on_changes`` is neither: the acknowledgement comes before the save, a message that is on its
+    way to a connected bridge counts as no change, and every change writes the whole state.
+    """
+
+    DURABLE = "durable"
+    FAST = "fast"
+
+    @property
+    def autosave(self) -> int:
+        """Mosquitto's ``autosave_interval``; it saves when more seconds than that have passed, so one later."""
+        return 1 if self is Profile.DURABLE else 5
+
+    @property
+    def keep_seconds(self) -> float:
+        """How long devices keep what was acknowledged: two saves, as the second may be cut off, with room for slow
+        ones: 100,000 queued messages took about 1 s, so a million takes some 10 s."""
+        return 30.0 if self is Profile.DURABLE else 0.0
 
 
 class Broker(NamedTuple):
@@ -62,23 +91,23 @@ class SiteState(BaseModel):
         return (*(port for broker in self.brokers for port in broker[1:]), self.mqtt_port)
 
 
-class State(BaseModel):
+class LocalState(BaseModel):
     """All sites of one state folder."""
 
     version: int = 1
     sites: dict[str, SiteState] = Field(default_factory=dict)
 
 
-def read_state(file: Path) -> State:
+def read_state(file: Path) -> LocalState:
     """Read ``state.json``; an empty state when there is none.
 
     Raises:
         ConfigurationError: the file is damaged.
     """
     try:
-        return State.model_validate_json(file.read_bytes())
+        return LocalState.model_validate_json(file.read_bytes())
     except FileNotFoundError:
-        return State()
+        return LocalState()
     except ValidationError as error:
         raise ConfigurationError(
             f"{file} is damaged: {error.errors()[0]['msg']}",
@@ -86,6 +115,43 @@ def read_state(file: Path) -> State:
         ) from error
 
 
-def write_state(file: Path, state: State) -> None:
+def write_state(file: Path, state: LocalState) -> None:
     """Replace ``state.json`` in one step."""
     write_file(file, state.model_dump_json(indent=1) + "\n")
+
+
+# --- the lock
+
+PATIENCE: Final = 600.0  # seconds; a start of sites holds the lock
+
+
+@contextmanager
+def locked(folder: Path, on_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Alone at work in a state folder, across processes; made where it is missing.
+
+    Args:
+        on_waiting: Told when somebody else is at work there.
+
+    Raises:
+        UnavailableError: somebody else has been for ``PATIENCE`` seconds.
+    """
+    from filelock import FileLock, Timeout  # late: whoever only reads the state does not load it
+
+    with explained(folder):
+        private_folder(folder)
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        on_waiting()
+        try:
+            lock.acquire(timeout=PATIENCE)
+        except Timeout as error:
+            raise UnavailableError(
+                f"another fairlead up or down has been at work in {folder} for {PATIENCE:.0f} s",
+                hint="look for it with ps, and end it",
+            ) from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlead.certs.model import Pair
+from fairlead.certs.model import KeyPair
 from fairlead.local import ports
 from fairlead.local.state import TlsFiles
 
@@ -37,7 +37,7 @@ def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, 
     """
     if wanted is False or (wanted is None and before is None):
         return None
-    from fairlead.certs.rehearsal import rehearse
+    from fairlead.certs.facts import check_accepted
     from fairlead.local.certificates import SERVICES
 
     if isinstance(wanted, OwnCertificate):
@@ -49,7 +49,7 @@ def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, 
         files = _issued(folder, site, running=running)
     if not (running and files.issued):  # an operator may have put others in their place
         for service in SERVICES:
-            rehearse(*paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
+            check_accepted(*paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
     return files
 
 
@@ -62,13 +62,13 @@ def paths(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Path,
     return folder / files.certificate, folder / files.key
 
 
-def read(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Pair, bytes]:
+def read(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[KeyPair, bytes]:
     """What a server shows, and the authorities that its clients trust.
 
     Raises:
         CertificateError: a file is missing or damaged.
     """
-    from fairlead.certs.rehearsal import load
+    from fairlead.certs.facts import load
 
     return load(*paths(folder, site, files, service)), (folder / files.ca).read_bytes()
 

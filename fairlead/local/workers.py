@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.errors import UnavailableError
+from fairlead.home import private_folder
 from fairlead.local import processes
 from fairlead.local.files import tail
 
@@ -42,7 +43,7 @@ class Worker:
 class Workers:
     """The workers of one state folder. Making one touches nothing. ``module`` is run as ``python -m``."""
 
-    def __init__(self, folder: Path, *, module: str = "fairlead.cli") -> None:
+    def __init__(self, folder: Path, *, module: str = "fairlead.cli.app") -> None:
         self._run = folder / "run"
         self._module = module
 
@@ -70,7 +71,7 @@ class Workers:
         process = processes.find(pid_file)
         if process is None:
             command = [sys.executable, "-m", self._module, *arguments]
-            self._run.mkdir(parents=True, exist_ok=True, mode=0o700)
+            private_folder(self._run)
             process = processes.start(pid_file, command, cwd=self._run, log=log, marker=self._module)
         end = time.monotonic() + timeout
         while ready is not None and not ready():
@@ -103,10 +104,13 @@ class Workers:
         """How each worker is."""
         return [self._worker(name) for name in self.names()]
 
-    def check(self) -> None:
-        """Raise ``UnavailableError`` with the last lines of its log when a worker has ended without being stopped."""
+    def check(self, *, but: Collection[str] = ()) -> None:
+        """Raise ``UnavailableError`` with the last lines of its log when a worker has ended without being stopped.
+
+        ``but``: names of workers that somebody else looks after.
+        """
         for worker in self.all():
-            if not worker.running:
+            if not worker.running and worker.name not in but:
                 raise self.failed(worker.name, "has ended")
 
     def _worker(self, name: str) -> Worker:

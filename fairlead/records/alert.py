@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from fairlead.records.reading import Base, GeoLocation
+from fairlead.records.reading import Base, Dated, GeoLocation, Time
 
 # Not a fixed list: a site that is older than the one that raised an alert must still be able to read it.
-# docs/edge.md has every kind; STRAYS_WAITING is raised by the bridge itself, the others by rules of edge/detection.
+# docs/alerts.md has every kind; STRAYS_WAITING is raised by the bridge itself, the others by rules of edge/alerts.
 AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 ALERT_ORDERS: Final = "fairlead.alerts"
 """Topic of ``AlertOrder`` at each site; no log of any stream, written by whoever administers the site."""
@@ -41,7 +40,7 @@ class Cause(Base, frozen=True, kw_only=True):
     sequence: int
 
 
-class Alert(Base, frozen=True, kw_only=True):
+class Alert(Dated, frozen=True, kw_only=True):
     """One state of one alert. ``alert_id`` is stable over OPENED, UPDATED and CLEARED. ``equipment_reference`` is empty
     where it is about all containers of a ship.
 
@@ -55,8 +54,8 @@ class Alert(Base, frozen=True, kw_only=True):
     state: AlertState
     equipment_reference: str
     raised_at: str  # the site that raised it
-    event_date_time: dt.datetime  # device time of the reading that caused this state
-    raised_date_time: dt.datetime  # wall time at the site
+    event_date_time: Time  # device time of the reading that caused this state
+    raised_date_time: Time  # wall time at the site
     vessel_imo_number: str | None = msgspec.field(default=None, name="vesselIMONumber")
     geo_location: GeoLocation | None = None
     evidence: tuple[Evidence, ...] = ()
@@ -64,7 +63,7 @@ class Alert(Base, frozen=True, kw_only=True):
     revision: int = 0
 
 
-class AlertOrder(Base, frozen=True, kw_only=True):
+class AlertOrder(Dated, frozen=True, kw_only=True):
     """What an operator asks of the bridge of a site: to end an alert that no reading ends, or that was a mistake.
 
     A record of ``ALERT_ORDERS`` at the site that raised it, keyed by the alert's id. The answer is the
@@ -79,7 +78,7 @@ class AlertOrder(Base, frozen=True, kw_only=True):
     equipment_reference: str
     kind: AlertKind
     at_site: str
-    ordered_date_time: dt.datetime
+    ordered_date_time: Time
     ordered_by: str
     reason: str
     revision: int = 0

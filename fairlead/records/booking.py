@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Literal
 
-from fairlead.records.reading import Base
+from fairlead.records.reading import Dated, Time
 
 
-class Booking(Base, frozen=True, kw_only=True):
+class Booking(Dated, frozen=True, kw_only=True):
     """One state of one booking; a later record with the same ``booking_reference`` and container replaces it.
 
     The customer may see the container from its LOAD to its release: from ``valid_from`` (inclusive) until
@@ -24,6 +23,6 @@ class Booking(Base, frozen=True, kw_only=True):
     setpoint_temperature: float | None = None
     port_of_loading: str = ""
     port_of_discharge: str = ""
-    valid_from: dt.datetime
-    valid_to: dt.datetime | None = None
+    valid_from: Time
+    valid_to: Time | None = None
     consignee: str = ""

@@ -6,12 +6,14 @@ Kafka of the site that is to act; its bridge answers in its ledger. See docs/cus
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from fairlead.records.reading import Base
+from fairlead.records.reading import Count, Dated, Time
+
+Term = Annotated[int, msgspec.Meta(ge=1, le=32767)]
+"""A holder's number: it is the producer epoch of its batches."""
 
 CustodyEvent = Literal["GTIN", "GTOT", "LOAD", "DISC", "HAND", "SEIZURE"]
 """What moved custody: DCSA's equipment events, a grant by hand, or the seizure of a lost holder's log."""
@@ -20,7 +22,7 @@ CUSTODY_ORDERS: Final = "fairlead.custody"
 """Topic of ``CustodyOrder`` at each site; no log of any stream, written by whoever administers the site."""
 
 
-class Marker(Base, frozen=True, kw_only=True):
+class Marker(Dated, frozen=True, kw_only=True):
     """The first record of a term, written by the granting holder at the end of its own log (sequence 0).
 
     Its value is this JSON; its header ``fairlead`` is ``marker``. ``nonce`` makes it unique, so that two markers never
@@ -31,19 +33,19 @@ class Marker(Base, frozen=True, kw_only=True):
     """
 
     log: str
-    term: int
+    term: Term
     from_site: str | None
     to_site: str | None
     event: CustodyEvent
     event_id: str
-    event_date_time: dt.datetime
+    event_date_time: Time
     nonce: str
-    drained: dict[str, int] = msgspec.field(default_factory=dict)
-    drained_since: int | None = None
+    drained: dict[str, Count] = msgspec.field(default_factory=dict)
+    drained_since: Count | None = None
     reason: str = ""
 
 
-class CustodyEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="grant"):
+class CustodyEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="grant"):
     """Who gave the right to append in ``log`` to whom, and at which offset: an opening, a grant, or a seizure.
 
     ``marker_offset`` is *m*: the old holder stopped before it, the new one continues at ``m + 1``. ``marker_batch`` is
@@ -59,23 +61,23 @@ class CustodyEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="
     """
 
     log: str
-    term: int
-    marker_offset: int
+    term: Term
+    marker_offset: Count
     from_site: str | None
     to_site: str | None
     event: CustodyEvent
     event_id: str
-    event_date_time: dt.datetime
-    granted_date_time: dt.datetime
+    event_date_time: Time
+    granted_date_time: Time
     granted_by: str
     marker_batch: bytes
-    drained: dict[str, int] = msgspec.field(default_factory=dict)
-    drained_since: int | None = None
+    drained: dict[str, Count] = msgspec.field(default_factory=dict)
+    drained_since: Count | None = None
     ordered_by: str = ""
     reason: str = ""
 
 
-class ReturnEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="return"):
+class ReturnEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="return"):
     """This site had records of ``log`` beyond the offset where another site seized it; they are kept as strays.
 
     From then on its copy may be thrown away and made anew from the seizing site's.
@@ -90,28 +92,28 @@ class ReturnEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="r
     """
 
     log: str
-    term: int
-    marker_offset: int
-    end_offset: int
-    kept: int
+    term: Term
+    marker_offset: Count
+    end_offset: Count
+    kept: Count
     strays_log: str
-    strays_end: int
-    returned_date_time: dt.datetime
+    strays_end: Count
+    returned_date_time: Time
     returned_by: str
 
 
-class RefusalEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="refusal"):
+class RefusalEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="refusal"):
     """An order by hand that this site did not carry out, and why."""
 
     log: str
     order_id: str
     code: str  # the error's class
     reason: str
-    refused_date_time: dt.datetime
+    refused_date_time: Time
     refused_by: str
 
 
-class ClaimEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="claim"):
+class ClaimEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="claim"):
     """A box that had left the system has come in here (GTIN), not where it left: that site is asked to give its log.
 
     Args:
@@ -122,11 +124,11 @@ class ClaimEntry(Base, frozen=True, kw_only=True, tag_field="entryType", tag="cl
     """
 
     log: str
-    term: int
+    term: Term
     left_site: str
     event_id: str
-    event_date_time: dt.datetime
-    claimed_date_time: dt.datetime
+    event_date_time: Time
+    claimed_date_time: Time
     claimed_by: str
 
 
@@ -137,7 +139,7 @@ ledger_entries: Final[msgspec.json.Decoder[LedgerEntry]] = msgspec.json.Decoder(
 """Decodes any of them; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
 
 
-class CustodyOrder(Base, frozen=True, kw_only=True):
+class CustodyOrder(Dated, frozen=True, kw_only=True):
     """What an operator asks of the bridge of one site: to grant a log that it holds, or to seize one that it does not.
 
     ``order_id`` becomes the ``event_id`` of the entry that carries it out, or the ``order_id`` of its refusal.
@@ -153,7 +155,7 @@ class CustodyOrder(Base, frozen=True, kw_only=True):
     log: str
     at_site: str
     to_site: str
-    ordered_date_time: dt.datetime
+    ordered_date_time: Time
     ordered_by: str
     reason: str = ""
-    term: int | None = None
+    term: Term | None = None

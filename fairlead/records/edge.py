@@ -5,16 +5,15 @@ Also what is remembered of a dead letter that an operator has given to the bridg
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Final
 
-from fairlead.records.reading import Base
+from fairlead.records.reading import Dated, Time
 
 REPLAYS: Final = "fairlead.replays"
 """Topic of ``Replay`` at each site; no log of any stream, written by whoever administers the site."""
 
 
-class Stray(Base, frozen=True, kw_only=True):
+class Stray(Dated, frozen=True, kw_only=True):
     """A message for a log that this site does not (yet) hold, kept in ``strays.<site>`` in order of arrival.
 
     Args:
@@ -25,18 +24,19 @@ class Stray(Base, frozen=True, kw_only=True):
 
     log: str
     payload: bytes
-    received_date_time: dt.datetime
+    received_date_time: Time
     event: bool = False
     mqtt_topic: str = ""
 
 
-class DeadLetter(Base, frozen=True, kw_only=True):
+class DeadLetter(Dated, frozen=True, kw_only=True):
     """A message the bridge could not use, kept whole in ``deadletters.<site>`` with the reason.
 
     ``reason`` is a stable code (``malformed-json``, ``invalid-fields``, ``wrong-check-digit``, ``number-mismatch``,
     ``unknown-owner``, ``unknown-ship``, ``unknown-port``, ``unknown-customer``, ``unknown-topic``, ``device-clock``,
-    ``too-large``, ``not-holder``; see ``edge.messages.Reason``), ``detail`` a sentence for a person. A payload larger
-    than what a log takes is cut, ``payload_bytes`` tells its full length and ``payload_sha256`` its digest.
+    ``too-large``, ``not-holder``, ``flood``, ``foreign-booking``, ``internal-error``:
+    ``edge.messages.RejectReason``), ``detail`` a sentence for a person. A payload larger than what a log takes is cut;
+    ``payload_bytes`` is its full length and ``payload_sha256`` its digest.
 
     Args:
         replay_of: Of a message that was replayed and refused again: the offset of its first letter in this log.
@@ -48,11 +48,11 @@ class DeadLetter(Base, frozen=True, kw_only=True):
     payload: bytes
     payload_bytes: int
     payload_sha256: str
-    received_date_time: dt.datetime
+    received_date_time: Time
     replay_of: int | None = None
 
 
-class Replay(Base, frozen=True, kw_only=True):
+class Replay(Dated, frozen=True, kw_only=True):
     """A dead letter's message was given to its site's bridge again: the MQTT broker has acknowledged it.
 
     What became of it is not said here: it is in its log, or the bridge refused it again and kept another letter.
@@ -60,5 +60,5 @@ class Replay(Base, frozen=True, kw_only=True):
 
     log: str
     offset: int
-    replayed_date_time: dt.datetime
+    replayed_date_time: Time
     replayed_by: str

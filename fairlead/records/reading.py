@@ -9,12 +9,33 @@ is added by the bridge as a Kafka header (``fairlead.records.headers``), never b
 from __future__ import annotations
 
 import datetime as dt
+from typing import Annotated, Final
 
 import msgspec
+
+MOST: Final = 2**63 - 1
+"""The largest number that Kafka and the tables can hold."""
+Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
+"""A moment. One without a time zone is refused: it could not be compared with any other."""
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+"""A number that is counted up from 0."""
 
 
 class Base(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """Common form of all payloads: frozen, camelCase on the wire, unknown fields ignored (others may add some)."""
+
+
+class Dated(Base, frozen=True, kw_only=True):
+    """A payload whose own times, all named ``..._date_time``, can be compared, converted and printed everywhere.
+
+    The bounds are those of Python's calendar in any time zone. What a device's clock may say is judged by the bridge.
+    """
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if name.endswith("_date_time") and (moment := getattr(self, name)) is not None:
+                if not 1 < moment.year < dt.MAXYEAR:
+                    raise ValueError(f"{name} is in the year {moment.year}")
 
 
 class Device(Base, frozen=True, kw_only=True):
@@ -24,9 +45,9 @@ class Device(Base, frozen=True, kw_only=True):
     """
 
     device_id: str
-    boot_id: int
-    sequence: int
-    device_date_time: dt.datetime
+    boot_id: Count
+    sequence: Count
+    device_date_time: Time
 
 
 class Measurements(Base, frozen=True, kw_only=True):

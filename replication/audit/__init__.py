@@ -6,19 +6,18 @@ cannot share a bug with the replicator; ``compare`` (quick) compares offsets and
 only those offsets record by record where the batches are not the same.
 
     run ── ranges      which logs, over which offsets (confluent-kafka)
-        ├─ stored ── batches            quick: (offset, CRC) of many logs per Fetch
-        └─ records ─┬ reader ─ void     full: what a consumer sees, and where there is nothing to see
-                    ├ chunks            digests of a log, chunk by chunk
-                    └ sidebyside        what compaction explains
+        ├─ stored      quick: (offset, CRC) of many logs per Fetch
+        └─ records ─┬ reader      full: what a consumer sees, and where nothing is left to read
+                    └ sidebyside  what compaction explains
 
 Everything streams: memory depends on how many logs are compared at a time, never on how long they are. ``marks`` is
-what an interrupted audit goes on from, ``pace`` keeps it to a rate.
+what an interrupted audit goes on from.
 """
 
 from __future__ import annotations
 
 from replication.audit.marks import Marks, mark_file
-from replication.audit.result import Audit, Difference, OnProgress
+from replication.audit.result import Audit, AuditDifference, OnProgress
 from replication.audit.run import compare, compare_records
 
-__all__ = ["Audit", "Difference", "Marks", "OnProgress", "compare", "compare_records", "mark_file"]
+__all__ = ["Audit", "AuditDifference", "Marks", "OnProgress", "compare", "compare_records", "mark_file"]

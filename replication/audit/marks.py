@@ -21,7 +21,7 @@ FORMAT: Final = 1
 EVERY: Final = 2.0  # seconds between two writes
 
 
-class Mark(msgspec.Struct, frozen=True, array_like=True):
+class AuditMark(msgspec.Struct, frozen=True, array_like=True):
     """``ids`` of the topic in the order of ``File.sites``; all below ``to`` is the same."""
 
     to: int
@@ -34,7 +34,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
     format: int
     mode: str
     sites: tuple[str, str]
-    logs: dict[str, Mark]
+    logs: dict[str, AuditMark]
 
 
 class Marks:
@@ -48,7 +48,7 @@ class Marks:
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._clock = clock
-        self._logs: dict[str, Mark] = {}
+        self._logs: dict[str, AuditMark] = {}
         self._mode = ""
         self._sites = ("", "")
         self._swap = False
@@ -72,7 +72,7 @@ class Marks:
 
     def note(self, log: Common, to: int) -> None:
         """All of this log that both sites have is the same below ``to``; written from time to time."""
-        self._logs[str(log.tp)] = Mark(to, self._ids(log))
+        self._logs[str(log.tp)] = AuditMark(to, self._ids(log))
         if self._clock() - self._saved >= EVERY:
             self.save()
 
@@ -89,7 +89,7 @@ class Marks:
     def _ids(self, log: Common) -> tuple[str, str]:
         return (log.ids[1], log.ids[0]) if self._swap else log.ids
 
-    def _read(self) -> dict[str, Mark]:
+    def _read(self) -> dict[str, AuditMark]:
         assert self._path is not None  # noqa: S101 - asked before
         try:
             file = msgspec.json.decode(self._path.read_bytes(), type=File)

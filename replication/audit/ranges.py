@@ -12,12 +12,12 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as Asked
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
-from fairlead.admin import explain, kafka_error, require_answer
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
+from fairlead.kafka.admin import explain, kafka_error, require_answer
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import is_retriable
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
-from fairlead.wire.errors import is_retriable
-from fairlead.wire.types import TopicPartition
 from topologies.model import Topology
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _GONE: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 _AWAY: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
 
 
-class Extent(NamedTuple):
+class LogExtent(NamedTuple):
     """Offsets ``start`` to ``end - 1`` that one site has of a log, without what an open transaction holds back."""
 
     start: int
@@ -48,7 +48,7 @@ class Common(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AuditPlan:
     """Which logs to compare over which offsets, which have none in common, and which only one site has."""
 
     common: tuple[Common, ...]
@@ -58,7 +58,7 @@ class Plan:
     behind: int
 
 
-def overlap(a: Mapping[TopicPartition, Extent], b: Mapping[TopicPartition, Extent]) -> Plan:
+def overlap(a: Mapping[TopicPartition, LogExtent], b: Mapping[TopicPartition, LogExtent]) -> AuditPlan:
     """What two sites have in common. A log that is empty at both sites is common, with no offsets. Pure."""
     common: list[Common] = []
     apart: list[TopicPartition] = []
@@ -71,7 +71,7 @@ def overlap(a: Mapping[TopicPartition, Extent], b: Mapping[TopicPartition, Exten
             common.append(Common(tp, start, stop, (here.topic_id, there.topic_id)))
         else:
             apart.append(tp)
-    return Plan(
+    return AuditPlan(
         tuple(common), tuple(apart), tuple(sorted(a.keys() - b.keys())), tuple(sorted(b.keys() - a.keys())), behind
     )
 
@@ -87,7 +87,7 @@ class Inquiry:
         self._endpoint = endpoint
         self._client: AdminClient = require_answer(endpoint)
 
-    def logs(self, topology: Topology, streams: Collection[str] | None = None) -> dict[TopicPartition, Extent]:
+    def logs(self, topology: Topology, streams: Collection[str] | None = None) -> dict[TopicPartition, LogExtent]:
         """Every log of these streams (None: all of the topology) with what the site has of it."""
         wanted = set(topology.streams) if streams is None else set(streams)
         try:
@@ -97,7 +97,7 @@ class Inquiry:
         topics = sorted(topic for topic in found.topics if (name := parse_log(topic)) and name.stream in wanted)
         ids = self._ids(topics)
         logs = [TopicPartition(topic, each) for topic in topics for each in sorted(found.topics[topic].partitions)]
-        return {tp: Extent(start, end, ids.get(tp.topic, "")) for tp, (start, end) in self.extents(logs).items()}
+        return {tp: LogExtent(start, end, ids.get(tp.topic, "")) for tp, (start, end) in self.extents(logs).items()}
 
     def extents(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """First offset and end of these logs; those that are gone are left out."""
@@ -176,7 +176,7 @@ class Inquiries:
     def __init__(self, a: KafkaEndpoint, b: KafkaEndpoint) -> None:
         self.sites = (Inquiry(a), Inquiry(b))
 
-    def plan(self, topology: Topology, streams: Collection[str] | None = None) -> Plan:
+    def plan(self, topology: Topology, streams: Collection[str] | None = None) -> AuditPlan:
         a, b = (site.logs(topology, streams) for site in self.sites)
         return overlap(a, b)
 

@@ -1,28 +1,124 @@
 """Reading some logs of one site as a consumer sees them: confluent-kafka, read committed, CRCs checked. Blocking.
 
-One ``Reader`` reads one set of logs and is thrown away: librdkafka needs half a second and more to change what a
+One ``AuditReader`` reads one set of logs and is thrown away: librdkafka needs half a second and more to change what a
 consumer is assigned, and a few milliseconds for a new consumer (measured, 2.16).
+
+``voids`` tells where nothing is left to read. Compaction can remove everything up to an active segment that is still
+empty. A broker answers a Fetch there with no records and no error, at every offset below the end, and librdkafka tells
+its user nothing of such answers: no message, and no end of the partition either, because its position is not the end.
+Its statistics tell. A consumer of its own is watched from its first answer on: it knows a partition's end from a
+successful answer only, so a partition whose end is known while no partition has moved has been answered with nothing.
+(If one has moved, the answer may have been full.)
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from threading import Event
 from types import TracebackType
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as Assigned
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError, UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import headers as names
-from fairlead.wire.types import TopicPartition
-from replication.audit.pace import Pace
 from replication.audit.ranges import Common
-from replication.audit.result import Seen
-from replication.audit.void import Offsets, voids
+from replication.audit.result import SeenRecord
+from replication.link.byte_budget import ReadPace
+
+EVERY_MS: Final = 100  # between two statistics
+SECONDS: Final = 5.0  # for one look
+LOOKS: Final = 4
+ANSWERS: Final = 2  # requests after the end became known: the answer that told it has been taken apart by then
+
+Offsets = tuple[int, int]  # the first, and the first that is not meant
+_decode: Final = msgspec.json.Decoder().decode
+
+
+class _ConsumerAt(NamedTuple):
+    """Where librdkafka is in one partition. ``end`` is that of committed records, -1 before the first answer."""
+
+    offset: int
+    end: int
+    requests: int  # of its leader
+
+
+def voids(settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -> set[TopicPartition]:
+    """Those of the logs in which nothing can be read between these offsets; it was seen that there is nothing.
+
+    Args:
+        settings: Of a consumer of the site that emits no statistics yet.
+    """
+    left = dict(logs)
+    for _ in range(LOOKS):
+        if not left:
+            break
+        look = _VoidLook(settings, left)
+        found = look.watch()
+        if not look.heard and all(found[tp] == start for tp, (start, _) in left.items()):
+            return set(left)
+        # What only holds control records, or the rest of a batch, is gone over without a word.
+        left = {tp: (at, left[tp][1]) for tp, at in found.items() if tp not in look.heard}
+    return set()
+
+
+class _VoidLook:
+    """One consumer, watched until it has been told of every log's end.
+
+    Attributes:
+        heard: Logs of which anything came, and those about which nothing could be found out.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -> None:
+        self.heard: set[TopicPartition] = set()
+        self._logs = logs
+        self._first: dict[TopicPartition, _ConsumerAt] = {}  # when the end became known, or the position changed last
+        self._now: dict[TopicPartition, _ConsumerAt] = {}
+        own = {"statistics.interval.ms": EVERY_MS, "stats_cb": self._take, "fetch.wait.max.ms": EVERY_MS}
+        self._consumer = Consumer({**settings, **own})
+
+    def watch(self) -> dict[TopicPartition, int]:
+        """Where the consumer has come to rest in each log."""
+        deadline = time.monotonic() + SECONDS
+        try:
+            self._consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, (start, _) in self._logs.items()])
+            while time.monotonic() < deadline and not all(map(self._rests, self._logs)):
+                message = self._consumer.poll(EVERY_MS / 1000)
+                if message is not None:
+                    self.heard.add(TopicPartition(message.topic() or "", message.partition() or 0))
+        finally:
+            self._consumer.close()
+        self.heard |= {tp for tp in self._logs if not self._rests(tp)}
+        return {tp: self._now[tp].offset if tp in self._now else start for tp, (start, _) in self._logs.items()}
+
+    def _rests(self, tp: TopicPartition) -> bool:
+        first, now = self._first.get(tp), self._now.get(tp)
+        return tp in self.heard or (
+            first is not None and now is not None and now.requests >= first.requests + ANSWERS and self._is_told(tp)
+        )
+
+    def _is_told(self, tp: TopicPartition) -> bool:
+        return self._now[tp].end >= self._logs[tp][1]
+
+    def _take(self, statistics: str) -> None:
+        found = _decode(statistics)
+        requests = {each["nodeid"]: each["req"].get("Fetch", 0) for each in found["brokers"].values()}
+        for tp in self._logs:
+            part = found["topics"].get(tp.topic, {"partitions": {}})["partitions"].get(str(tp.partition))
+            if part is None or part["fetch_state"] != "active" or part["next_offset"] < 0:
+                continue
+            now = _ConsumerAt(
+                part["next_offset"], min(part["hi_offset"], part["ls_offset"]), requests.get(part["leader"], 0)
+            )
+            self._now[tp] = now
+            if self._is_told(tp) and (tp not in self._first or self._first[tp].offset != now.offset):
+                self._first[tp] = now
+
 
 MESSAGES: Final = 1_000  # at a time
 PATIENCE: Final = 30.0  # seconds without anything
@@ -42,14 +138,14 @@ class Read(NamedTuple):
 
     tp: TopicPartition
     offset: int
-    record: Seen | None
+    record: SeenRecord | None
 
 
 class Moved(Exception):
     """A log was shortened at its start while it was read: retention, or somebody deleted records."""
 
 
-class Reader:
+class AuditReader:
     """Records of some logs of one site within their offsets, per log in order; fillers are left out.
 
     Attributes:
@@ -58,7 +154,7 @@ class Reader:
     """
 
     def __init__(
-        self, endpoint: KafkaEndpoint, logs: Sequence[Common], pace: Pace, known: dict[TopicPartition, Offsets]
+        self, endpoint: KafkaEndpoint, logs: Sequence[Common], pace: ReadPace, known: dict[TopicPartition, Offsets]
     ) -> None:
         """``known``: offsets of this site's logs that hold nothing, to which is added what is found out. They stay
         true, since nothing is ever written below a log's end."""
@@ -75,7 +171,7 @@ class Reader:
         self._consumer.assign([Assigned(each.tp.topic, each.tp.partition, each.start) for each in logs])
         self._heard = self._asked = time.monotonic()
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> AuditReader:
         return self
 
     def __exit__(
@@ -218,7 +314,7 @@ class Reader:
             )
 
 
-def everything(reader: Reader, stop: Event) -> Iterator[tuple[TopicPartition, int, Seen]]:
+def everything(reader: AuditReader, stop: Event) -> Iterator[tuple[TopicPartition, int, SeenRecord]]:
     """All records of a reader, as they come; logs that were ``moved`` are not complete.
 
     Raises:
@@ -258,7 +354,7 @@ def _settings(rate: int | None) -> dict[str, Any]:
     return settings
 
 
-def _seen(message: Message) -> tuple[Seen | None, int]:
+def _seen(message: Message) -> tuple[SeenRecord | None, int]:
     """A record, None for a filler; and its bytes."""
     key, value = _bytes(message.key()), _bytes(message.value())
     size = OVERHEAD + len(key or b"") + len(value or b"")
@@ -268,7 +364,7 @@ def _seen(message: Message) -> tuple[Seen | None, int]:
     kind = next((content for name, content in headers if name == names.KIND), None)
     if kind == names.FILLER:
         return None, size
-    return Seen(message.timestamp()[1], key, value, headers), size
+    return SeenRecord(message.timestamp()[1], key, value, headers), size
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

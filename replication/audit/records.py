@@ -1,11 +1,12 @@
 """The comparison of logs record by record: digests of many logs at a time, in ever smaller chunks where they differ.
 
 Blocking; one thread reads both sites by turns. Memory: two readers' queues, and per log a digest of each chunk that
-one side has finished before the other, at most ``AHEAD`` of them.
+one side has finished before the other, at most ``AHEAD`` of them. Sides are 0 and 1; they may run apart.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -13,16 +14,110 @@ from itertools import islice
 from threading import Event
 from typing import Any, Final, NamedTuple
 
-from fairlead.endpoint import KafkaEndpoint
+import msgspec
+
 from fairlead.errors import UnavailableError
-from fairlead.wire.types import TopicPartition
-from replication.audit.chunks import CHUNK, Chunks, digest
-from replication.audit.pace import Pace
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit.ranges import Common, Inquiries
-from replication.audit.reader import Moved, Reader, Stopped, everything
-from replication.audit.result import Difference, Seen
+from replication.audit.reader import AuditReader, Moved, Offsets, Stopped, everything
+from replication.audit.result import AuditDifference, SeenRecord
 from replication.audit.sidebyside import first_unexplained
-from replication.audit.void import Offsets
+from replication.link.byte_budget import ReadPace
+
+CHUNK: Final = 10_000  # offsets
+_Digest = tuple[int, bytes]  # how many records, and their digest
+_encode: Final = msgspec.msgpack.Encoder().encode  # every value carries its length: no two sequences look the same
+
+
+def digest(offset: int, record: SeenRecord) -> bytes:
+    """What stands for one record."""
+    return hashlib.sha256(_encode((offset, *record))).digest()
+
+
+class Chunks:
+    """The records of offsets ``start`` to ``stop - 1`` of one log, from two sides.
+
+    Attributes:
+        differs: Offsets ``(first, stop)`` of the first chunk that is not the same, once that is known.
+        records: How many records were found the same.
+    """
+
+    __slots__ = (
+        "_counts",
+        "_digests",
+        "_done",
+        "_equal",
+        "_index",
+        "_last",
+        "_running",
+        "differs",
+        "records",
+        "size",
+        "start",
+        "stop",
+    )
+
+    def __init__(self, start: int, stop: int, size: int = CHUNK) -> None:
+        self.start, self.stop, self.size = start, stop, size
+        self.differs: tuple[int, int] | None = None
+        self.records = 0
+        self._last = -(-(stop - start) // size)  # number of chunks
+        self._equal = 0  # chunks below it are the same
+        self._done = [0, 0]  # chunks below it are finished
+        self._index = [-1, -1]  # the chunk that the running digest is of
+        self._running: list[Any] = [None, None]
+        self._counts = [0, 0]  # records of the running digest
+        self._digests: tuple[dict[int, _Digest], dict[int, _Digest]] = ({}, {})
+
+    def add(self, side: int, offset: int, record: SeenRecord) -> bool:
+        """The next record of a side; offsets ascend and lie within the range. True when it finished a chunk."""
+        index = (offset - self.start) // self.size
+        new = index != self._index[side]
+        if new:
+            self._finish(side, index)
+            self._index[side] = index
+            self._running[side] = hashlib.sha256()
+            self._counts[side] = 0
+        self._running[side].update(_encode((offset, *record)))
+        self._counts[side] += 1
+        return new
+
+    def reach(self, side: int) -> None:
+        """A side has no more records in the range."""
+        self._finish(side, self._last)
+
+    @property
+    def compared_to(self) -> int:
+        """All below this offset is the same."""
+        return min(self.stop, self.start + self._equal * self.size)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to compare: everything is the same, or ``differs`` is known."""
+        return self.differs is not None or self._equal == self._last
+
+    def ahead(self, side: int) -> int:
+        """How many chunks a side has finished that the other has not."""
+        return self._done[side] - self._done[1 - side]
+
+    def _finish(self, side: int, before: int) -> None:
+        """All chunks of a side below ``before`` are complete."""
+        if self._running[side] is not None:
+            self._digests[side][self._index[side]] = self._counts[side], self._running[side].digest()
+            self._running[side] = None
+        self._done[side] = before
+        here, there = self._digests
+        common = min(self._done)
+        while self._equal < common and self.differs is None:
+            one, other = here.pop(self._equal, None), there.pop(self._equal, None)
+            if one != other:
+                first = self.start + self._equal * self.size
+                self.differs = first, min(first + self.size, self.stop)
+            else:
+                self._equal += 1
+                self.records += one[0] if one else 0
+
 
 AT_ONCE: Final = 1_000  # logs
 PER_LOG: Final = 2_000  # bytes a second: every answer of a broker has some 50 bytes for each log asked, so fewer are
@@ -35,7 +130,7 @@ Where = dict[TopicPartition, Offsets]
 Again = dict[TopicPartition, int]  # logs that must be compared anew from an offset on: they changed meanwhile
 
 
-class Verdict(NamedTuple):
+class AuditVerdict(NamedTuple):
     """What was found for one range of a log.
 
     Args:
@@ -45,11 +140,11 @@ class Verdict(NamedTuple):
 
     log: Common
     records: int
-    difference: Difference | None = None
+    difference: AuditDifference | None = None
     compacted: bool = False
 
 
-class Sites:
+class AuditSites:
     """The two sites of an audit: where they are, what they say of their logs, how fast they may be read.
 
     Args:
@@ -59,12 +154,12 @@ class Sites:
     def __init__(self, a: KafkaEndpoint, b: KafkaEndpoint, *, rate: int | None, stop: Event) -> None:
         self.endpoints = (a, b)
         self.inquiries = Inquiries(a, b)
-        self.paces = (Pace(rate), Pace(rate))
+        self.paces = (ReadPace(rate), ReadPace(rate))
         self.stop = stop
         self._voids: tuple[dict[TopicPartition, Offsets], dict[TopicPartition, Offsets]] = ({}, {})
 
-    def reader(self, side: int, logs: list[Common]) -> Reader:
-        return Reader(self.endpoints[side], logs, self.paces[side], self._voids[side])
+    def reader(self, side: int, logs: list[Common]) -> AuditReader:
+        return AuditReader(self.endpoints[side], logs, self.paces[side], self._voids[side])
 
 
 class Comparison:
@@ -75,7 +170,7 @@ class Comparison:
     """
 
     def __init__(
-        self, sites: Sites, *, chunk: int = CHUNK, on_equal: Callable[[Common, int], None] = lambda _log, _to: None
+        self, sites: AuditSites, *, chunk: int = CHUNK, on_equal: Callable[[Common, int], None] = lambda _log, _to: None
     ) -> None:
         self._sites = sites
         self._chunk = chunk
@@ -86,7 +181,7 @@ class Comparison:
         self._counts: dict[TopicPartition, int] = {}
         self._attempts: dict[TopicPartition, int] = {}
 
-    def verdicts(self, logs: Iterable[Common]) -> Iterator[Verdict]:
+    def verdicts(self, logs: Iterable[Common]) -> Iterator[AuditVerdict]:
         """One verdict for each log, in any order; a log may be named once.
 
         Raises:
@@ -100,7 +195,7 @@ class Comparison:
                 return
             yield from self._wave({log.tp: log for log in wave})
 
-    def _wave(self, logs: Mapping[TopicPartition, Common]) -> Iterator[Verdict]:
+    def _wave(self, logs: Mapping[TopicPartition, Common]) -> Iterator[AuditVerdict]:
         size = self._chunk
         ranges: Where = {tp: (log.start, log.stop) for tp, log in logs.items()}
         differing, again = self._differing(logs, ranges, size, first_time=True)
@@ -166,7 +261,7 @@ class Comparison:
         self,
         open_: dict[TopicPartition, Common],
         compared: Chunks,
-        readers: tuple[Reader, Reader],
+        readers: tuple[AuditReader, AuditReader],
         side: int,
         tp: TopicPartition,
         *,
@@ -187,7 +282,7 @@ class Comparison:
 
     def _judge(
         self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
-    ) -> Iterator[Verdict]:
+    ) -> Iterator[AuditVerdict]:
         """Logs that differ first at an offset: does it count?"""
         found = self._both_at(logs, offsets, again)
         one_sided = [tp for tp, (a, b) in found.items() if (a is None) != (b is None)]
@@ -217,7 +312,7 @@ class Comparison:
             again |= {tp: offsets[tp] for tp in reader.moved}
         return {tp: (found[0].get(tp), found[1].get(tp)) for tp in offsets if tp not in again}
 
-    def _compacted(self, log: Common, offset: int, again: Again) -> Iterator[Verdict]:
+    def _compacted(self, log: Common, offset: int, again: Again) -> Iterator[AuditVerdict]:
         """One side lacks the record at ``offset``: find the first that compaction does not explain."""
         ends = self._sites.inquiries.ends(log)
         try:
@@ -235,12 +330,12 @@ class Comparison:
         for one, other in self._both_at({log.tp: log}, {log.tp: first}, again).values():
             yield self._different(log, first, one, other)
 
-    def _from_start(self, side: int, log: Common, before: int) -> Iterator[tuple[int, Seen]]:
+    def _from_start(self, side: int, log: Common, before: int) -> Iterator[tuple[int, SeenRecord]]:
         return self._read(side, log, self._sites.inquiries.starts([log.tp])[log.tp], before)
 
     def _read(
         self, side: int, log: Common, start: int, stop: int, *, count: bool = False
-    ) -> Generator[tuple[int, Seen], None, None]:
+    ) -> Generator[tuple[int, SeenRecord], None, None]:
         if start >= stop:
             return
         with self._sites.reader(side, [log._replace(start=start, stop=stop)]) as reader:
@@ -250,7 +345,7 @@ class Comparison:
             if reader.moved:
                 raise Moved
 
-    def _once_more(self, logs: Mapping[TopicPartition, Common], again: Again) -> Iterator[Verdict]:
+    def _once_more(self, logs: Mapping[TopicPartition, Common], again: Again) -> Iterator[AuditVerdict]:
         """Compare what both sites still have from some offsets on."""
         starts = self._sites.inquiries.starts(again)
         for tp, at in again.items():
@@ -268,14 +363,14 @@ class Comparison:
             else:
                 yield self._equal(log)
 
-    def _equal(self, log: Common, *, compacted: bool = False) -> Verdict:
+    def _equal(self, log: Common, *, compacted: bool = False) -> AuditVerdict:
         self._on_equal(log, log.stop)
-        return Verdict(log, self._counts.pop(log.tp, 0), compacted=compacted)
+        return AuditVerdict(log, self._counts.pop(log.tp, 0), compacted=compacted)
 
-    def _different(self, log: Common, offset: int, a: _At | None, b: _At | None) -> Verdict:
+    def _different(self, log: Common, offset: int, a: _At | None, b: _At | None) -> AuditVerdict:
         self._on_equal(log, offset)
-        difference = Difference(str(log.tp), offset, a.shown if a else None, b.shown if b else None)
-        return Verdict(log, self._counts.pop(log.tp, 0), difference)
+        difference = AuditDifference(str(log.tp), offset, a.shown if a else None, b.shown if b else None)
+        return AuditVerdict(log, self._counts.pop(log.tp, 0), difference)
 
 
 class _At(NamedTuple):

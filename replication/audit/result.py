@@ -13,7 +13,7 @@ OnProgress = Callable[[int, int], None]
 SHOWN: Final = 400  # characters of a key, value or header
 
 
-class Seen(NamedTuple):
+class SeenRecord(NamedTuple):
     """A record as a consumer sees it. ``timestamp`` is milliseconds since 1970, whoever set it."""
 
     timestamp: int
@@ -47,10 +47,10 @@ def shown(data: bytes | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class AuditDifference:
     """The first difference of one log: what each site has at ``offset``; None where it has nothing that is data.
 
-    A record's fields (``Seen.as_json``), or a batch's where every record is the same and only the batches differ.
+    A record's fields (``SeenRecord.as_json``), or a batch's where every record is the same and only the batches differ.
     """
 
     log: str
@@ -91,7 +91,7 @@ class Audit:
     apart: list[str] = field(default_factory=list)
     only_a: list[str] = field(default_factory=list)
     only_b: list[str] = field(default_factory=list)
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[AuditDifference] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:

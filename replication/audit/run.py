@@ -8,15 +8,13 @@ from collections.abc import Callable, Collection, Mapping
 from threading import Event
 from typing import Final, TypeVar
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from replication.audit.batches import Batches
-from replication.audit.chunks import CHUNK
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.audit.marks import Marks
 from replication.audit.ranges import Common
-from replication.audit.records import Comparison, Sites, Verdict
-from replication.audit.result import Audit, Difference, OnProgress
-from replication.audit.stored import Stored
+from replication.audit.records import CHUNK, AuditSites, AuditVerdict, Comparison
+from replication.audit.result import Audit, AuditDifference, OnProgress
+from replication.audit.stored import BatchComparison, QuickComparison
 from topologies.model import Topology
 
 T = TypeVar("T")
@@ -52,7 +50,7 @@ async def compare_records(
     def work(stop: Event) -> Audit:
         audit = _Running("full", a, b, marks, resume, on_progress)
         with audit:
-            sites = Sites(a, b, rate=rate, stop=stop)
+            sites = AuditSites(a, b, rate=rate, stop=stop)
             logs = audit.begin(sites, topology, streams)
             for verdict in Comparison(sites, chunk=chunk, on_equal=audit.marks.note).verdicts(logs):
                 audit.found(verdict)
@@ -79,13 +77,13 @@ async def compare(
     stop = Event()
     audit = _Running("quick", a, b, marks, resume, on_progress)
     with audit:
-        sites = await _in_thread(lambda stop: Sites(a, b, rate=rate, stop=stop), stop)
+        sites = await _in_thread(lambda stop: AuditSites(a, b, rate=rate, stop=stop), stop)
         logs = deque(await _in_thread(lambda _: audit.begin(sites, topology, streams), stop))
         async with (
             await Cluster.open(a, client_id="fairlead-audit") as at_a,
             await Cluster.open(b, client_id="fairlead-audit") as at_b,
         ):
-            stored = Stored((at_a, at_b), sites.paces, on_equal=audit.marks.note)
+            stored = QuickComparison((at_a, at_b), sites.paces, on_equal=audit.marks.note)
             while logs:
                 some = [logs.popleft() for _ in range(min(AT_ONCE, len(logs)))]
                 alike, moved = await stored.compare(some)
@@ -120,7 +118,7 @@ class _Running:
     def __exit__(self, *_: object) -> None:
         self.marks.save()
 
-    def begin(self, sites: Sites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
+    def begin(self, sites: AuditSites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
         """Plan; what is left to be compared."""
         plan = sites.inquiries.plan(topology, streams)
         result = self.result
@@ -132,7 +130,7 @@ class _Running:
         self._of = len(logs)
         return logs
 
-    def found(self, verdict: Verdict) -> None:
+    def found(self, verdict: AuditVerdict) -> None:
         result = self.result
         result.compared += 1
         result.records += verdict.records
@@ -143,27 +141,29 @@ class _Running:
             self._on_progress(result.compared, self._of)
 
 
-async def _settle(audit: _Running, sites: Sites, stored: Stored, logs: Mapping[Common, Batches], stop: Event) -> None:
+async def _settle(
+    audit: _Running, sites: AuditSites, stored: QuickComparison, logs: Mapping[Common, BatchComparison], stop: Event
+) -> None:
     """Let the records decide where the batches did not."""
     doubtful = {log: each for log, each in logs.items() if each.ranges}
     verdicts = await _in_thread(lambda _: _by_records(sites, doubtful), stop) if doubtful else {}
     for log, each in logs.items():
         audit.result.batches += each.batches
-        verdict = verdicts.get(log, Verdict(log, 0))
+        verdict = verdicts.get(log, AuditVerdict(log, 0))
         difference = verdict.difference
         for pair in each.strict if difference is None else ():
             if not await stored.faithful(pair, log.tp):
-                difference = Difference(str(log.tp), pair.a.base, pair.a.as_json(), pair.b.as_json())
+                difference = AuditDifference(str(log.tp), pair.a.base, pair.a.as_json(), pair.b.as_json())
                 break
         if difference is None:
             audit.result.rebuilt += each.unlike
             audit.marks.note(log, log.stop)
         else:
             audit.marks.note(log, each.compared_to)
-        audit.found(Verdict(log, each.records, difference, verdict.compacted))
+        audit.found(AuditVerdict(log, each.records, difference, verdict.compacted))
 
 
-def _by_records(sites: Sites, logs: Mapping[Common, Batches]) -> dict[Common, Verdict]:
+def _by_records(sites: AuditSites, logs: Mapping[Common, BatchComparison]) -> dict[Common, AuditVerdict]:
     """Compare the ranges of many logs, one of each log at a time."""
     compacted = sites.inquiries.compacted({log.tp.topic for log in logs})
     left = {
@@ -171,7 +171,7 @@ def _by_records(sites: Sites, logs: Mapping[Common, Batches]) -> dict[Common, Ve
         log: deque([(each.ranges[0][0], log.stop)] if log.tp.topic in compacted else map(tuple, each.ranges))
         for log, each in logs.items()
     }
-    found: dict[Common, Verdict] = {}
+    found: dict[Common, AuditVerdict] = {}
     while left:
         now = {log.tp: log for log in left}
         ranges = []

@@ -14,33 +14,33 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from replication.audit.result import Seen
+from replication.audit.result import SeenRecord
 
-Records = Iterator[tuple[int, Seen]]
+Records = Iterator[tuple[int, SeenRecord]]
 """``(offset, record)`` in ascending order of offsets; data only."""
 
 
-class Pair(NamedTuple):
+class RecordPair(NamedTuple):
     """What two sites have at one offset; None where they have nothing."""
 
     offset: int
-    a: Seen | None
-    b: Seen | None
+    a: SeenRecord | None
+    b: SeenRecord | None
 
 
-def pairs(a: Records, b: Records) -> Iterator[Pair]:
+def pairs(a: Records, b: Records) -> Iterator[RecordPair]:
     """Both sides merged by offset: every offset that at least one of them has."""
     here, there = next(a, None), next(b, None)
     while here is not None or there is not None:
         if there is None or (here is not None and here[0] < there[0]):
             assert here is not None  # noqa: S101 - one of them is there
-            yield Pair(here[0], here[1], None)
+            yield RecordPair(here[0], here[1], None)
             here = next(a, None)
         elif here is None or there[0] < here[0]:
-            yield Pair(there[0], None, there[1])
+            yield RecordPair(there[0], None, there[1])
             there = next(b, None)
         else:
-            yield Pair(here[0], here[1], there[1])
+            yield RecordPair(here[0], here[1], there[1])
             here, there = next(a, None), next(b, None)
 
 

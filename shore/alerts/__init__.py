@@ -3,5 +3,5 @@
 In: readings of one log after the other, in the order of the log. Out: states of alerts, rows of ``alerts_ashore``.
 ``rules`` say what a reading shows, ``machine`` makes alerts of it, ``box`` is what is remembered of a container; these
 are pure. ``processor`` runs them in Spark's ``transformWithState``. The meaning of kinds, severities and times is that
-of detection on board (docs/edge.md).
+of detection on board (docs/alerts.md).
 """

@@ -1,6 +1,6 @@
 """What the rules ashore go by: the values of detection on board for any cargo, so that both mean the same.
 
-``edge/detection/defaults.yaml`` and docs/edge.md name their sources; a test compares them. Shore's rules do not look at
+``edge/alerts/defaults.yaml`` and docs/alerts.md name their sources; a test compares them. Shore's rules do not look at
 bookings, so they know no commodity.
 """
 

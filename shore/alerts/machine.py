@@ -10,11 +10,12 @@ the time, or the box was in others' care) the alert ends with reason ``delayed``
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from fairlead.detection import Fault, Good
+from fairlead.detection import Deviation, Good
 from fairlead.names import parse_log
 from fairlead.records.alert import SEVERITIES, AlertKind, AlertState, Severity
 from shore.alerts.box import Box, Condition, Named, Reading, named, new_box
@@ -110,6 +111,26 @@ def expire(log: str, box: Box, now_ms: int, *, watched: bool) -> Expiry:
     return Expiry([opened], box, box.due_ms)
 
 
+def told_by_time(log: str, readings: Iterable[Reading], *, rules: Sequence[Rule] = RULES) -> Iterator[State]:
+    """Every state of a silence that ``expire`` may have brought about between any two of these readings, and after the
+    last: how it opens, how the next reading ends it, and how being forgotten does."""
+    box: Box | None = None
+    for reading in readings:
+        if box is not None and box.is_newer(reading):
+            yield from (state for state in _resumed(log, _silent(box), reading) if state.kind == SILENCE)
+        box, _ = advance(log, box, [reading], rules=rules)
+        if box is not None:
+            yield _silence_opened(log, box)
+            yield from (state for state in _forgotten(log, _silent(box)) if state.kind == SILENCE)
+
+
+def _silent(box: Box) -> Box:
+    """As it is after ``expire`` has opened a silence."""
+    found = copy.copy(box)
+    found.silent = True
+    return found
+
+
 def _resumed(log: str, box: Box, reading: Reading) -> list[State]:
     """What a reading says about the time since the one before it, which ``box`` still has."""
     gap = reading.at_ms - box.at_ms
@@ -158,7 +179,7 @@ def _good(log: str, box: Box, rule: Rule, found: Good) -> list[State]:
     return [_ended(log, box, rule.kind, condition, at_ms, "recovered", f"in order again; it lasted {lasted} min")]
 
 
-def _fault(log: str, box: Box, rule: Rule, found: Fault, reading: Reading) -> list[State]:
+def _fault(log: str, box: Box, rule: Rule, found: Deviation, reading: Reading) -> list[State]:
     condition, at_ms = box.conditions.get(rule.kind), box.at_ms
     if condition is None:
         condition = box.conditions[rule.kind] = Condition(

@@ -1,4 +1,5 @@
-"""The rules: what one reading shows. Pure. docs/tables.md says how to add one; the meaning is that of docs/edge.md.
+"""The rules: what one reading shows. Pure. docs/shore-alerts.md says how to add one,
+docs/alerts.md what each means.
 
 Left out ashore: what needs a booking's commodity (bounds of what cargo stands, set points beside the booking's), what
 needs a ship (boxes overboard, doors at sea), gases (no columns of ``readings`` for their set points).
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, Protocol
 
-from fairlead.detection import Fault, Good
+from fairlead.detection import Deviation, Good
 from fairlead.records.alert import AlertKind, Severity
 from shore.alerts import limits
 from shore.alerts.box import Box, Reading
@@ -19,7 +20,7 @@ class Rule(Protocol):
 
     kind: ClassVar[AlertKind]
 
-    def look(self, box: Box, reading: Reading) -> Fault | Good | None:
+    def look(self, box: Box, reading: Reading) -> Deviation | Good | None:
         """What ``reading``, which ``box`` has just taken in, shows; None when it shows nothing either way."""
 
     def describe(self, reading: Reading) -> str:
@@ -32,7 +33,7 @@ class Temperature:
 
     kind: ClassVar[AlertKind] = "TEMPERATURE"
 
-    def look(self, box: Box, reading: Reading) -> Fault | Good | None:
+    def look(self, box: Box, reading: Reading) -> Deviation | Good | None:
         setpoint, air = reading.setpoint_temperature, _controlled(reading)
         if setpoint is None or air is None or not box.settled(reading.at_ms, limits.AFTER_DEFROST_MS):
             return None
@@ -40,7 +41,7 @@ class Temperature:
         if apart <= limits.TEMPERATURE_TOLERANCE:
             return Good(limits.TEMPERATURE_RECOVERY_MS)
         severity: Severity = "CRITICAL" if apart >= limits.TEMPERATURE_CRITICAL else "ALARM"
-        return Fault(severity, apart, limits.TEMPERATURE_DWELL_MS)
+        return Deviation(severity, apart, limits.TEMPERATURE_DWELL_MS)
 
     def describe(self, reading: Reading) -> str:
         which = "return" if _is_frozen(reading) else "supply"
@@ -53,12 +54,12 @@ class PowerLost:
 
     kind: ClassVar[AlertKind] = "POWER_LOST"
 
-    def look(self, box: Box, reading: Reading) -> Fault | Good | None:
+    def look(self, box: Box, reading: Reading) -> Deviation | Good | None:
         if reading.is_powered and reading.is_connected_to_power_source:
             return Good()
         if reading.setpoint_temperature is None or reading.is_pre_trip_inspection:
             return None
-        return Fault("ALARM", 0.0, limits.POWER_DWELL_MS)
+        return Deviation("ALARM", 0.0, limits.POWER_DWELL_MS)
 
     def describe(self, reading: Reading) -> str:
         return "switched off" if reading.is_connected_to_power_source else "not plugged in"
@@ -69,12 +70,14 @@ class Humidity:
 
     kind: ClassVar[AlertKind] = "HUMIDITY"
 
-    def look(self, box: Box, reading: Reading) -> Fault | Good | None:
+    def look(self, box: Box, reading: Reading) -> Deviation | Good | None:
         value, setpoint = reading.relative_humidity, reading.setpoint_relative_humidity
         if value is None or setpoint is None or box.disturbed or not reading.is_powered:
             return None
         beyond = abs(value - setpoint) - limits.HUMIDITY_TOLERANCE
-        return Good(limits.HUMIDITY_RECOVERY_MS) if beyond <= 0 else Fault("WARNING", beyond, limits.HUMIDITY_DWELL_MS)
+        return (
+            Good(limits.HUMIDITY_RECOVERY_MS) if beyond <= 0 else Deviation("WARNING", beyond, limits.HUMIDITY_DWELL_MS)
+        )
 
     def describe(self, reading: Reading) -> str:
         value, setpoint = reading.relative_humidity or 0.0, reading.setpoint_relative_humidity or 0.0

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from shore.duck import among, opened
 from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
 from shore.feeds.readers import FeedReader, readers_here
-from shore.jobs.custody import logs_of
+from shore.jobs.custody import believed, logs_of
 from shore.jobs.reference import stored
 from shore.places import Places
 from shore.tables.reference import OWNERS, SITES
@@ -57,9 +57,7 @@ def entitled(places: Places, readers: Collection[FeedReader], touched: pa.Table,
         if due.everything:  # some may have been given movements before
             given |= pc.starts_with(pc.field("log"), "movements/")
         relations["feeds"] = opened(places, "feeds").filter(given)
-        relations["custody_entries"] = opened(places, "custody_entries").filter(
-            among("entry_log", logs_of(places, boxes))
-        )
+        relations["custody_entries"] = believed(places, logs_of(places, boxes))
         events = opened(places, "events")
         relations["events"] = events if movers else events.filter(wanted | pc.field(BOX).is_null())
         if movers:

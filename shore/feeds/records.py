@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import encode, headers
 from fairlead.records.custody import Marker
 from fairlead.records.retraction import Retraction
-from fairlead.wire.convention import marker_record
-from fairlead.wire.record import NewRecord, Record
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
 

@@ -12,14 +12,14 @@ from functools import partial
 
 import pyarrow as pa
 
-from fairlead.admin import LOG_DEFAULTS, create_logs
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_data
-from fairlead.wire.reader import read_log
-from fairlead.wire.record import NewRecord, Record
-from fairlead.wire.types import TP
+from fairlead.kafka.admin import LOG_DEFAULTS, create_logs
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TP
 from shore.append import append_once, last_version
 from shore.errors import FeedMovedError
 from shore.feeds.count import with_more

@@ -39,6 +39,7 @@ def query(context: JobContext) -> DataStreamWriter:
     for name, value in STATE_SETTINGS.items():
         context.spark.conf.set(name, value)
     readings = context.read_logs(
+        "alerts",
         streams=",".join(context.topology.moving_streams),
         rows="readings",
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),

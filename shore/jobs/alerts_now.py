@@ -20,6 +20,7 @@ from shore.append import last_version
 from shore.duck import among, opened, select
 from shore.jobs import bookings, custody, reference
 from shore.jobs.model import JobContext, new_rows
+from shore.lease import check_lease
 from shore.places import Places
 from shore.replace import Scope, replace_rows
 from shore.tables.alerts_now import ALERTS_NOW, NOW
@@ -101,6 +102,7 @@ def follow_sites(places: Places) -> None:
         return
     rows = ALERTS_NOW.sorted(everything(places))
     properties = CommitProperties(app_transactions=[Transaction(_SITES, version)])
+    check_lease(location)
     write_deltalake(DeltaTable(location), rows, mode="overwrite", commit_properties=properties)
 
 

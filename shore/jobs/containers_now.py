@@ -74,7 +74,8 @@ def update(places: Places, touched: Touched) -> None:
     newest = _newest(pa.concat_tables([seen, touched.readings]))
     held = _kept(_held_parts(rows), touched.held, _held(custody.of_boxes(places, touched.held)))
     alerted = _kept(_alert_parts(rows), touched.alerted, _alerted(places, touched.alerted))
-    fresh = _joined(places, sorted(boxes), newest, held, alerted)
+    booked = opened(places, "bookings").to_table(columns=["equipment_reference"], filter=among(_BOX.name, boxes))
+    fresh = _joined(places, _known(newest, held, alerted, booked), newest, held, alerted)
     scope = Scope("equipment_reference", boxes)
     replace_rows(places.table(CONTAINERS_NOW.name), fresh, scope, key=CONTAINERS_NOW.key)
 
@@ -85,8 +86,12 @@ def everything(places: Places) -> pa.Table:
     held = _held(custody.everything(places))
     alerted = _alerted(places, None)
     booked = opened(places, "bookings").to_table(columns=["equipment_reference"])
-    boxes = {box for part in (newest, held, alerted, booked) for box in part["equipment_reference"].to_pylist()}
-    return _joined(places, sorted(boxes - {None}), newest, held, alerted)
+    return _joined(places, _known(newest, held, alerted, booked), newest, held, alerted)
+
+
+def _known(*parts: pa.Table) -> list[str]:
+    """The containers of which one of the parts knows something. An entry that is not believed makes no row."""
+    return sorted({box for part in parts for box in part["equipment_reference"].to_pylist()} - {None})
 
 
 def _joined(places: Places, boxes: Sequence[str], newest: pa.Table, held: pa.Table, alerted: pa.Table) -> pa.Table:

@@ -11,12 +11,16 @@ from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from shore.duck import among, opened
+from shore.jobs import reference
 from shore.places import Places
 from shore.replace import Scope, replace_rows
-from shore.tables.custody import CUSTODY, rows_of_entries
+from shore.tables.custody import CUSTODY, believed_of, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
+from shore.tables.reference import OWNERS, SITES
+from topologies.trust import Rules, history_rules
 
 
 def touched(entries: pa.Table) -> set[str]:
@@ -43,6 +47,17 @@ def logs_of(places: Places, boxes: Collection[str]) -> list[str]:
     return [log for log in known if log is not None and log.partition(".")[2] in boxes]
 
 
+def believed(places: Places, logs: Collection[str]) -> pa.Table:
+    """The rows of ``custody_entries`` about these logs, without those that are not believed."""
+    rows = opened(places, CUSTODY_ENTRIES.name).to_table(filter=among("entry_log", logs))
+    rules = _rules(places)
+    if rules is None:
+        return rows
+    kept = {(each.ledger, each.offset) for each in believed_of(rows, rules)}
+    places_of = zip(rows["log"].to_pylist(), rows["log_offset"].to_pylist(), strict=True)
+    return rows.filter(pa.array([each in kept for each in places_of], pa.bool_()))
+
+
 def everything(places: Places) -> pa.Table:
     """Table ``custody`` as it must be, from all of ``custody_entries``."""
     return _made(places, pc.is_valid(pc.field("entry_log")))
@@ -53,4 +68,14 @@ def _of_logs(places: Places, logs: Collection[str]) -> pa.Table:
 
 
 def _made(places: Places, found: pc.Expression) -> pa.Table:
-    return rows_of_entries(opened(places, CUSTODY_ENTRIES.name).to_table(columns=["payload"], filter=found))
+    columns = ["log", "log_offset", "payload"]
+    return rows_of_entries(opened(places, CUSTODY_ENTRIES.name).to_table(columns=columns, filter=found), _rules(places))
+
+
+def _rules(places: Places) -> Rules | None:
+    """Who is believed, by tables ``sites`` and ``owners``; None where shore has not written it yet."""
+    if not all(DeltaTable.is_deltatable(places.table(table.name)) for table in (SITES, OWNERS)):
+        return None
+    kinds = {row["site"]: row["kind"] for row in reference.stored(places, SITES).to_pylist()}
+    streams = {row["owner_code"]: row["stream"] for row in reference.stored(places, OWNERS).to_pylist()}
+    return history_rules(kinds, streams) if kinds else None

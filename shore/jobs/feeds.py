@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -10,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from fairlead.endpoint import KafkaEndpoint
-from shore.checkpoint import put_aside, read_checkpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.checkpoint import has_begun
 from shore.feeds.count import check_whole
 from shore.feeds.entitlement import TOUCHED, all_touched, entitled
 from shore.feeds.readers import FeedReader, readers_here
@@ -24,19 +23,11 @@ from shore.places import Places
 from shore.tables.customer_feed import CUSTOMER_FEED
 
 ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
-INPUTS = (
-    "readings",
-    "alerts",
-    "booking_changes",
-    "custody_entries",
-    "events",
-)  # in the order in which the query reads them
 
 
 def query(context: JobContext) -> DataStreamWriter:
     """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
     places, endpoint = context.places, context.endpoint
-    renew_checkpoint(places)
     readers = readers_here(context.topology)
     if any(reader.grain == "movements" for reader in readers):
         reference.refresh(places, context.topology)  # the names of ships and lines
@@ -68,16 +59,6 @@ def query(context: JobContext) -> DataStreamWriter:
 
     writer: DataStreamWriter = changed.writeStream.foreachBatch(update)
     return writer
-
-
-def renew_checkpoint(places: Places) -> None:
-    """Put aside a checkpoint of a version of Fairlead that read fewer tables, which Spark would refuse.
-
-    The job then looks at everything once more; what customers have stands in their feeds, so nobody gets it twice.
-    """
-    checkpoint = read_checkpoint(places, "feeds")
-    if checkpoint is not None and checkpoint.ahead and len(checkpoint.ahead) != len(INPUTS):
-        put_aside(places, "feeds", f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
 
 
 def create_tables(places: Places, readers: Sequence[FeedReader]) -> None:
@@ -118,7 +99,7 @@ def welcome(places: Places, endpoint: KafkaEndpoint, readers: Sequence[FeedReade
     succeed.
     """
     new = newcomers(places, readers)
-    begun = places.has_checkpoint("feeds")
+    begun = has_begun(places, "feeds")
     if again := [each.reader for each in new if begun or each.known]:
         deliver(all_touched(places), places, endpoint, again)
     for each in new:

@@ -8,18 +8,22 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from fairlead.home import private_folder
 from shore.errors import AlreadyRunningError
+from shore.lease import Lease, leased
+from shore.places import Places
 
 
 @contextlib.contextmanager
-def only_one(folder: Path) -> Iterator[None]:
-    """Hold the state folder's lock; it ends with the process, however that ends.
+def only_one(folder: Path, places: Places) -> Iterator[Lease | None]:
+    """Hold the state folder's lock; it ends with the process, however that ends. Where the tables are on a storage that
+    other machines reach, too (a URL), hold the lease there as well.
 
     Raises:
-        AlreadyRunningError: another process holds it.
+        AlreadyRunningError: another process holds one of them.
+        UnavailableError: the storage does not answer.
     """
-    (folder / "run").mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / "run" / "shore.lock")
+    lock = FileLock(private_folder(folder / "run") / "shore.lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
@@ -28,6 +32,10 @@ def only_one(folder: Path) -> Iterator[None]:
             hint="wait until it is done, or stop it; 'fairlead shore status' shows what it does",
         ) from None
     try:
-        yield
+        if places.is_local:
+            yield None
+        else:
+            with leased(places.base, str(folder.resolve())) as lease:
+                yield lease
     finally:
         lock.release()

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import FairleadError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.losses import folder_of
 from shore.places import Places
 from topologies.model import Topology
 
@@ -28,10 +29,11 @@ class JobContext:
     spark: SparkSession
     max_records: int
 
-    def read_logs(self, **options: str) -> Any:
-        """A streaming DataFrame of the source ``fairlead``."""
+    def read_logs(self, job: str, **options: str) -> Any:
+        """A streaming DataFrame of the source ``fairlead``, for the job of this name."""
         reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
         reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
+        reader = reader.option("losses", folder_of(self.places, job))
         return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()
 
 
@@ -46,6 +48,8 @@ class Job:
         interval: Pause between the beginnings of two batches when it runs continuously, in Spark's words.
         query: Builds the query, all but its name, checkpoint and trigger.
         needed: Whether a topology has anything for it to do.
+        inputs: The tables whose new rows the query follows, in the order in which it reads them; none for jobs that
+            read logs. A checkpoint has a position for each: ``shore.jobs.state.renew_checkpoint``.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Job:
     interval: str
     query: Callable[[JobContext], DataStreamWriter]
     needed: Callable[[Topology], bool] = lambda topology: True
+    inputs: tuple[str, ...] = ()
 
     @property
     def reads_logs(self) -> bool:

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.records import decoder
 from shore.append import append_once
-from shore.jobs import custody
+from shore.jobs import custody, reference
 from shore.jobs.model import JobContext, query_id
 from shore.parsing import read_strict
 from shore.places import Places
@@ -27,7 +27,8 @@ PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
 
 def query(context: JobContext) -> DataStreamWriter:
     places = context.places
-    writer: DataStreamWriter = context.read_logs(pattern=PATTERN).writeStream.foreachBatch(
+    reference.refresh(places, context.topology)  # entries of ships are judged by it
+    writer: DataStreamWriter = context.read_logs("operations", pattern=PATTERN).writeStream.foreachBatch(
         lambda batch, batch_id: write(batch, batch_id, places)
     )
     return writer

@@ -23,7 +23,7 @@ from shore.tables.readings import READINGS, READINGS_REJECTED
 def query(context: JobContext) -> DataStreamWriter:
     places = context.places
     streams = ",".join(context.topology.moving_streams)
-    files = context.read_logs(streams=streams, rows="files", folder=places.tables)
+    files = context.read_logs("readings", streams=streams, rows="files", folder=places.tables)
     files = files.observe(STORED, F.sum("rows").alias("rows"))
     writer: DataStreamWriter = files.writeStream.foreachBatch(lambda batch, number: store(batch, number, places))
     return writer

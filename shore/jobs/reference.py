@@ -9,15 +9,22 @@ from shore import duck
 from shore.places import Places
 from shore.tables.model import Table
 from shore.tables.reference import OWNERS, SITES, owner_rows, site_rows
+from topologies.drawing.seachart import ports
 from topologies.model import Topology
-from topologies.seachart import ports
 
 
 def refresh(places: Places, topology: Topology) -> None:
     """Bring both tables up to date; they are left alone where they say the same already."""
-    for table, rows in ((SITES, site_rows(topology, ports())), (OWNERS, owner_rows(topology))):
+    fresh = rows_of_topology(topology)
+    for table in (SITES, OWNERS):
+        rows = fresh[table.name]
         if not stored(places, table).equals(rows):
             write_deltalake(DeltaTable(places.table(table.name)), rows, mode="overwrite")
+
+
+def rows_of_topology(topology: Topology) -> dict[str, pa.Table]:
+    """The rows that both tables must have, by table."""
+    return {SITES.name: site_rows(topology, ports()), OWNERS.name: owner_rows(topology)}
 
 
 def stored(places: Places, table: Table) -> pa.Table:

@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.endpoint import Endpoint, current
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from fairlead.kafka.endpoint import Endpoint, current
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import customers_here
 from shore.feeds.tables import kept_tables
@@ -27,7 +27,7 @@ from shore.jobs.lock import only_one
 from shore.jobs.model import Job, JobContext
 from shore.jobs.progress import NotStarted, Running, failure
 from shore.jobs.site import Site
-from shore.jobs.state import check_state
+from shore.jobs.state import check_state, renew_checkpoint
 from shore.maintenance.evolution import check_types
 from shore.places import Places
 from shore.session import close as close_session
@@ -64,9 +64,25 @@ JOBS: dict[str, Job] = {
             ("conditions", "excursions", "excursion_parts", "mkt"),
             "60 seconds",
             conditions.query,
+            inputs=("readings",),
         ),
-        Job("alerts_now", 2, ("alerts_now",), "20 seconds", alerts_now.query),
-        Job("feeds", 2, ("feeds",), "10 seconds", feeds.query, lambda topology: bool(customers_here(topology))),
+        Job(
+            "alerts_now",
+            2,
+            ("alerts_now",),
+            "20 seconds",
+            alerts_now.query,
+            inputs=("alerts", "alerts_ashore", "booking_changes", "custody_entries"),
+        ),
+        Job(
+            "feeds",
+            2,
+            ("feeds",),
+            "10 seconds",
+            feeds.query,
+            lambda topology: bool(customers_here(topology)),
+            inputs=("readings", "alerts", "booking_changes", "custody_entries", "events"),
+        ),
         # What others find is counted there, so with --once it comes after them.
         Job(
             "voyages",
@@ -74,9 +90,25 @@ JOBS: dict[str, Job] = {
             ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
             "20 seconds",
             voyages.query,
+            inputs=(
+                "readings",
+                "booking_changes",
+                "events",
+                "positions",
+                "custody_entries",
+                "alerts",
+                "alerts_ashore",
+            ),
         ),
         # Days are read again as a whole: seldom.
-        Job("quality", 3, ("quality",), "300 seconds", quality.query),
+        Job(
+            "quality",
+            3,
+            ("quality",),
+            "300 seconds",
+            quality.query,
+            inputs=("readings", "readings_rejected"),
+        ),
     )
 }
 PROMPT = {"readings": "2 seconds", "operations": "2 seconds", "feeds": "1 second"}
@@ -118,7 +150,8 @@ def run(
         The last state of every job.
 
     Raises:
-        AlreadyRunningError: another process runs shore for this folder.
+        AlreadyRunningError: another process runs shore for this folder, or another machine for this storage.
+        LeaseLostError: another machine has taken over, as this process stood still for too long.
         SplitStateError: a checkpoint and its tables do not belong together.
         CheckpointDamagedError: a file of a checkpoint cannot be read.
         JobFailedError: a query ended with an error; with ``once`` the others were stopped, else they went on until
@@ -132,7 +165,10 @@ def run(
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose(topology, jobs)]
     places = Places.of(folder, topology.shore.storage)
-    with only_one(folder):
+    stop = stop or threading.Event()
+    with only_one(folder, places) as lease:
+        if lease is not None:
+            lease.on_lost = stop.set
         board = Board(folder, chosen, on_progress)
         try:
             check_state(places, chosen)
@@ -143,12 +179,14 @@ def run(
             board.fail(error)
             raise
         with (
-            interrupts(stop := stop or threading.Event()) as interrupted,
+            interrupts(stop) as interrupted,
             _session(folder, topology.shore, session, settings) as spark,
         ):
             site = Site(endpoint, spark)
             context = JobContext(topology, asked, places, spark, max_records)
             _run_stages(context, site, chosen, once, board, stop)
+        if lease is not None:
+            lease.check()
         if once and interrupted.is_set():
             raise KeyboardInterrupt
         return dict(board.jobs)
@@ -171,6 +209,13 @@ def _session(
     if given is not None:
         yield given
         return
+    with own_session(folder, shore, settings) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A Spark session as a topology's shore wants it, for several runs; its JVM ends with it."""
     extra = {**shore.settings, **(settings or {})}
     session = open_session(folder, master=shore.master, extra=extra, packages=shore.packages)
     try:
@@ -227,6 +272,7 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     """
     for attempt in range(1, MAX_STARTS + 1):
         try:
+            renew_checkpoint(context.places, job)
             writer = job.query(context).queryName(job.name)
             writer = writer.option("checkpointLocation", context.places.checkpoint(job.name))
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)

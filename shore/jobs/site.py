@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-from fairlead.endpoint import Endpoint, KafkaEndpoint, current
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.source.datasource import register
 
 

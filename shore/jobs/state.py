@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import logging
 from collections.abc import Sequence
 
-from shore.checkpoint import Checkpoint, read_checkpoint
+from shore.checkpoint import Checkpoint, put_aside, read_checkpoint
 from shore.errors import SplitStateError
 from shore.jobs.model import Job
 from shore.opened import open_table
@@ -12,21 +14,20 @@ from shore.places import Places
 from shore.tablelog import table_ids
 from shore.tables import TABLES
 
+logger = logging.getLogger(__name__)
+
 REBUILT = frozenset({"feeds"})
 """Jobs whose tables are read back from what they have written elsewhere: they may be gone."""
 
 
 def check_state(places: Places, jobs: Sequence[Job]) -> None:
-    """Refuse to go on where a checkpoint or a table was removed without the other, or is damaged. Only for tables on
-    this machine.
+    """Refuse to go on where a checkpoint or a table was removed without the other, or is damaged.
 
     Raises:
         CheckpointDamagedError: a file that Spark would need cannot be read.
         SplitStateError: going on would repeat or lose rows.
         UnavailableError: a table cannot be opened.
     """
-    if not places.is_local:
-        return
     ids = table_ids(places, TABLES)
     for job in jobs:
         checkpoint = read_checkpoint(places, job.name)
@@ -50,6 +51,31 @@ def check_state(places: Places, jobs: Sequence[Job]) -> None:
                 )
         if checkpoint is not None:
             _check_inputs(places, job, checkpoint, ids)
+
+
+def renew_checkpoint(places: Places, job: Job) -> None:
+    """Put aside the checkpoint of a job that reads tables, where it is of a version of Fairlead that read other tables,
+    or read them in another order: Spark would refuse to go on, or take one table's position for another's.
+
+    The job then looks at everything once more, which changes nothing that is right: its tables are made again from
+    their inputs, and what customers have stands in their feeds.
+
+    Raises:
+        CheckpointDamagedError: a file of the checkpoint cannot be read.
+    """
+    checkpoint = read_checkpoint(places, job.name) if job.inputs else None
+    if checkpoint is None:
+        return
+    names = table_ids(places, job.inputs)
+    known = [
+        names.get(source["reservoirId"]) if source and "reservoirId" in source else None for source in checkpoint.ahead
+    ]
+    alike = len(known) == len(job.inputs) and all(
+        name in (None, wanted) for name, wanted in zip(known, job.inputs, strict=True)
+    )
+    if not alike:
+        aside = put_aside(places, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+        logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
 
 
 def _check_inputs(places: Places, job: Job, checkpoint: Checkpoint, ids: dict[str, str]) -> None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 from deltalake import DeltaTable, write_deltalake
 
+from shore.lease import check_lease
 from shore.places import Places
 from shore.tables import TABLES
 from shore.verify.catalogue import Derived
@@ -69,5 +70,6 @@ def make_again(entry: Derived, places: Places, span: Span = ALWAYS) -> int:
     """Replace the rows of the span, or of the whole table where it has no time to tell by; gives their number."""
     fresh = made_again(entry, places, span)
     predicate = span.predicate(entry.time) if entry.time is not None else None
+    check_lease(places.table(entry.table))
     write_deltalake(DeltaTable(places.table(entry.table)), fresh, mode="overwrite", predicate=predicate)
     return int(fresh.num_rows)

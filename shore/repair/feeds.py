@@ -11,10 +11,10 @@ from typing import Final
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.sweep import Extent
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.feeds.count import rows_app
 from shore.feeds.entitlement import customers_here
 from shore.feeds.records import feed_topic
@@ -55,7 +55,7 @@ def read_again(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> i
     return int(DeltaTable(places.table(_TABLE)).count())
 
 
-async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, Extent]:
+async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, OffsetRange]:
     async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
         found, unreadable = await extents_of(cluster, lambda topic: topic in topics, ())
     if unreadable:

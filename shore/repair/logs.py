@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,26 +16,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.sweep import Extent
-from fairlead.wire.types import TP
-from shore.jobs.operations import rows_of
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TP
+from shore.lease import check_lease
 from shore.places import Places
-from shore.source.offsets import Positions, Range, parse_partition_id
-from shore.source.options import parse_options
-from shore.source.readings import by_table
-from shore.source.task import LogsPartition, Task
-from shore.tables.operations import OPERATIONS
+from shore.source.offsets import Positions, parse_partition_id
 from shore.verify.catalogue import FromLogs
 from shore.verify.digest import Digest, Limits, RowsDigest, connection
 from shore.verify.logs import digests_of, odd_rows, open_tables, own_positions, ranges_of
-from shore.verify.records import CLIENT_ID, data_records, extents_of
+from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of, rows_of_logs
 from shore.verify.rows import OddRow
 from topologies.model import Topology
 
 ROWS_PER_COMMIT: Final = 100_000
-_OFFSETS_PER_COMMIT: Final = 200
+_RUNS_PER_COMMIT: Final = 200
+_QUOTE: Final = "'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +93,12 @@ def find_odd(
                 shorter = tuple(sorted(log for log, extent in found.items() if extent.end < own[log]))
                 found = {log: extent for log, extent in found.items() if log not in shorter}
                 limits = await _limits(cluster, own, found, since)
-                expected, rows = await digests_of(cluster, opened, tables, limits, found)
+                expected, rows = await digests_of(cluster, opened, entry, tables, limits, found)
                 odd = {}
                 for log in sorted({*expected, *rows} & set(limits)):
                     if expected.get(log, Digest()) == rows.get(log, RowsDigest()).inside:
                         continue
-                    wrong = await odd_rows(cluster, opened, tables, log, limits, found)
+                    wrong = await odd_rows(cluster, opened, entry, tables, log, limits, found)
                     if until is not None:
                         wrong = await _before(cluster, log, wrong, limits, found, since, until)
                     odd[log] = wrong
@@ -124,13 +121,14 @@ def repair(plan: LogRepair, endpoint: KafkaEndpoint, places: Places) -> int:
             exchanged = _exchange(places.table(table), rows, wrong)
             missing = rows.filter(pc.invert(_among(rows, wrong)))
             if missing.num_rows:
+                check_lease(places.table(table))
                 write_deltalake(DeltaTable(places.table(table)), missing, mode="append")
             written += exchanged + missing.num_rows
     return written
 
 
 async def _limits(
-    cluster: Cluster, positions: Positions, found: Mapping[str, Extent], since: dt.datetime | None
+    cluster: Cluster, positions: Positions, found: Mapping[str, OffsetRange], since: dt.datetime | None
 ) -> dict[str, Limits]:
     """All before the first record at ``since`` or later is older: it need not be read."""
     limits = {}
@@ -154,7 +152,7 @@ async def _before(
     log: str,
     odd: Sequence[OddRow],
     limits: Mapping[str, Limits],
-    found: Mapping[str, Extent],
+    found: Mapping[str, OffsetRange],
     since: dt.datetime | None,
     until: dt.datetime,
 ) -> list[OddRow]:
@@ -185,51 +183,58 @@ def _parts(odd: Mapping[str, Sequence[OddRow]]) -> Iterator[dict[str, list[OddRo
 
 
 def _exchange(location: str, rows: pa.Table, wrong: Mapping[str, Collection[int]]) -> int:
-    """Put the rows of these offsets in the place of whatever the table has of them; a commit for some of one log."""
+    """Put the rows of these offsets in the place of whatever the table has of them; a commit for some of them."""
     count = 0
-    for log, offsets in wrong.items():
-        ordered = sorted(offsets)
-        for begin in range(0, len(ordered), _OFFSETS_PER_COMMIT):
-            some = ordered[begin : begin + _OFFSETS_PER_COMMIT]
-            fresh = rows.filter(_among(rows, {log: some}))
-            listed, quoted = ", ".join(map(str, some)), log.replace("'", "''")
-            predicate = f"log = '{quoted}' and log_offset in ({listed})"
-            write_deltalake(DeltaTable(location), fresh, mode="overwrite", predicate=predicate)
-            count += fresh.num_rows
+    runs = list(_runs(wrong))
+    for begin in range(0, len(runs), _RUNS_PER_COMMIT):
+        some = runs[begin : begin + _RUNS_PER_COMMIT]
+        fresh = rows.filter(_among(rows, {log: _offsets(some, log) for log, _, _ in some}))
+        predicate = " or ".join(
+            f"(log = '{log.replace(_QUOTE, _QUOTE * 2)}' and log_offset >= {first} and log_offset <= {last})"
+            for log, first, last in some
+        )
+        check_lease(location)
+        write_deltalake(DeltaTable(location), fresh, mode="overwrite", predicate=predicate)
+        count += fresh.num_rows
     return count
 
 
-def _among(
-    rows: pa.Table | pa.RecordBatch,
-    offsets: Mapping[str, Collection[int]],
-    log: str = "log",
-    offset: str = "log_offset",
-) -> pa.Array:
+def _runs(wrong: Mapping[str, Collection[int]]) -> Iterator[tuple[str, int, int]]:
+    """Offsets as ranges without holes, so that what lies between them is left alone: log, first, last."""
+    for log, offsets in wrong.items():
+        ordered = sorted(offsets)
+        begin = 0
+        for place, offset in enumerate(ordered):
+            if place + 1 == len(ordered) or ordered[place + 1] != offset + 1:
+                yield log, ordered[begin], offset
+                begin = place + 1
+
+
+def _offsets(runs: Iterable[tuple[str, int, int]], log: str) -> set[int]:
+    return {offset for name, first, last in runs if name == log for offset in range(first, last + 1)}
+
+
+def _among(rows: pa.Table, offsets: Mapping[str, Collection[int]]) -> pa.Array:
     wanted = {(name, each) for name, some in offsets.items() for each in some}
-    keys = zip(rows[log].to_pylist(), rows[offset].to_pylist(), strict=True)
+    keys = zip(rows["log"].to_pylist(), rows["log_offset"].to_pylist(), strict=True)
     return pa.array([key in wanted for key in keys], pa.bool_())
 
 
 def _fresh(entry: FromLogs, endpoint: KafkaEndpoint, part: Mapping[str, Sequence[OddRow]]) -> dict[str, pa.Table]:
     """The rows of these offsets as the job makes them, by table."""
-    parsed = "readings" in entry.tables
-    options = parse_options({"pattern": ".+", "rows": "readings" if parsed else "raw"})
     # The source takes one range of a log at a time: from the first of the rows to the last.
-    spans = {log: (rows[0].log_offset, rows[-1].log_offset + 1) for log, rows in part.items()}
-    work = [Range(*parse_partition_id(log), *span) for log, span in spans.items()]
+    spans = [LogRange(log, rows[0].log_offset, rows[-1].log_offset + 1) for log, rows in part.items()]
     wanted = {log: {each.log_offset for each in rows} for log, rows in part.items()}
-    names = ("log", "log_offset") if parsed else ("topic", "offset")
-    batches = [
-        batch.filter(_among(batch, wanted, *names)) for batch in Task(endpoint, options).read(LogsPartition(work))
-    ]
-    if not batches:
-        return {}
-    read = pa.Table.from_batches(batches)
-    if not parsed:
-        (operation,) = [each for each in OPERATIONS if each.table.name in entry.tables]
-        return {operation.table.name: rows_of(operation, read)}
-    good, bad = by_table(read)
-    return {"readings": good, "readings_rejected": bad}
+
+    async def read() -> dict[str, pa.Table]:
+        found: dict[str, list[pa.Table]] = {name: [] for name in entry.tables}
+        async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+            async for given in rows_of_logs(cluster, entry, spans):
+                for name, rows in given.items():
+                    found[name].append(rows.filter(_among(rows, wanted)))
+        return {name: pa.concat_tables(some) for name, some in found.items() if some}
+
+    return asyncio.run(read())
 
 
 def _milliseconds(time: dt.datetime) -> int:

@@ -23,8 +23,8 @@ import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from fairlead.endpoint import KafkaEndpoint
 from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.checkpoint import put_aside, settings_line, write_checkpoint
 from shore.errors import SplitStateError
 from shore.jobs.model import Job
@@ -86,7 +86,12 @@ def rebuild(
             created += [name] if name in one.tables else []
     written: dict[str, int] = {}
     positions: Positions | None = None
+    aside: str | None = None
+    settings = settings_line(places, job)
+    archive = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
     if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
+        # First: an empty table with the old checkpoint would seem to be right, and rows would be missing for ever.
+        aside = put_aside(places, job, archive)
         for name in one.tables:
             tell(f"emptying {name}")
             write_deltalake(DeltaTable(places.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
@@ -110,8 +115,7 @@ def rebuild(
         if each.job == job and each.table not in written:
             tell(f"making {each.table} again")
             written[each.table] = make_again(each, places)
-    settings = settings_line(places, job)
-    aside = put_aside(places, job, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+    aside = aside or put_aside(places, job, archive)
     if positions is not None:
         write_checkpoint(places, job, positions, settings)
     logs = len(positions) if positions is not None else None

@@ -13,7 +13,7 @@ from shore.report.drawing import Mark
 from shore.report.page import number, render, time
 from shore.report.slices import Row, Slices
 from shore.tables.bands import BAND_KELVIN
-from topologies.seachart import ports
+from topologies.drawing.seachart import ports
 
 _GAPS_SHOWN: Final = 20
 _EVENTS_SHOWN: Final = 200

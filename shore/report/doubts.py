@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from shore.checkpoint import has_begun
 from shore.places import Places
 from shore.status import IN_TROUBLE, JobStatus, read_status
 
@@ -30,7 +31,7 @@ def doubts(folder: Path, places: Places, tables: Collection[str]) -> tuple[str, 
 
 
 def _trouble(name: str, job: JobStatus, places: Places) -> str:
-    if not places.has_checkpoint(name):
+    if not has_begun(places, name):
         return f"job {name} has not run yet"
     if job.state in IN_TROUBLE:
         why = f" ({job.error.splitlines()[0]})" if job.error else ""

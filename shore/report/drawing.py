@@ -13,7 +13,7 @@ import vl_convert
 
 from shore.report.course import Interval
 from shore.report.slices import Row
-from topologies.seachart import backdrop, frame
+from topologies.drawing.seachart import backdrop, frame
 
 WIDTH: Final = 840
 _MAP_WIDTH: Final = 1000

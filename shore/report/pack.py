@@ -1,9 +1,9 @@
 """The files of a claim: every row that a report of a container stands on, as CSV and Parquet, and a manifest.
 
-The files are named after the tables (``docs/tables.md``); Parquet keeps the columns' meanings and units, and the
-payload of each reading as it stands in the log, which CSV leaves out. ``manifest.json`` says which Delta versions were
-read, which offsets of which logs the readings are, with a digest over their payloads, and the digest of every file.
-``SHA256SUMS`` is for ``sha256sum --check``.
+The files are named after the tables (``docs/tables-reference.md``); Parquet keeps the columns' meanings and units,
+and the payload of each reading as it stands in the log, which CSV leaves out. ``manifest.json`` says which Delta
+versions were read, which offsets of which logs the readings are, with a digest over their payloads, and the digest of
+every file. ``SHA256SUMS`` is for ``sha256sum --check``.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from fairlead.errors import RefusedError
+from shore.read import csv_cells
 from shore.report.container import ContainerReport
 from shore.report.slices import Slices
 from shore.tables import TABLES
@@ -210,12 +211,14 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _as_text(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """For CSV: times are RFC 3339 in UTC."""
+    """For CSV: times are RFC 3339 in UTC, and no text is a formula."""
     columns = []
     for field in schema:
         column = batch.column(field.name)
         if pa.types.is_timestamp(column.type):
             column = pc.strftime(column, format="%Y-%m-%dT%H:%M:%SZ")
+        elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            column = csv_cells(column)
         columns.append(column)
     return pa.record_batch(columns, schema=schema)
 

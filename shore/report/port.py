@@ -17,7 +17,7 @@ from shore.report.approach import LOOK_BACK, Approach, Distance, Place, approach
 from shore.report.boxes import BOXES, Audience, Box, box_of
 from shore.report.slices import Row, Slices, slices
 from shore.tables.model import TIME
-from topologies.seachart import ports
+from topologies.drawing.seachart import ports
 
 _MOVEMENTS_SHOWN: Final = 100
 _CALLS_SHOWN: Final = 20

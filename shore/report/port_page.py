@@ -10,7 +10,7 @@ from shore.report.boxes import Box
 from shore.report.drawing import Mark
 from shore.report.page import render
 from shore.report.port import PortReport, Ship
-from topologies.seachart import ports
+from topologies.drawing.seachart import ports
 
 _MOST: Final = 500  # boxes of a ship for other ports, with something wrong
 

@@ -35,8 +35,9 @@ def sail(
     track = track.between(bounds.read_since, bounds.read_until)
     calls = calls_of(known, track, ports)
     legs = legs_of(calls, track)
+    named = {(call.time, call.port): call for call in reversed(calls)}  # of two that contradict each other, the first
     return (
-        [call for call in calls if _inside(call.time, bounds.since, bounds.until)],
+        [call for call in reversed(named.values()) if _inside(call.time, bounds.since, bounds.until)],
         [leg for leg in legs if _inside(leg.time, bounds.since, bounds.until)],
     )
 

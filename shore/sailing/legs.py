@@ -13,15 +13,22 @@ GAP_MICROS: Final = 3_600_000_000
 
 
 def legs_of(calls: Sequence[Call], track: Track) -> list[Leg]:
-    """The passages before, between and after the calls; none where the ship is in port, or nothing is known of one."""
-    found = []
+    """The passages before, between and after the calls; none where the ship is in port, or nothing is known of one.
+
+    Events that contradict each other give two legs of one time. One of them stays: that with a departure, else the
+    first.
+    """
+    found: dict[int, Leg] = {}
     for before, after in zip([None, *calls], [*calls, None], strict=True):
         if before is not None and not before.left:
             continue
         leg = _leg(before, after, track)
-        if leg is not None:
-            found.append(leg)
-    return found
+        if leg is None:
+            continue
+        known = found.setdefault(leg.time, leg)
+        if known.departure is None and leg.departure is not None:
+            found[leg.time] = leg
+    return list(found.values())
 
 
 def _leg(before: Call | None, after: Call | None, track: Track) -> Leg | None:

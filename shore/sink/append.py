@@ -1,7 +1,8 @@
 """Appending a batch to its logs: look at what is there of it, append what is missing. Runs on the driver.
 
-Each append is a compare-and-swap on the log's end as it was when the log was looked at (``fairlead.wire.appender``): a
-second driver that still lives, or another writer, makes it fail, and nothing is appended twice.
+Each append is a compare-and-swap on the log's end as it was when the log was looked at
+(``fairlead.kafka.client.appender``): a second driver that still lives, or another writer, makes it fail, and nothing is
+appended twice.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from fairlead.admin import create_logs
 from fairlead.errors import UnknownNameError
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.protocol.errors import BrokerError, Conflict
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records.custody import Marker
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import BrokerError, Conflict
-from fairlead.wire.reader import read_log
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP, LogPosition
 from shore.feeds.records import opening, slices
 from shore.sink.errors import LogMovedError, NotHeldError
 from shore.sink.resume import Found, missing

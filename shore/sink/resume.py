@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import headers as names
-from fairlead.wire.record import NewRecord, Record
 from shore.sink.errors import ChangedBatchError, StaleBatchError
 
 

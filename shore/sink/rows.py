@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType, TimestampType
 
+from fairlead.kafka.protocol.record import Headers, NewRecord
 from fairlead.records import headers as names
-from fairlead.wire.record import Headers, NewRecord
 from shore.sink.errors import SinkOptionError, SinkRowError
 from shore.sink.options import is_log
 

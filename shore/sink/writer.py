@@ -30,9 +30,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import ConnectionLost, RequestTimeout
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
 from shore.sink.append import append_batch
 from shore.sink.errors import BatchTooLargeError
 from shore.sink.options import SinkOptions

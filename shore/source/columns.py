@@ -12,10 +12,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from fairlead.kafka.columnar import NONE, Columns, Stretch, decode
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.names import parse_log
 from fairlead.records import headers
-from fairlead.wire.columnar import NONE, Columns, Stretch, decode
-from fairlead.wire.errors import CorruptBatch
 from shore.source.offsets import partition_id
 from shore.source.slices import binary, chosen, milliseconds, text
 from shore.tables.model import TIME

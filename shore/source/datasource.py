@@ -26,8 +26,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.errors import ConnectionLost, RequestTimeout
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
 from shore.sink.errors import SinkOptionError
 from shore.sink.options import parse_sink_options
 from shore.source.columns import RAW_SCHEMA

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import BrokerError
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.types import TopicPartition
 from shore.source.offsets import Positions, parse_partition_id
 from shore.source.options import EARLIEST, LATEST, Edge
 

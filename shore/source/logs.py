@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.columnar import Stretch, stretch
-from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, BrokerError, broker_error
-from fairlead.wire.types import FetchedPartition, TopicPartition
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.columnar import Stretch, stretch
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, BrokerError, broker_error
+from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from shore.losses import Loss
 from shore.source.errors import DataLossError
 from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
 from shore.source.portions import MOST_BYTES, Portions
@@ -64,12 +66,20 @@ async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Colle
 class RangeReader:
     """Reads the stored batches of many ranges, each in order, some hundred logs per request.
 
-    Records that are gone are said in the log, or raised when ``fail_on_data_loss``; the reader then goes on where the
-    log has records again.
+    Records that are gone are said in the log and to ``on_loss``, or raised when ``fail_on_data_loss``; the reader then
+    goes on where the log has records again.
     """
 
-    def __init__(self, cluster: Cluster, work: Iterable[Range], *, fail_on_data_loss: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        work: Iterable[Range],
+        *,
+        fail_on_data_loss: bool = False,
+        on_loss: Callable[[Loss], None] = lambda loss: None,
+    ) -> None:
         self._cluster = cluster
+        self._on_loss = on_loss
         self._waiting = sorted(work, reverse=True)
         self._fail = fail_on_data_loss
         self._active: dict[TopicPartition, Range] = {}
@@ -174,6 +184,8 @@ class RangeReader:
                 last=until - 1,
             )
         logger.warning("%s", what)
+        now = dt.datetime.now(dt.UTC)
+        self._on_loss(Loss(log=partition_id(*log), first=position, last=until - 1, why=reason, found_at=now))
         self._positions[log] = until
         if until >= stop:
             self._finish(log)

@@ -26,6 +26,8 @@
 ``endingTimestamp``       for batch reads, instead: up to, without, each log's first record of that time or later
 ``failOnDataLoss``        ``true``: fail when records are gone before they could be read; default ``false``: go on and
                           say so in the log and in the query's progress
+``losses``                ``<folder>/losses/<name>``, a path or a URL: where each loss is noted (``shore.losses``);
+                          default: nowhere
 ========================  ===========================================================================================
 
 There is no option for a password: options are shown in query plans.
@@ -63,6 +65,7 @@ _NAMES = (
     "endingOffsets",
     "endingTimestamp",
     "failOnDataLoss",
+    "losses",
 )
 
 
@@ -97,6 +100,7 @@ class SourceOptions:
     starting: Edge
     ending: Edge
     fail_on_data_loss: bool
+    losses: str = ""
 
     def takes(self, topic: str) -> bool:
         """Whether a topic is one of the logs to read. Kafka's own topics (``__...``) never are."""
@@ -158,6 +162,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         starting=_edge(options, "starting", EARLIEST),
         ending=_edge(options, "ending", LATEST),
         fail_on_data_loss=one_of(options, "failOnDataLoss", ("false", "true"), SourceOptionError) == "true",
+        losses=options.get("losses", "").rstrip("/"),
     )
     if bool(found.folder) != (found.rows == "files"):
         raise SourceOptionError(

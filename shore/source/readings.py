@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairlead.kafka.columnar import Columns
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.reading import Base, Device, Reading
-from fairlead.wire.columnar import Columns
 from shore.parsing import FastReader, Parsed, TolerantReader
 from shore.source.columns import Collector, header_lists, is_late, log_origin, received, record_time, terms
 from shore.source.offsets import partition_id

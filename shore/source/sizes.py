@@ -13,11 +13,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from fairlead.wire.batch import HEADER_BYTES, parse_header, split
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.codecs import Codec
-from fairlead.wire.record import Record, decode_batch
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, split
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import Record, decode_batch
+from fairlead.kafka.protocol.types import TopicPartition
 from shore.source.offsets import parse_partition_id, partition_id
 
 SAMPLED_LOGS = 32

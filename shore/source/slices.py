@@ -1,4 +1,5 @@
-"""Pieces of one buffer (``fairlead.wire.columnar.Slices``) into Arrow arrays, without an object for each. Pure."""
+"""Pieces of one buffer (``fairlead.kafka.columnar.Slices``) into Arrow arrays, without an object for each.
+Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fairlead.wire.columnar import NONE, Slices
-from fairlead.wire.errors import CorruptBatch
+from fairlead.kafka.columnar import NONE, ByteSlices
+from fairlead.kafka.protocol.errors import CorruptBatch
 
 _MOST_BYTES: Final = 2**31 - 1  # that Arrow's plain arrays can point into
 _USUAL_DIGITS: Final = 13  # milliseconds since 1970, from 2001 to 2286
 _NEWLINE: Final = 10
 
 
-def binary(data: bytes | bytearray, slices: Slices) -> pa.Array:
+def binary(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
     """One value for each slice, null for null. The slices lie one after the other, as those of a column do."""
     rows = len(slices.size)
     if not rows:
@@ -36,7 +37,7 @@ def binary(data: bytes | bytearray, slices: Slices) -> pa.Array:
     return whole.take(pa.array(wanted, mask=absent if absent.any() else None))
 
 
-def text(data: bytes | bytearray, slices: Slices) -> pa.Array:
+def text(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
     """The same as strings; what is no UTF-8 has replacement characters."""
     values = binary(data, slices)
     try:
@@ -47,7 +48,7 @@ def text(data: bytes | bytearray, slices: Slices) -> pa.Array:
         )
 
 
-def lines(data: bytes, slices: Slices) -> pa.Buffer | None:
+def lines(data: bytes, slices: ByteSlices) -> pa.Buffer | None:
     """All values, each with a newline after it, as one text; None when one of them is null, empty, or has line breaks
     or another beginning than ``{``. What follows a value in ``data`` must be no part of another one."""
     if not len(slices.size) or (slices.size <= 0).any():
@@ -56,7 +57,7 @@ def lines(data: bytes, slices: Slices) -> pa.Buffer | None:
     if (raw[slices.start] != ord("{")).any():
         return None
     raw[slices.start + slices.size] = _NEWLINE
-    joined = binary(raw, Slices(slices.start, slices.size + 1))  # type: ignore[arg-type]  # a buffer as well
+    joined = binary(raw, ByteSlices(slices.start, slices.size + 1))  # type: ignore[arg-type]  # a buffer as well
     found = joined.buffers()[2]
     written = np.frombuffer(found, np.uint8)
     if np.count_nonzero(written == _NEWLINE) != len(slices.size) or (written == ord("\r")).any():
@@ -64,7 +65,7 @@ def lines(data: bytes, slices: Slices) -> pa.Buffer | None:
     return found
 
 
-def milliseconds(data: bytes, slices: Slices) -> pa.Array:
+def milliseconds(data: bytes, slices: ByteSlices) -> pa.Array:
     """Decimal milliseconds since 1970 as microseconds (int64); null where there are none, or no such number."""
     present = slices.size != NONE
     if not present.any():

@@ -10,15 +10,16 @@ import asyncio
 import datetime as dt
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import BrokerError, ConnectionLost, RequestTimeout
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, RequestTimeout
+from fairlead.kafka.protocol.types import TopicPartition
+from shore.losses import Loss
 from shore.source.edges import resolve
 from shore.source.errors import DataLossError
 from shore.source.logs import Ends, find_ends
@@ -111,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses.add(await self._overtaken(cluster, position, stop))
             self._losses.add(self._shrunk(position, found.ends))
             self._losses.add(self._replaced(cluster, position))
-        self._losses.tell(fail=options.fail_on_data_loss)
+        self._task.note_loss(*self._losses.tell(fail=options.fail_on_data_loss))
         self._left = frozenset(log for log, end in ends.items() if end > stop[log])
         self._report(position, stop, ends, found)
         if start and restore(store(stop)) == position:
@@ -131,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._sizes.learn(await measure(cluster, {log: begin.get(log, 0) for log in most_behind(spans)}))
         return admit(begin, stop, None, limit_bytes=options.max_bytes, size=self._sizes.of)
 
-    async def _overtaken(self, cluster: Cluster, position: Positions, stop: Positions) -> dict[str, tuple[int, str]]:
+    async def _overtaken(self, cluster: Cluster, position: Positions, stop: Positions) -> dict[str, Gone]:
         """Records of this batch that retention deleted before they were read. A log that was read to its end a moment
         ago cannot have lost any, so only the others are asked about."""
         asked = [
@@ -139,30 +140,37 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for log, first in position.items()
             if stop[log] > first and (self._left is None or log in self._left)
         ]
-        lost: dict[str, tuple[int, str]] = {}
+        lost: dict[str, Gone] = {}
         for answered, begins in (await cluster.start_offsets(asked) if asked else {}).items():
             log = str(answered)
             first = position[log]
             if not isinstance(begins, BrokerError) and begins > first:
                 gone = min(begins, stop[log]) - first
-                lost[log] = gone, f"records {first} to {first + gone - 1} of {log} were deleted before they were read"
+                what = f"records {first} to {first + gone - 1} of {log} were deleted before they were read"
+                lost[log] = Gone(first, gone, what)
         return lost
 
     @staticmethod
-    def _shrunk(position: Positions, ends: Positions) -> dict[str, tuple[int, str]]:
+    def _shrunk(position: Positions, ends: Positions) -> dict[str, Gone]:
         return {
-            log: (0, f"{log} ends at {ends[log]}, before {first}, up to where it was read: truncated, or made anew")
+            log: Gone(
+                first, 0, f"{log} ends at {ends[log]}, before {first}, up to where it was read: truncated, or made anew"
+            )
             for log, first in position.items()
             if log in ends and ends[log] < first
         }
 
-    def _replaced(self, cluster: Cluster, position: Positions) -> dict[str, tuple[int, str]]:
+    def _replaced(self, cluster: Cluster, position: Positions) -> dict[str, Gone]:
         """Topics that were deleted and made anew since the last look: their records count only from where the old ones
         ended, since a replica that is made anew has the same records at the same offsets."""
         topics = {parse_partition_id(log)[0] for log in position}
         ids = {topic: found for topic in topics if (found := cluster.metadata.topic_id(topic)) is not None}
         replaced = {
-            topic: (0, f"{topic} was deleted and made anew; it is read on from offset {position.get(topic, 0)}")
+            topic: Gone(
+                position.get(topic, 0),
+                0,
+                f"{topic} was deleted and made anew; it is read on from offset {position.get(topic, 0)}",
+            )
             for topic, found in ids.items()
             if self._ids.get(topic, found) != found
         }
@@ -199,6 +207,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is kept open between calls."""
 
 
+class Gone(NamedTuple):
+    """What is wrong with a log from an offset on: how many records are surely lost, and the sentence about it."""
+
+    first: int
+    records: int
+    what: str
+
+
 class Losses:
     """What is gone: said once for each log and trouble, and kept for the progress."""
 
@@ -207,24 +223,29 @@ class Losses:
         self.examples: list[str] = []  # the newest first
         self._told: dict[str, str] = {}  # by log
         self._new: list[str] = []
+        self._sure: list[Loss] = []
 
-    def add(self, lost: Mapping[str, tuple[int, str]]) -> None:
-        """Take over what was found, by log: how many records are surely lost, and the sentence about it."""
-        for log, (count, what) in lost.items():
+    def add(self, lost: Mapping[str, Gone]) -> None:
+        """Take over what was found, by log."""
+        now = dt.datetime.now(dt.UTC)
+        for log, (first, count, what) in lost.items():
             self.records += count
             if self._told.get(log) != what:
                 self._told[log] = what
                 self._new.append(what)
+                if count:
+                    self._sure.append(Loss(log=log, first=first, last=first + count - 1, why=what, found_at=now))
 
-    def tell(self, *, fail: bool) -> None:
-        """Say what is new in the log, or raise it.
+    def tell(self, *, fail: bool) -> list[Loss]:
+        """Say what is new in the log, or raise it; gives what of it is surely lost.
 
         Raises:
             DataLossError: there is something new, and ``fail``.
         """
         found, self._new = self._new, []
+        sure, self._sure = self._sure, []
         if not found:
-            return
+            return []
         self.examples = [*found[:_EXAMPLES], *self.examples][:_EXAMPLES]
         more = f" (and {len(found) - 1} more like this)" if len(found) > 1 else ""
         if fail:
@@ -234,3 +255,4 @@ class Losses:
                 found=found[:_EXAMPLES],
             )
         logger.warning("%s%s", found[0], more)
+        return sure

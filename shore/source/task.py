@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import ConnectionLost, RequestTimeout
-from fairlead.wire.retry import backoff
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.connection import backoff
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
+from shore.losses import Loss, note
 from shore.source.columns import Collector, RawCollector
 from shore.source.errors import SiteUnreachableError
 from shore.source.files import write_files
@@ -103,15 +104,44 @@ class Task:
             finally:
                 runner.run(batches.aclose())
 
+    def note_loss(self, *losses: Loss) -> None:
+        """Note what is gone, where the query has a place for it."""
+        if self.options.losses and losses:
+            note(self.options.losses, losses)
+
     async def _batches(self, work: list[Range]) -> Any:
         collector: Collector = RawCollector(self.endpoint.site) if self.options.rows == "raw" else ReadingsCollector()
+        lost: list[Loss] = []
         async with await self.connect(PATIENCE_SECONDS) as cluster:
-            reader = RangeReader(cluster, work, fail_on_data_loss=self.options.fail_on_data_loss)
-            async for log, stretch in reader.stretches():
-                collector.add(*log, stretch)
-                if collector.full:
-                    yield collector.take()
-        yield collector.take()
+            options = self.options
+            batches = record_batches(
+                cluster, work, collector, fail_on_data_loss=options.fail_on_data_loss, on_loss=lost.append
+            )
+            async for batch in batches:
+                yield batch
+        self.note_loss(*lost)  # before the task ends, and with it the batch
+
+
+async def record_batches(
+    cluster: Cluster,
+    work: Iterable[Range],
+    collector: Collector,
+    *,
+    fail_on_data_loss: bool = False,
+    on_loss: Callable[[Loss], None] = lambda loss: None,
+) -> AsyncIterator[pa.RecordBatch]:
+    """The rows of these ranges, as the collector makes them; the last batch may be empty.
+
+    Raises:
+        DataLossError: records are gone, and ``fail_on_data_loss``.
+        CorruptBatch: stored batches cannot be read.
+    """
+    reader = RangeReader(cluster, work, fail_on_data_loss=fail_on_data_loss, on_loss=on_loss)
+    async for log, stretch in reader.stretches():
+        collector.add(*log, stretch)
+        if collector.full:
+            yield collector.take()
+    yield collector.take()
 
 
 async def _next(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:

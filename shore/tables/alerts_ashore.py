@@ -5,13 +5,14 @@ Late data: a log's readings are judged in the order of the log; one that comes a
 nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
 
 The rows follow from the logs alone, with one exception: a silence that is not over yet (or that turned out to be none)
-was opened because time passed; ``compared`` says what of the table follows from the logs alone.
+was opened because time passed; ``compared`` says what of the table follows from the logs alone, ``comparable`` how such
+a row must read where there is one.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from shore.alerts.box import COLUMNS, reading_of
-from shore.alerts.machine import SILENCE, State, advance
+from shore.alerts.box import COLUMNS, Reading, reading_of
+from shore.alerts.machine import SILENCE, State, advance, told_by_time
 from shore.places import Places
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import READINGS
@@ -70,17 +71,9 @@ def everything(places: Places) -> pa.Table:
 
     Silences that only time passing tells are not in it: see ``compared``.
     """
-    columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
-    query = (
-        f"select log, {columns} from readings where device_date_time is not null "  # noqa: S608  # our own names
-        "order by log, log_offset"
-    )
     states: list[State] = []
-    with duckdb.connect(":memory:") as connection:
-        connection.execute("set timezone = 'UTC'")
-        connection.register("readings", DeltaTable(places.table(READINGS.name)).to_pyarrow_dataset())
-        for log, group in itertools.groupby(_rows(connection, query), key=itemgetter(0)):
-            states += advance(log, None, (reading_of(row[1:]) for row in group))[1]
+    for log, readings in _readings(places):
+        states += advance(log, None, readings)[1]
     return table_of(states)
 
 
@@ -104,6 +97,70 @@ def compared(rows: pa.Table) -> pa.Table:
     return ALERTS_ASHORE.sorted(kept)
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> Iterator[tuple[Any, ...]]:
-    for batch in connection.sql(query).to_arrow_reader(_ROWS):
+def comparable(places: Places, rows: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """What of the table (``rows``) must be the same as what: ``compared`` of both, and of what only time passing tells
+    the rows that are there, with how each must read. Rows of logs whose box was forgotten are left out of the latter.
+
+    Args:
+        expected: ``everything``.
+    """
+    must = compared(expected)
+    known = set(_keys(must))
+    follow = set(_keys(compared(rows))) | known
+    forgotten = set(rows.filter(pc.equal(rows["reason"], "forgotten"))["log"].to_pylist())
+    open_ = [
+        row for key, row in zip(_keys(rows), rows.to_pylist(), strict=True)
+        if key not in follow and row["log"] not in forgotten
+    ]  # fmt: skip
+    shown = pc.is_in(
+        pc.binary_join_element_wise(rows["alert_id"], pc.cast(rows["revision"], pa.string()), "#"), _texts(follow)
+    )
+    there = rows.filter(shown)
+    if open_:
+        may = _told_by_time(places, {row["log"] for row in open_})
+        right = [_likest(row, may.get((row["alert_id"], row["revision"]), [])) for row in open_]
+        there = pa.concat_tables([there, pa.Table.from_pylist(open_, schema=rows.schema)])
+        must = pa.concat_tables([must, table_of(each for each in right if each is not None)])
+    return ALERTS_ASHORE.sorted(there), ALERTS_ASHORE.sorted(must)
+
+
+def _told_by_time(places: Places, logs: Collection[str]) -> dict[tuple[str, int], list[State]]:
+    found: dict[tuple[str, int], list[State]] = {}
+    for log, readings in _readings(places, logs):
+        for state in told_by_time(log, readings):
+            found.setdefault((state.alert_id, state.revision), []).append(state)
+    return found
+
+
+def _likest(row: Mapping[str, Any], states: Sequence[State]) -> State | None:
+    """Of how a silence may have gone on, what a row says it did."""
+    return next((each for each in states if each.reason == row["reason"]), states[0] if states else None)
+
+
+def _keys(rows: pa.Table) -> list[tuple[str, int]]:
+    return list(zip(rows["alert_id"].to_pylist(), rows["revision"].to_pylist(), strict=True))
+
+
+def _texts(keys: Iterable[tuple[str, int]]) -> pa.Array:
+    return pa.array([f"{alert}#{revision}" for alert, revision in keys], pa.string())
+
+
+def _readings(places: Places, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[Reading]]]:
+    """The readings of all logs, or of these, each log's in the order of its offsets."""
+    columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
+    only = "" if logs is None else " and list_contains($logs, log)"
+    query = (
+        f"select log, {columns} from readings where device_date_time is not null{only} "  # noqa: S608  # our own names
+        "order by log, log_offset"
+    )
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        connection.register("readings", DeltaTable(places.table(READINGS.name)).to_pyarrow_dataset())
+        rows = _rows(connection, query, {} if logs is None else {"logs": sorted(logs)})
+        for log, group in itertools.groupby(rows, key=itemgetter(0)):
+            yield log, (reading_of(row[1:]) for row in group)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    for batch in connection.sql(query, params=dict(values)).to_arrow_reader(_ROWS):
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

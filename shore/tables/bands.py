@@ -1,6 +1,6 @@
 """What is out of band, as SQL that Spark and DuckDB both run: pieces for ``conditions``, ``excursions`` and ``mkt``.
 
-The rules are those of the alerts (docs/edge.md), so that tables and alerts speak of the same thing:
+The rules are those of the alerts (docs/alerts.md), so that tables and alerts speak of the same thing:
 
 - Temperature: the air that controls the reefer, which is supply air, or return air from a set point of -10 Cel down
   (Carrier T-363), is more than 2 K from the set point. Not judged while the unit defrosts or is inspected before a

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
-from fairlead.custody_chain import Chain, chains
+from fairlead.custody.history import Chain, chains
+from fairlead.custody.ledger import Told
 from fairlead.names import parse_log
+from fairlead.records import UNREADABLE
 from fairlead.records.custody import LedgerEntry, ledger_entries
 from shore.tables.model import TIME, Column, Table
+from topologies.trust import Rules, sift
 
 _TEXT, _OFFSET = pa.string(), pa.int64()
+
+_NEEDED = ("log", "log_offset", "payload")
 
 CUSTODY = Table(
     name="custody",
@@ -54,9 +60,22 @@ def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=CUSTODY.plain_schema)
 
 
-def rows_of_entries(entries: pa.Table) -> pa.Table:
-    """The same, from rows of ``custody_entries``, of which only ``payload`` is needed."""
-    return rows_of(ledger_entries.decode(value) for value in entries["payload"].to_pylist())
+def rows_of_entries(entries: pa.Table, rules: Rules | None) -> pa.Table:
+    """The same, from rows of ``custody_entries``: ``log``, ``log_offset`` and ``payload`` are needed. Entries that are
+    not believed are left out; all are believed where there are no ``rules``."""
+    return rows_of(each.entry for each in believed_of(entries, rules))
+
+
+def believed_of(entries: pa.Table, rules: Rules | None) -> list[Told]:
+    """The entries in rows of ``custody_entries`` that are believed; all entries of a log must be there."""
+    told = list(_told(entries))
+    return sift(rules, told)[0] if rules is not None else told
+
+
+def _told(entries: pa.Table) -> Iterator[Told]:
+    for ledger, offset, payload in zip(*(entries[name].to_pylist() for name in _NEEDED), strict=True):
+        with contextlib.suppress(*UNREADABLE):  # their row says so
+            yield Told(ledger, offset, ledger_entries.decode(payload))
 
 
 def _rows(chain: Chain) -> Iterable[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""The part of ``docs/tables.md`` that follows from the code: every table with its promises and columns.
+"""The part of ``docs/tables-reference.md`` that follows from the code: every table with its promises and columns.
 
-``python -m shore.tables.document docs/tables.md`` writes it anew between the file's two marks.
+``python -m shore.tables.document docs/tables-reference.md`` writes it anew between the file's two marks.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shore.tables.model import Column, Table
+from topologies.drawing.seachart import PortPlace
 from topologies.model import InsertPoint, Site, SiteKind, Topology
-from topologies.seachart import PortPlace
 
 _TEXT, _DOUBLE = pa.string(), pa.float64()
 _LATE = "Replaced as a whole when shore starts with a topology that differs."

@@ -6,7 +6,7 @@ A table that no line names cannot be proven; a test sees to it that every table 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ import pyarrow as pa
 from fairlead.names import parse_log
 from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
 from shore.places import CUSTOMERS, Places
-from shore.tables import alerts_ashore
+from shore.tables import TABLES, alerts_ashore
 from shore.tables.operations import OPERATIONS, Operation
+from shore.verify.digest import Shape
 from topologies.model import Topology
 
 
@@ -24,18 +25,25 @@ class FromLogs:
     """Tables that together hold every data record of some logs, each as one row of one of them.
 
     Args:
-        tables: Each has the columns log, log_offset and payload (the record's value).
+        tables: Each has the columns log and log_offset.
         job: Whose checkpoint says how far the logs are read.
         takes: For a topology: whether a topic is one of the logs.
+        operation: Which operation fills the only table; None: they are ``readings`` and ``readings_rejected``.
     """
 
     tables: tuple[str, ...]
     job: str
     takes: Callable[[Topology], Callable[[str], bool]]
+    operation: Operation | None = None
 
     @property
     def name(self) -> str:
         return " + ".join(self.tables)
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """What of its tables is compared: all columns."""
+        return {name: Shape(name, TABLES[name].plain_schema.names) for name in self.tables}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,7 @@ class Derived:
         everything: Makes it anew, from all of its inputs, without Spark.
         time: The column by which a backfill bounds what it makes again; None: it makes all of it again.
         tolerance: Relative difference that two floating point numbers may have: sums depend on their order.
-        compared: What of the table, and of ``everything``, must be the same; None: all of it.
+        compared: From the table and ``everything``: the rows that must be the same as which; None: all of both.
     """
 
     table: str
@@ -57,7 +65,7 @@ class Derived:
     everything: Callable[[Places], pa.Table]
     time: str | None = None
     tolerance: float = 1e-9
-    compared: Callable[[pa.Table], pa.Table] | None = None
+    compared: Callable[[Places, pa.Table, pa.Table], tuple[pa.Table, pa.Table]] | None = None
 
 
 def _containers(topology: Topology) -> Callable[[str], bool]:
@@ -77,18 +85,18 @@ def _of(operation: Operation) -> Callable[[Topology], Callable[[str], bool]]:
 
 FROM_LOGS: tuple[FromLogs, ...] = (
     FromLogs(("readings", "readings_rejected"), "readings", _containers),
-    *(FromLogs((operation.table.name,), "operations", _of(operation)) for operation in OPERATIONS),
+    *(FromLogs((operation.table.name,), "operations", _of(operation), operation) for operation in OPERATIONS),
 )
 
 _TOPOLOGY = ("sites", "owners")
 
 DERIVED: tuple[Derived, ...] = (
-    Derived("custody", ("custody_entries",), "operations", custody.everything),
+    Derived("custody", ("custody_entries", *_TOPOLOGY), "operations", custody.everything),
     Derived("conditions", ("readings",), "conditions", whole.conditions, "window_end"),
     Derived("excursions", ("readings",), "conditions", whole.excursions, "start_date_time"),
     Derived("excursion_parts", ("readings",), "conditions", whole.excursion_parts, "part_start"),
     Derived("mkt", ("readings",), "conditions", whole.mkt, "window_end"),
-    Derived("alerts_ashore", ("readings",), "alerts", alerts_ashore.everything, compared=alerts_ashore.compared),
+    Derived("alerts_ashore", ("readings",), "alerts", alerts_ashore.everything, compared=alerts_ashore.comparable),
     Derived(
         "alerts_now",
         ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
@@ -108,8 +116,34 @@ DERIVED: tuple[Derived, ...] = (
     Derived("quality", ("readings", "readings_rejected"), "quality", quality.everything, "day"),
 )
 
+REFERENCE = _TOPOLOGY
+"""Tables that say what the topology says; ``shore run`` makes them anew when it starts and they differ."""
+
+FEEDS_FOLLOW_FROM = (
+    "readings",
+    "alerts",
+    "booking_changes",
+    "custody_entries",
+    "events",
+    "dock_movements",
+    "custody",
+    "bookings",
+    "sites",
+    "owners",
+)
+"""What decides which records a customer is entitled to."""
+
 OWN_WAY: frozenset[str] = frozenset({"feeds"})
 """Checked in ways of their own (``shore.verify.feeds``)."""
+
+
+def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
+    """These tables and all that they follow from, those first that others follow from."""
+    found: dict[str, None] = {}
+    for name in tables:
+        inputs = next((each.inputs for each in DERIVED if each.table == name), ())
+        found |= dict.fromkeys(sources_of(inputs)) | {name: None}
+    return tuple(found)
 
 
 def job_of(table: str) -> str:
@@ -124,9 +158,11 @@ def mended_by(table: str) -> str:
     (``FromLogs.name``)."""
     if table.startswith(CUSTOMERS):
         return f"remove the folder of {table}"
+    if table in REFERENCE:
+        return "fairlead shore run --once"
     if table in OWN_WAY:
         return f"fairlead shore rebuild {table} --yes"
     for each in DERIVED:
         if each.table == table and each.compared is not None:
             return f"fairlead shore rebuild {each.job} --yes"
-    return "fairlead shore backfill --yes (or only the days: --from, --to)"
+    return "fairlead shore backfill --yes (or only the days: --since, --until)"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from shore.verify.model import Difference, What
+from shore.verify.digest import quoted
+from shore.verify.model import Difference, shown
 
 SHOWN: Final = 10
 _NEAR_ZERO: Final = 1e-9  # where a relative tolerance means nothing: a billionth of a degree, a minute or a share
@@ -37,11 +38,12 @@ def compare(
     opened.register("expected", expected)
     opened.register("rows", rows)
     values = [field for field in rows.schema if field.name not in key]
-    differs = {field.name: _differs(field, field.name in expected.schema.names, tolerance) for field in values}
+    present = set(expected.schema.names)
+    differs = {field.name: _differs(field, field.name in present, tolerance) for field in values}
     columns = ", ".join(f"case when {sql} then '{name}' end" for name, sql in differs.items()) or "null"
-    keys = ", ".join(f"coalesce(r.{_name(k)}, e.{_name(k)}) as {_name(k)}" for k in key)
-    on = " and ".join(f"r.{_name(k)} is not distinct from e.{_name(k)}" for k in key)
-    grouped = ", ".join(_name(k) for k in key)
+    keys = ", ".join(f"coalesce(r.{quoted(k)}, e.{quoted(k)}) as {quoted(k)}" for k in key)
+    on = " and ".join(f"r.{quoted(k)} is not distinct from e.{quoted(k)}" for k in key)
+    grouped = ", ".join(quoted(k) for k in key)
     opened.execute(
         f"""
         create or replace temp table odd as
@@ -58,8 +60,8 @@ def compare(
         union all by name select *, 'doubled' as what, []::varchar[] as columns from twice
         """  # noqa: S608  # names of columns that the tables' own definitions have
     )
-    found = opened.execute(f"select {grouped}, what, columns from odd order by all limit {SHOWN}")  # noqa: S608
-    differences = tuple(_told(table, key, row) for row in found.fetchall())
+    found = opened.execute(f"select {grouped}, what, columns from odd order by all limit {SHOWN}").fetchall()  # noqa: S608
+    differences = tuple(_told(opened, table, key, row, present) for row in found)
     count = _one(opened, "select count(*) from odd")
     result = Compared(_one(opened, "select count(*) from rows"), expected.num_rows, count, differences)
     opened.unregister("expected")
@@ -67,23 +69,44 @@ def compare(
     return result
 
 
-def _told(table: str, key: Sequence[str], row: Sequence[Any]) -> Difference:
+def _told(
+    opened: duckdb.DuckDBPyConnection, table: str, key: Sequence[str], row: Sequence[Any], present: Collection[str]
+) -> Difference:
     *values, what, columns = row
-    kind: What = what
-    named = columns if kind == "changed" else ()
-    return Difference(table=table, what=kind, key=dict(zip(key, values, strict=True)), columns=tuple(named))
+    named = tuple(columns) if what == "changed" else ()
+    there, must = (
+        _values(opened, "rows", key, values, named),
+        _values(opened, "expected", key, values, [name for name in named if name in present]),
+    )
+    told = {name: shown(there.get(name), must.get(name)) for name in named}
+    return Difference(
+        table=table,
+        what=what,
+        key=dict(zip(key, values, strict=True)),
+        columns=named,
+        found={name: one for name, (one, _) in told.items()},
+        expected={name: other for name, (_, other) in told.items()},
+    )
+
+
+def _values(
+    opened: duckdb.DuckDBPyConnection, source: str, key: Sequence[str], values: Sequence[Any], columns: Sequence[str]
+) -> dict[str, Any]:
+    """These columns of the row with this key."""
+    if not columns:
+        return {}
+    where = " and ".join(f"{quoted(k)} is not distinct from ?" for k in key)
+    query = f"select {', '.join(map(quoted, columns))} from {source} where {where} limit 1"  # noqa: S608
+    found = opened.execute(query, list(values)).fetchall()
+    return dict(zip(columns, found[0], strict=True)) if found else {}
 
 
 def _differs(field: pa.Field, there: bool, tolerance: float) -> str:
-    left, right = f"r.{_name(field.name)}", f"e.{_name(field.name)}" if there else "null"
+    left, right = f"r.{quoted(field.name)}", f"e.{quoted(field.name)}" if there else "null"
     if pa.types.is_floating(field.type) and there:
         far = f"abs({left} - {right}) > greatest({tolerance} * greatest(abs({left}), abs({right})), {_NEAR_ZERO})"
         return f"(({left} is null) <> ({right} is null) or coalesce({far}, false))"
     return f"{left} is distinct from {right}"
-
-
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
 
 
 def _one(opened: duckdb.DuckDBPyConnection, query: str) -> int:

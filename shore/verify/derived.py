@@ -10,6 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
+from shore.jobs.reference import rows_of_topology
 from shore.places import Places
 from shore.source.offsets import Positions
 from shore.tablelog import table_ids
@@ -18,6 +19,7 @@ from shore.verify.catalogue import FROM_LOGS, Derived
 from shore.verify.compare import compare
 from shore.verify.digest import connection
 from shore.verify.model import TableCheck
+from topologies.model import Topology
 
 _ATTEMPTS: Final = 3
 
@@ -42,7 +44,8 @@ def check_derived(entry: Derived, places: Places) -> TableCheck:
             rows = DeltaTable(places.table(entry.table), version=before[entry.table]).to_pyarrow_dataset()
             expected = entry.everything(places)
             if entry.compared is not None:
-                rows, expected = pads.dataset(entry.compared(rows.to_table())), entry.compared(expected)
+                there, expected = entry.compared(places, rows.to_table(), expected)
+                rows = pads.dataset(there)
             key = TABLES[entry.table].key
             found = compare(opened, entry.table, rows, expected, key, tolerance=entry.tolerance)
         if _versions(entry, places) == before:
@@ -59,6 +62,27 @@ def check_derived(entry: Derived, places: Places) -> TableCheck:
                 differences=found.differences,
             )
     return _not_compared(entry, None, "the tables changed while they were compared; try again, or stop shore first")
+
+
+def check_reference(table: str, topology: Topology, places: Places) -> TableCheck:
+    """Compare a table that says what the topology says (``shore.jobs.reference``)."""
+    try:
+        rows = DeltaTable(places.table(table)).to_pyarrow_dataset()
+    except TableNotFoundError:
+        return TableCheck(table=table, kind="derived", same=None, notes=("shore has not run yet",))
+    if not rows.count_rows():
+        return TableCheck(table=table, kind="derived", same=None, notes=("job voyages has not run yet",))
+    with connection() as opened:
+        found = compare(opened, table, rows, rows_of_topology(topology)[table], TABLES[table].key, tolerance=0.0)
+    return TableCheck(
+        table=table,
+        kind="derived",
+        same=not found.differing,
+        rows=found.rows,
+        expected=found.expected,
+        differing=found.differing,
+        differences=found.differences,
+    )
 
 
 def _not_compared(entry: Derived, behind: int | None, why: str) -> TableCheck:

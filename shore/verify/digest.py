@@ -1,44 +1,55 @@
-"""Counts and digests of (offset, payload), log by log, for records and for rows alike.
+"""Counts and digests of the rows of log tables, log by log: of the rows that a log gives, and of those that are there.
 
-A digest is the sum of a 64-bit hash of (offset, payload) over a log's records. A sum does not depend on order, so
-records and rows are streamed as they come and nothing is sorted or held. Unlike an exclusive or, it changes when a
-record is there twice. Two different sets of records of one log have the same sum with a chance of 1 in 2^64, and their
-counts must agree besides: enough against crashes, bugs and hands, which is what it is for; whoever could forge it could
-change the logs, too. The hash is DuckDB's; it need not be the same tomorrow, as one process hashes both sides.
+A digest is the sum of a 64-bit hash over all columns of a log's rows. A sum does not depend on order, so rows are
+streamed as they come and nothing is sorted or held. Unlike an exclusive or, it changes when a row is there twice. Two
+different sets of rows of one log have the same sum with a chance of 1 in 2^64, and their counts must agree besides:
+enough against crashes, bugs and hands, which is what it is for; whoever could forge it could change the logs, too. The
+hash is DuckDB's; it need not be the same tomorrow, as one process hashes both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from fairlead.wire.record import Record
 
-HASH: Final = "hash(log_offset, payload)"
-BATCH_RECORDS: Final = 20_000
-BATCH_BYTES: Final = 16 << 20
-_SCHEMA: Final = pa.schema([("log", pa.int32()), ("log_offset", pa.int64()), ("payload", pa.binary())])
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What of a table is compared with logs.
 
-_OF_RECORDS: Final = f"select log, count(*), sum({HASH}::hugeint) from records group by log"  # noqa: S608  # constants
-_OF_ROWS: Final = f"""
-with marked as (
-    select rows.*, start, stop, coalesce(ahead, 0) as ahead, {HASH}::hugeint as digest
-    from rows left join limits using (log)
-)
-select
-    log,
-    count(*) filter (where log_offset >= start and log_offset < stop),
-    coalesce(sum(digest) filter (where log_offset >= start and log_offset < stop), 0),
-    count(*) filter (where log_offset < start),
-    count(*) filter (where log_offset >= ahead)
-from marked
-group by log
-"""  # noqa: S608  # constants
+    Args:
+        table: Its name. It is hashed, too: a row counts only in the table that it belongs to.
+        columns: All columns that must be as the log gives them; those that the table on disk lacks count as null.
+        log: SQL for the log that a row is of.
+        offset: SQL for its offset there.
+        nulls: What a null in a column stands for, as SQL.
+    """
+
+    table: str
+    columns: Sequence[str]
+    log: str = "log"
+    offset: str = "log_offset"
+    nulls: Mapping[str, str] = field(default_factory=dict)
+
+    def hash_of(self, present: Sequence[str]) -> str:
+        """SQL for the hash of a row of a table that has these columns."""
+        values = [
+            f"coalesce({name}, {self.nulls[column]})" if column in self.nulls else name
+            for column in self.columns
+            for name in [quoted(column) if column in present else "null"]
+        ]
+        return f"hash('{self.table}', {', '.join(values)})"
+
+
+def quoted(column: str) -> str:
+    """The name of a column in SQL."""
+    return '"' + column.replace('"', '""') + '"'
 
 
 class Digest(NamedTuple):
@@ -85,55 +96,43 @@ def connection(memory: str = "1GB") -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-class RecordDigests:
-    """Takes data records in any order and number; ``found`` then has each log's digest."""
+class ExpectedDigests:
+    """Takes rows that logs give, in any order and number; ``found`` has each log's digest."""
 
     def __init__(self, opened: duckdb.DuckDBPyConnection) -> None:
         self._connection = opened
-        self._names: dict[str, int] = {}
-        self._logs: list[int] = []
-        self._offsets: list[int] = []
-        self._payloads: list[bytes | None] = []
-        self._bytes = 0
-        self._found: dict[int, Digest] = {}
+        self.found: dict[str, Digest] = {}
 
-    def add(self, log: str, records: Sequence[Record]) -> None:
-        number = self._names.setdefault(log, len(self._names))
-        self._logs.extend([number] * len(records))
-        self._offsets.extend(record.offset for record in records)
-        self._payloads.extend(record.value for record in records)
-        self._bytes += sum(len(record.value or b"") for record in records)
-        if len(self._logs) >= BATCH_RECORDS or self._bytes >= BATCH_BYTES:
-            self._fold()
-
-    def found(self) -> dict[str, Digest]:
-        self._fold()
-        return {name: self._found[number] for name, number in self._names.items() if number in self._found}
-
-    def _fold(self) -> None:
-        if not self._logs:
+    def add(self, shape: Shape, rows: pa.Table) -> None:
+        if not rows.num_rows:
             return
-        batch = pa.table([self._logs, self._offsets, self._payloads], schema=_SCHEMA)
-        self._logs, self._offsets, self._payloads, self._bytes = [], [], [], 0
-        self._connection.register("records", batch)
-        for number, count, total in self._connection.execute(_OF_RECORDS).fetchall():
-            self._found[number] = self._found.get(number, Digest()) + Digest(count, int(total))
-        self._connection.unregister("records")
+        self._connection.register("expected", rows)
+        query = f"""
+            select {shape.log} as of_log, count(*), sum({shape.hash_of(rows.schema.names)}::hugeint)
+            from expected group by of_log
+        """  # noqa: S608  # names of our own columns
+        for log, count, total in self._connection.execute(query).fetchall():
+            self.found[log] = self.found.get(log, Digest()) + Digest(count, int(total))
+        self._connection.unregister("expected")
 
 
-def reader(rows: pads.Dataset) -> pa.RecordBatchReader:
-    """A table's rows for ``rows_digests``."""
+def reader(rows: pads.Dataset, shape: Shape, log: str | None = None) -> pa.RecordBatchReader:
+    """The columns of a table's rows that are compared; with ``log`` Arrow leaves out what cannot be of this log."""
     # Small batches, little read ahead: payloads are some hundred bytes each, and all of the table passes through here.
     scanner = rows.scanner(
-        columns=["log", "log_offset", "payload"], batch_size=32_768, batch_readahead=4, fragment_readahead=1
+        columns=[name for name in shape.columns if name in rows.schema.names],
+        filter=None if log is None else pads.field(shape.log) == log,
+        batch_size=32_768,
+        batch_readahead=4,
+        fragment_readahead=1,
     )
     return scanner.to_reader()
 
 
 def rows_digests(
-    opened: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, limits: Mapping[str, Limits]
+    opened: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, shape: Shape, limits: Mapping[str, Limits]
 ) -> dict[str, RowsDigest]:
-    """The digests of rows (columns log, log_offset, payload), log by log.
+    """The digests of a table's rows, log by log.
 
     A log without limits may have no rows: they are all ``beyond``.
     """
@@ -141,12 +140,29 @@ def rows_digests(
     columns = [[limits[name][index] for name in names] for index in range(3)]
     types = [pa.string(), pa.int64(), pa.int64(), pa.int64()]
     arrays = [pa.array(values, kind) for values, kind in zip([names, *columns], types, strict=True)]
-    opened.register("limits", pa.table(arrays, names=["log", "start", "stop", "ahead"]))
+    opened.register("limits", pa.table(arrays, names=["of_log", "start", "stop", "ahead"]))
     opened.register("rows", rows)
+    query = f"""
+        with hashed as (
+            select {shape.log} as of_log, {shape.offset} as place, {shape.hash_of(rows.schema.names)}::hugeint as digest
+            from rows
+        ),
+        marked as (
+            select hashed.*, start, stop, coalesce(ahead, 0) as ahead from hashed left join limits using (of_log)
+        )
+        select
+            of_log,
+            count(*) filter (where place >= start and place < stop),
+            coalesce(sum(digest) filter (where place >= start and place < stop), 0),
+            count(*) filter (where place < start),
+            count(*) filter (where place >= ahead)
+        from marked
+        group by of_log
+    """  # noqa: S608  # names of our own columns
     try:
         return {
             log: RowsDigest(Digest(count, int(total)), before, beyond)
-            for log, count, total, before, beyond in opened.execute(_OF_ROWS).fetchall()
+            for log, count, total, before, beyond in opened.execute(query).fetchall()
         }
     finally:
         opened.unregister("rows")

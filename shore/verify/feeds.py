@@ -8,39 +8,43 @@ customer is entitled to now.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset as pads
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.record import Record
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import Record
 from shore.backlog import backlog_of
 from shore.checkpoint import read_checkpoint
 from shore.damage import made_again
 from shore.feeds.entitlement import all_touched, entitled
 from shore.feeds.readers import FeedReader
-from shore.feeds.records import feed_topic, named_by
+from shore.feeds.records import delivered, feed_topic, kept
 from shore.feeds.writer import app_of
 from shore.places import CUSTOMERS, Places
 from shore.tablelog import table_ids
 from shore.tables import TABLES
-from shore.verify.digest import Limits, RecordDigests, RowsDigest, connection, rows_digests
+from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import FEEDS
+from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, Shape, connection, reader, rows_digests
 from shore.verify.model import Difference, TableCheck
 from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of
+from shore.verify.rows import LogRows, OddRow
 
 _SHOWN: Final = 10
-_ROWS: Final = """
-select
-    'feeds.' || customer as log, feed_offset as log_offset,
-    (case when retracts then 'retracts ' else '' end || log || '@' || log_offset)::blob as payload
-from feeds
-"""
-_CUSTOMERS_ROWS: Final = "select '{topic}' as log, feed_offset as log_offset, encode(value) as payload from feed"
+_FEEDS: Final = Shape(
+    "feeds",
+    FEEDS.plain_schema.names,
+    log="'feeds.' || customer",
+    offset="feed_offset",
+    nulls={"retracts": "false"},  # in rows of older versions
+)
 _TWICE: Final = f"""
 select distinct customer, log, log_offset
 from (
@@ -54,8 +58,18 @@ order by all limit {_SHOWN}
 """  # noqa: S608  # a constant
 
 
-def check_feeds(readers: Sequence[FeedReader], endpoint: KafkaEndpoint, places: Places) -> TableCheck:
-    """Table ``feeds``, of those whose feed begins at this site."""
+def check_feeds(
+    readers: Sequence[FeedReader],
+    endpoint: KafkaEndpoint,
+    places: Places,
+    wrong_inputs: Callable[[], Sequence[str]] = tuple,
+) -> TableCheck:
+    """Table ``feeds``, of those whose feed begins at this site.
+
+    Args:
+        wrong_inputs: Gives the tables that entitlement follows from and that differ from the logs; asked only where
+            the feeds are not what customers are entitled to. Then the feeds are not accused of it.
+    """
     customers = [reader.customer for reader in readers]
     try:
         feeds = DeltaTable(places.table("feeds"))
@@ -66,25 +80,32 @@ def check_feeds(readers: Sequence[FeedReader], endpoint: KafkaEndpoint, places: 
         version = feeds.transaction_version(app_of(customer))
         known[feed_topic(customer)] = 0 if version is None else version + 1
     rows = feeds.to_pyarrow_dataset()
-    expected, limits, behind = asyncio.run(_read(endpoint, known, _named))
-    with connection() as opened, connection() as second:
-        found = _rows(opened, second, rows, limits)
+    with connection() as opened:
+        found = asyncio.run(_compare(opened, endpoint, _FEEDS, rows, known, _delivered))
         twice = _twice(opened, rows)
-    differing = [log for log in limits if found.get(log, RowsDigest()).inside != expected.get(log, RowsDigest().inside)]
-    differing += [log for log, each in found.items() if each.beyond and log in limits and log not in differing]
-    missing, notes = _missing(places, readers)
+    missing: list[Difference] = []
+    notes = ["what customers are entitled to is not compared while the table differs from the feeds"]
+    if not found.differing:  # else the table does not say what customers were given
+        missing, notes = _missing(places, readers)
+    if missing and (wrong := wrong_inputs()):
+        notes.append(
+            f"{len(missing):,} records or more are not what customers are entitled to by tables that differ from the "
+            f"logs themselves ({', '.join(wrong)}): put those right first, then verify again"
+        )
+        missing = []
+    wrong_rows = len(found.differing) + len(twice) + len(missing)
     return TableCheck(
         table="feeds",
         kind="logs",
-        same=not differing and not twice and not missing,
-        rows=sum(each.inside.records for each in found.values()),
-        expected=sum(each.records for each in expected.values()),
-        logs=len(limits),
-        behind=behind,
-        gone=sum(each.before for log, each in found.items() if log in limits),
-        differing=len(differing) + len(twice) + len(missing),
-        differences=tuple([*twice, *missing][:_SHOWN]),
-        notes=tuple([*(f"table and log differ: {log}" for log in differing), *notes]),
+        same=not wrong_rows,
+        rows=found.rows,
+        expected=found.expected,
+        logs=len(known),
+        behind=found.behind,
+        gone=found.gone,
+        differing=wrong_rows,
+        differences=tuple([*found.differences, *twice, *missing][:_SHOWN]),
+        notes=tuple([*(f"table and log differ: {log}" for log in found.differing), *notes]),
     )
 
 
@@ -97,66 +118,103 @@ def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> Ta
         return TableCheck(table=name, kind="logs", same=None, notes=("job feeds has not run yet",))
     version = table.transaction_version(app_of(customer))
     known = {topic: 0 if version is None else version + 1}
-    expected, limits, behind = asyncio.run(_read(endpoint, known, _given))
-    with connection() as opened, connection() as second:
-        second.register("feed", table.to_pyarrow_dataset())
-        rows = second.sql(_CUSTOMERS_ROWS.format(topic=topic)).to_arrow_reader(32_768)
-        found = rows_digests(opened, rows, limits).get(topic, RowsDigest())
-    same = found.inside == expected.get(topic, RowsDigest().inside) and not found.beyond
+    shape = Shape(name, CUSTOMER_FEED.plain_schema.names, log=f"'{topic}'", offset="feed_offset")
+    with connection() as opened:
+        rows = table.to_pyarrow_dataset()
+        found = asyncio.run(_compare(opened, endpoint, shape, rows, known, lambda _, some: kept(some)))
     return TableCheck(
         table=name,
         kind="logs",
-        same=same,
-        rows=found.inside.records,
-        expected=sum(each.records for each in expected.values()),
+        same=not found.differing,
+        rows=found.rows,
+        expected=found.expected,
         logs=1,
-        behind=behind,
-        gone=found.before,
-        differing=0 if same else 1,
-        notes=() if same else (made_again(places, name),),
+        behind=found.behind,
+        gone=found.gone,
+        differing=len(found.differing),
+        differences=found.differences,
+        notes=(made_again(places, name),) if found.differing else (),
     )
 
 
-async def _read(
-    endpoint: KafkaEndpoint, known: dict[str, int], as_row: Callable[[Record], Record | None]
-) -> tuple[dict[str, Any], dict[str, Limits], int]:
-    """The digests of what stands in the feeds up to where the table knows them, these limits, and what is beyond."""
-    with connection() as opened:
-        digests = RecordDigests(opened)
-        async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
-            extents, _ = await extents_of(cluster, lambda topic: topic in known, ())
-            limits = {
-                log: Limits(min(extents[log].start, position), position, position) if log in extents
-                else Limits(position, position, position)
-                for log, position in known.items()
-            }  # fmt: skip
-            ranges = [LogRange(log, each.start, each.stop) for log, each in limits.items()]
-            async for log, records in data_records(cluster, ranges):
-                digests.add(log, [row for record in records if (row := as_row(record)) is not None])
-        behind = sum(max(0, each.end - known[log]) for log, each in extents.items())
-        return digests.found(), limits, behind
+class _Compared(NamedTuple):
+    """A table against the feeds whose records it holds; ``differing`` are the feeds that differ."""
+
+    differing: list[str]
+    differences: tuple[Difference, ...]
+    rows: int
+    expected: int
+    gone: int
+    behind: int
 
 
-def _named(record: Record) -> Record | None:
-    """The record with what it is about as its value: that is what the table knows of it. None where it stands for no
-    row, since others than shore wrote it (``shore.feeds.records.delivered``)."""
-    named = named_by(record)
-    if named is None:
-        return None
-    log, offset, retracts = named
-    return record._replace(value=f"{'retracts ' if retracts else ''}{log}@{offset}".encode())
+async def _compare(
+    opened: duckdb.DuckDBPyConnection,
+    endpoint: KafkaEndpoint,
+    shape: Shape,
+    rows: pads.Dataset,
+    known: Mapping[str, int],
+    made: Callable[[str, Sequence[Record]], pa.Table],
+) -> _Compared:
+    """Compare up to where the table knows the feeds.
+
+    Args:
+        known: Offsets after the last known record, by feed.
+        made: The rows of a feed's records, as the job makes them.
+    """
+    digests = ExpectedDigests(opened)
+    async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+        extents, _ = await extents_of(cluster, lambda topic: topic in known, ())
+        limits = {
+            log: Limits(min(extents[log].start, position), position, position) if log in extents
+            else Limits(position, position, position)
+            for log, position in known.items()
+        }  # fmt: skip
+        async for log, records in data_records(cluster, _ranges(limits)):
+            digests.add(shape, made(log, records))
+        found = rows_digests(opened, reader(rows, shape), shape, limits)
+        differing = [
+            log for log in limits
+            if (own := found.get(log, RowsDigest())).inside != digests.found.get(log, Digest()) or own.beyond
+        ]  # fmt: skip
+        differences: list[Difference] = []
+        for log in differing:
+            compared = LogRows(opened, {shape.table: shape})
+            async for _, records in data_records(cluster, _ranges({log: limits[log]})):
+                compared.add(shape.table, made(log, records))
+            odd = compared.odd({shape.table: rows}, log, limits[log], explained=_SHOWN)
+            differences += [_row(shape.table, log, each) for each in odd[:_SHOWN]]
+    return _Compared(
+        differing,
+        tuple(differences[:_SHOWN]),
+        sum(each.inside.records for each in found.values()),
+        sum(each.records for each in digests.found.values()),
+        sum(each.before for log, each in found.items() if log in limits),
+        sum(max(0, each.end - known[log]) for log, each in extents.items()),
+    )
 
 
-def _given(record: Record) -> Record | None:
-    """The record, if it stands for a row."""
-    return None if named_by(record) is None else record
+def _delivered(log: str, records: Sequence[Record]) -> pa.Table:
+    return delivered(log.removeprefix("feeds."), records)
 
 
-def _rows(
-    opened: duckdb.DuckDBPyConnection, second: duckdb.DuckDBPyConnection, rows: pads.Dataset, limits: dict[str, Limits]
-) -> dict[str, RowsDigest]:
-    second.register("feeds", rows)
-    return rows_digests(opened, second.sql(_ROWS).to_arrow_reader(32_768), limits)
+def _ranges(limits: Mapping[str, Limits]) -> list[LogRange]:
+    return [LogRange(log, each.start, each.stop) for log, each in limits.items()]
+
+
+def _row(table: str, log: str, odd: OddRow) -> Difference:
+    """A row of a feed that is not as it stands there; shore's own table has those of all customers."""
+    key: dict[str, Any] = {"feed_offset": odd.log_offset}
+    if table == "feeds":
+        key = {"customer": log.removeprefix("feeds."), **key}
+    return Difference(
+        table=table,
+        what=odd.what,
+        key=key,
+        columns=tuple(odd.found),
+        found=dict(odd.found),
+        expected=dict(odd.expected),
+    )
 
 
 def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Difference]:

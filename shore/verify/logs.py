@@ -1,4 +1,4 @@
-"""Log tables against the logs: count and digest of every log, and the rows of the first few that differ."""
+"""Log tables against the logs: every column of every row, by digests of each log; and the rows that differ."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import pyarrow.dataset as pads
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, BrokerError
-from fairlead.wire.sweep import Extent
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError
 from shore.checkpoint import Checkpoint, read_checkpoint
 from shore.places import Places
+from shore.source.errors import DataLossError
 from shore.source.offsets import Positions, parse_partition_id
 from shore.verify.catalogue import FromLogs
-from shore.verify.digest import Digest, Limits, RecordDigests, RowsDigest, connection, reader, rows_digests
+from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, connection, reader, rows_digests
 from shore.verify.model import Difference, TableCheck
-from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of
+from shore.verify.records import CLIENT_ID, LogRange, extents_of, rows_of_logs
 from shore.verify.rows import LogRows, OddRow
 from topologies.model import Topology
 
@@ -47,7 +48,7 @@ class Scope:
 
 
 def scope_of(
-    positions: Positions, ahead: Positions, takes: Mapping[str, Extent], unreadable: Mapping[str, str]
+    positions: Positions, ahead: Positions, takes: Mapping[str, OffsetRange], unreadable: Mapping[str, str]
 ) -> Scope:
     """From where the job stands and what the logs have now. Pure.
 
@@ -101,8 +102,9 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
     for attempt in range(_ATTEMPTS):
         try:
             return asyncio.run(_check(entry, topology, endpoint, checkpoint, tables))
-        except BrokerError as error:
-            if error.code != OFFSET_OUT_OF_RANGE or attempt == _ATTEMPTS - 1:
+        except (BrokerError, DataLossError) as error:
+            passing = isinstance(error, DataLossError) or error.code == OFFSET_OUT_OF_RANGE
+            if not passing or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("the loop above returns or raises")
 
@@ -129,12 +131,13 @@ async def _check(
             positions = own_positions(checkpoint.positions, takes)
             ahead = own_positions(checkpoint.positions_ahead, takes)
             scope = scope_of(positions, ahead, found, unreadable)
-            expected, rows = await digests_of(cluster, opened, tables, scope.limits, found)
+            expected, rows = await digests_of(cluster, opened, entry, tables, scope.limits, found)
             differing = [log for log in sorted({*expected, *rows}) if _differs(expected.get(log), rows.get(log))]
             differences: list[Difference] = []
             for log in differing[:LOGS_SHOWN]:
-                odd = await odd_rows(cluster, opened, tables, log, scope.limits, found)
-                differences += [_told(log, each) for each in odd]
+                explained = max(0, ROWS_SHOWN - len(differences))
+                odd = await odd_rows(cluster, opened, entry, tables, log, scope.limits, found, explained=explained)
+                differences += [_told(log, each) for each in odd[:ROWS_SHOWN]]
         gone = sum(digest.before for digest in rows.values())
         twice = _twice(opened, tables, scope.limits) if gone else []
     return TableCheck(
@@ -155,19 +158,21 @@ async def _check(
 async def digests_of(
     cluster: Cluster,
     opened: duckdb.DuckDBPyConnection,
+    entry: FromLogs,
     tables: Mapping[str, pads.Dataset],
     limits: Mapping[str, Limits],
-    found: Mapping[str, Extent],
+    found: Mapping[str, OffsetRange],
 ) -> tuple[dict[str, Digest], dict[str, RowsDigest]]:
-    """The digests of the logs' records and of the rows of all tables together, both by log and within the limits."""
-    digests = RecordDigests(opened)
-    async for log, records in data_records(cluster, ranges_of(limits, found)):
-        digests.add(log, records)
+    """The digests of the rows that the logs give and of the rows of all tables together, by log and within limits."""
+    digests, shapes = ExpectedDigests(opened), entry.shapes
+    async for given in rows_of_logs(cluster, entry, ranges_of(limits, found)):
+        for name, some in given.items():
+            digests.add(shapes[name], some)
     rows: dict[str, RowsDigest] = {}
-    for dataset in tables.values():
-        for log, digest in rows_digests(opened, reader(dataset), limits).items():
+    for name, dataset in tables.items():
+        for log, digest in rows_digests(opened, reader(dataset, shapes[name]), shapes[name], limits).items():
             rows[log] = rows.get(log, RowsDigest()) + digest
-    return digests.found(), rows
+    return digests.found, rows
 
 
 def own_positions(positions: Positions, takes: Callable[[str], bool]) -> Positions:
@@ -175,7 +180,7 @@ def own_positions(positions: Positions, takes: Callable[[str], bool]) -> Positio
     return {log: position for log, position in positions.items() if takes(parse_partition_id(log)[0])}
 
 
-def ranges_of(limits: Mapping[str, Limits], found: Mapping[str, Extent]) -> list[LogRange]:
+def ranges_of(limits: Mapping[str, Limits], found: Mapping[str, OffsetRange]) -> list[LogRange]:
     """What of the logs is to be read: within the limits and still there."""
     return [LogRange(log, each.start, min(each.stop, found[log].end)) for log, each in limits.items() if log in found]
 
@@ -183,17 +188,21 @@ def ranges_of(limits: Mapping[str, Limits], found: Mapping[str, Extent]) -> list
 async def odd_rows(
     cluster: Cluster,
     opened: duckdb.DuckDBPyConnection,
+    entry: FromLogs,
     tables: Mapping[str, pads.Dataset],
     log: str,
     limits: Mapping[str, Limits],
-    found: Mapping[str, Extent],
+    found: Mapping[str, OffsetRange],
+    *,
+    explained: int = 0,
 ) -> list[OddRow]:
-    """The rows of one log that differ from its records."""
+    """The rows of one log that differ from what it gives; the first few changed ones (``explained``) with values."""
     own = limits.get(log, Limits(0, 0, 0))
-    compared = LogRows(opened)
-    async for _, records in data_records(cluster, ranges_of({log: own}, found)):
-        compared.add(records)
-    return compared.odd(tables, log, own)
+    compared = LogRows(opened, entry.shapes)
+    async for given in rows_of_logs(cluster, entry, ranges_of({log: own}, found)):
+        for name, rows in given.items():
+            compared.add(name, rows)
+    return compared.odd(tables, log, own, explained=explained)
 
 
 def _differs(expected: Digest | None, rows: RowsDigest | None) -> bool:
@@ -202,8 +211,14 @@ def _differs(expected: Digest | None, rows: RowsDigest | None) -> bool:
 
 
 def _told(log: str, odd: OddRow) -> Difference:
-    columns = ("payload",) if odd.what == "changed" else ()
-    return Difference(table=odd.table, what=odd.what, key={"log": log, "log_offset": odd.log_offset}, columns=columns)
+    return Difference(
+        table=odd.table,
+        what=odd.what,
+        key={"log": log, "log_offset": odd.log_offset},
+        columns=tuple(odd.found),
+        found=dict(odd.found),
+        expected=dict(odd.expected),
+    )
 
 
 def _twice(

@@ -2,11 +2,42 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Literal
 
 import msgspec
 
 What = Literal["missing", "extra", "doubled", "changed"]
+
+
+LONGEST_SHOWN = 100  # characters of a value
+
+
+def shown(found: Any, expected: Any) -> tuple[Any, Any]:
+    """Two values of one column as they are told: JSON-ready, and of long texts the part where they differ."""
+    one, other = _plain(found), _plain(expected)
+    if not (isinstance(one, str) and isinstance(other, str)):
+        return _part(one, 0), _part(other, 0)
+    same = next(
+        (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    begin = max(0, same - LONGEST_SHOWN // 2) if max(len(one), len(other)) > LONGEST_SHOWN else 0
+    return _part(one, begin), _part(other, begin)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).isoformat()
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _part(value: Any, begin: int) -> Any:
+    if not isinstance(value, str):
+        return value
+    end = begin + LONGEST_SHOWN
+    return f"{'…' if begin else ''}{value[begin:end]}{'…' if len(value) > end else ''}"
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,12 +47,16 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         key: Its key: column to value.
         what: ``missing``: it should be there; ``extra``: it should not; ``doubled``: it is there more than once;
             ``changed``: it holds something else, in ``columns``.
+        found: What the table has in these columns.
+        expected: What it must have there.
     """
 
     table: str
     what: What
     key: dict[str, Any]
     columns: tuple[str, ...] = ()
+    found: dict[str, Any] = msgspec.field(default_factory=dict)
+    expected: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class TableCheck(msgspec.Struct, frozen=True, kw_only=True):

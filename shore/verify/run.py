@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.damage import READING, damaged, made_again
 from shore.feeds.readers import readers_here
 from shore.feeds.tables import customers_tables, kept_tables
 from shore.opened import check_tables, mending
 from shore.places import CUSTOMERS, Places
 from shore.tables import TABLES
-from shore.verify.catalogue import DERIVED, FROM_LOGS
-from shore.verify.derived import check_derived
+from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of
+from shore.verify.derived import check_derived, check_reference
 from shore.verify.feeds import check_customer, check_feeds
 from shore.verify.logs import check_logs
 from shore.verify.model import TableCheck, Verification
@@ -35,8 +35,9 @@ def verify(
 ) -> Verification:
     """Prove that tables equal logs. Writes nothing; shore may run meanwhile.
 
-    A table that cannot be read (somebody changed or deleted its files) is one that differs; what is made from it is not
-    compared, the others are.
+    A table that differs is accused of it only where the tables that it is made from are right; else those are, and it
+    is not compared. A table that cannot be read (somebody changed or deleted its files) is one that differs; what is
+    made from it is not compared, the others are.
 
     Args:
         endpoint: Kafka of the site where shore runs.
@@ -52,33 +53,86 @@ def verify(
     check_tables(tables or (), kept_tables(topology))
     places = Places.of(folder, topology.shore.storage if topology.shore else None)
     began = time.monotonic()
-    checks = tuple(_checks(topology, endpoint, places, frozenset(tables) if tables else None, tell))
+    verifier = _Verifier(topology, endpoint, places, tell)
+    checks = tuple(verifier.checks(frozenset(tables) if tables else None))
     return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
 
 
-def _checks(
-    topology: Topology, endpoint: KafkaEndpoint, places: Places, wanted: frozenset[str] | None, tell: Tell
-) -> Iterator[TableCheck]:
-    for entry in FROM_LOGS:
-        if wanted is None or not wanted.isdisjoint(entry.tables):
-            tell(f"comparing {entry.name} with the logs")
-            check = partial(check_logs, entry, topology, endpoint, places)
-            yield _read(places, entry.name, "logs", entry.tables, (), check)
-    for derived in DERIVED:
-        if wanted is None or derived.table in wanted:
-            tell(f"comparing {derived.table} with what {' and '.join(derived.inputs)} give")
-            check = partial(check_derived, derived, places)
-            yield _read(places, derived.table, "derived", (derived.table,), derived.inputs, check)
-    readers = readers_here(topology)
-    if readers and (wanted is None or "feeds" in wanted):
-        tell("comparing feeds with the customers' feeds")
-        check = partial(check_feeds, readers, endpoint, places)
-        yield _read(places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
-    for name in customers_tables(topology):
-        if wanted is None or not wanted.isdisjoint(("feeds", name)):
-            tell(f"comparing {name} with the feed")
-            check = partial(check_customer, endpoint, places, name.removeprefix(CUSTOMERS))
-            yield _read(places, name, "logs", (), (), check, made_again(places, name))
+class _Verifier:
+    """The checks of one run; each is made once, whoever asks for it."""
+
+    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, places: Places, tell: Tell) -> None:
+        self._topology, self._endpoint, self._places, self._tell = topology, endpoint, places, tell
+        self._made: dict[str, TableCheck] = {}
+
+    def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
+        for entry in FROM_LOGS:
+            if wanted is None or not wanted.isdisjoint(entry.tables):
+                yield self._of_logs(entry)
+        for name in REFERENCE:
+            if wanted is None or name in wanted:
+                yield self._reference(name)
+        for derived in DERIVED:
+            if wanted is None or derived.table in wanted:
+                yield self._derived(derived)
+        readers = readers_here(self._topology)
+        if readers and (wanted is None or "feeds" in wanted):
+            self._tell("comparing feeds with the customers' feeds")
+            wrong = partial(self._wrong, FEEDS_FOLLOW_FROM)
+            check = partial(check_feeds, readers, self._endpoint, self._places, wrong)
+            yield _read(self._places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
+        for name in customers_tables(self._topology):
+            if wanted is None or not wanted.isdisjoint(("feeds", name)):
+                self._tell(f"comparing {name} with the feed")
+                check = partial(check_customer, self._endpoint, self._places, name.removeprefix(CUSTOMERS))
+                yield _read(self._places, name, "logs", (), (), check, made_again(self._places, name))
+
+    def _of_logs(self, entry: FromLogs) -> TableCheck:
+        if entry.name not in self._made:
+            self._tell(f"comparing {entry.name} with the logs")
+            check = partial(check_logs, entry, self._topology, self._endpoint, self._places)
+            self._made[entry.name] = _read(self._places, entry.name, "logs", entry.tables, (), check)
+        return self._made[entry.name]
+
+    def _reference(self, table: str) -> TableCheck:
+        if table not in self._made:
+            self._tell(f"comparing {table} with the topology")
+            check = partial(check_reference, table, self._topology, self._places)
+            self._made[table] = _read(self._places, table, "derived", (table,), (), check)
+        return self._made[table]
+
+    def _derived(self, entry: Derived) -> TableCheck:
+        if entry.table not in self._made:
+            self._tell(f"comparing {entry.table} with what {' and '.join(entry.inputs)} give")
+            check = partial(check_derived, entry, self._places)
+            found = _read(self._places, entry.table, "derived", (entry.table,), entry.inputs, check)
+            if found.differing and (wrong := self._wrong(entry.inputs)):
+                found = _not_accused(found, wrong)
+            self._made[entry.table] = found
+        return self._made[entry.table]
+
+    def _wrong(self, tables: Collection[str]) -> tuple[str, ...]:
+        """Those of these tables, and of those that they follow from, that are themselves not as they must be."""
+        return tuple(name for name in sources_of(tables) if self._is_wrong(name))
+
+    def _is_wrong(self, table: str) -> bool:
+        for entry in FROM_LOGS:
+            if table in entry.tables:  # it may be one of several that hold logs together
+                check = self._of_logs(entry)
+                told = {each.table for each in check.differences}
+                return check.same is False and (not told or table in told)
+        if table in REFERENCE:
+            return self._reference(table).same is False
+        return any(self._derived(each).same is False for each in DERIVED if each.table == table)
+
+
+def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:
+    """A table that differs from what wrong tables give may be right: it is compared when they are put right."""
+    note = (
+        f"{found.differing:,} rows are not what the tables that it is made from give now, but {', '.join(wrong)} "
+        f"{'differs' if len(wrong) == 1 else 'differ'} themselves: put that right first, then verify again"
+    )
+    return TableCheck(table=found.table, kind=found.kind, same=None, behind=found.behind, notes=(note,))
 
 
 def _read(

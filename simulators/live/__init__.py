@@ -1,1 +1,1 @@
-"""A voyage in the terminal while it sails: what is known (``state``), how that looks (``layout``, pure), the screen."""
+"""A voyage in the terminal while it runs: ``gather`` collects what happens, ``screen`` draws, ``chart`` is the map."""

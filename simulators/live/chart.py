@@ -24,7 +24,7 @@ _MARGIN = 8.0  # degrees around what is shown
 _LAND = "bright_black"
 
 
-class Mark(NamedTuple):
+class ChartMark(NamedTuple):
     """Something on the chart; of two at one place the later one is seen, and a name only where there is room."""
 
     latitude: float
@@ -34,7 +34,7 @@ class Mark(NamedTuple):
     style: str
 
 
-class Window(NamedTuple):
+class ChartWindow(NamedTuple):
     """What a chart shows: its middle, and the degrees of one dot."""
 
     latitude: float
@@ -57,14 +57,14 @@ def is_land(latitude: float, longitude: float) -> bool:
     return bool(_land()[row, int((longitude + 180) % 360 / _STEP) % columns])
 
 
-def window(places: Iterable[tuple[float, float]], columns: int, rows: int) -> Window:
+def window(places: Iterable[tuple[float, float]], columns: int, rows: int) -> ChartWindow:
     """The smallest window of so many characters that has all places (latitude, longitude) and some sea around them."""
     found = list(places) or [(0.0, 0.0)]
     latitudes = [latitude for latitude, _ in found]
     west, width = _span([longitude % 360 for _, longitude in found])
     height = max(latitudes) - min(latitudes)
     scale = max((width + 2 * _MARGIN) / (2 * columns), (height + 2 * _MARGIN) / (4 * rows))
-    return Window((max(latitudes) + min(latitudes)) / 2, (west + width / 2 + 180) % 360 - 180, scale)
+    return ChartWindow((max(latitudes) + min(latitudes)) / 2, (west + width / 2 + 180) % 360 - 180, scale)
 
 
 def _span(longitudes: Sequence[float]) -> tuple[float, float]:
@@ -75,10 +75,10 @@ def _span(longitudes: Sequence[float]) -> tuple[float, float]:
     return after % 360, 360 - widest
 
 
-def draw(shown: Window, columns: int, rows: int, marks: Iterable[Mark]) -> list[Text]:
+def draw(shown: ChartWindow, columns: int, rows: int, marks: Iterable[ChartMark]) -> list[Text]:
     """``rows`` lines of ``columns`` characters."""
     cells = [[(character, _LAND) for character in row] for row in _coast(shown, columns, rows)]
-    names: list[tuple[int, int, Mark]] = []
+    names: list[tuple[int, int, ChartMark]] = []
     for mark in marks:
         place = _cell(shown, columns, rows, mark)
         if place is not None:
@@ -97,7 +97,7 @@ def draw(shown: Window, columns: int, rows: int, marks: Iterable[Mark]) -> list[
     return lines
 
 
-def _coast(shown: Window, columns: int, rows: int) -> list[str]:
+def _coast(shown: ChartWindow, columns: int, rows: int) -> list[str]:
     """Land that has sea beside it, as Braille characters."""
     scale, land = shown.scale, _land()
     down, across = land.shape
@@ -115,14 +115,16 @@ def _coast(shown: Window, columns: int, rows: int) -> list[str]:
     return ["".join(chr(0x2800 + code) if code else " " for code in line) for line in codes.tolist()]
 
 
-def _cell(shown: Window, columns: int, rows: int, mark: Mark) -> tuple[int, int] | None:
+def _cell(shown: ChartWindow, columns: int, rows: int, mark: ChartMark) -> tuple[int, int] | None:
     east = (mark.longitude - shown.longitude + 180) % 360 - 180
     column = math.floor(columns / 2 + east / shown.scale / 2)
     row = math.floor(rows / 2 - (mark.latitude - shown.latitude) / shown.scale / 4)
     return (row, column) if 0 <= row < rows and 0 <= column < columns else None
 
 
-def _write(cells: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int, mark: Mark) -> None:
+def _write(
+    cells: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int, mark: ChartMark
+) -> None:
     """The name to the right of its symbol, or to the left; nowhere when something else stands there."""
     name = mark.name
     for start in (column + 2, column - 1 - len(name)):

@@ -1,20 +1,86 @@
-"""What is going on while a voyage sails: from its messages, its player, and the alerts of the sites. No I/O."""
+"""What the live view knows of a voyage: from its messages, its player, and the alerts of the sites. No I/O."""
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.event import Event
-from simulators import routes
-from simulators.live.state import AlertLine, Holder, LinkState, Place, View
-from simulators.player import Player, Progress
-from simulators.steps import Kind, Publish
-from simulators.voyage import Course
+from simulators.fleet import routes
+from simulators.steps import MessageKind, Publish
+from simulators.voyage.player import Player, Progress
+from simulators.voyage.voyage import VoyageSource
+
+Place = tuple[float, float]  # latitude, longitude
+
+
+@dataclass(frozen=True, slots=True)
+class BoxHolder:
+    """A ship or a port, and how many boxes it has; ``lost``: how many fell from it. ``place``: None when not known."""
+
+    name: str
+    place: Place | None
+    boxes: int
+    ship: bool
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLine:
+    """As the replicator of its target says: state, and records that it has still to bring (None: not known)."""
+
+    name: str
+    state: str
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlertLine:
+    """The newest state of one alert."""
+
+    time: dt.datetime
+    severity: str
+    kind: str
+    container: str
+    raised_at: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class VoyageView:
+    """Everything that is shown at one moment.
+
+    Args:
+        clock: Simulated time.
+        phase: As in ``simulators.voyage.player.Progress``.
+        speed: Simulated seconds per second, None for as fast as it goes.
+        per_second: Readings published per second, lately.
+        open_alerts: How many are open, by severity.
+        alerts: Newest first.
+    """
+
+    title: str
+    clock: dt.datetime | None
+    starts: dt.datetime
+    ends: dt.datetime
+    phase: str
+    speed: float | None
+    published: int
+    expected: int
+    per_second: float
+    holders: tuple[BoxHolder, ...] = ()
+    links: tuple[LinkLine, ...] = ()
+    open_alerts: dict[str, int] = field(default_factory=dict)
+    alerts: tuple[AlertLine, ...] = ()
+    troubles: dict[str, str] = field(default_factory=dict)
+    keys: bool = True
+
 
 _NEWEST = 60  # alerts that are kept to be shown; a terminal has no more lines
 _WINDOW = 10.0  # seconds over which readings per second are counted
@@ -29,7 +95,7 @@ class Gathering:
     """
 
     def __init__(
-        self, course: Course, *, speed: float | None, keys: bool, clock: Callable[[], float] = time.monotonic
+        self, course: VoyageSource, *, speed: float | None, keys: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
         plan = course.plan
         self._course, self._topology = course, plan.topology
@@ -52,14 +118,14 @@ class Gathering:
 
     def published(self, message: Publish) -> None:
         """A message was handed to its broker."""
-        if message.kind is Kind.READING:
+        if message.kind is MessageKind.READING:
             self._readings += 1
             if message.decides:
                 self._boxes[message.site] -= 1
                 self._lost[message.site] += 1
         elif message.moves_log is not None:
             self._move(message)
-        elif message.kind is Kind.POSITION and message.place is not None:
+        elif message.kind is MessageKind.POSITION and message.place is not None:
             self._places[message.site] = message.place
 
     def _move(self, message: Publish) -> None:
@@ -82,11 +148,11 @@ class Gathering:
             self._alerts.pop(alert.alert_id, None)
             self._alerts[alert.alert_id] = alert
 
-    def view(self, player: Player | None, links: Iterable[LinkState] = ()) -> View:
+    def view(self, player: Player | None, links: Iterable[LinkLine] = ()) -> VoyageView:
         now, progress = self._clock(), self._progress
         newest = sorted(self._alerts.values(), key=lambda alert: alert.event_date_time, reverse=True)
         still = Counter(str(alert.severity) for alert in newest if alert.state != "CLEARED")
-        return View(
+        return VoyageView(
             title=self._title,
             clock=(player.clock if player else None) or (progress.sim_time if progress else None),
             starts=self._course.starts,
@@ -104,10 +170,10 @@ class Gathering:
             keys=self._keys,
         )
 
-    def _holders(self) -> Iterable[Holder]:
+    def _holders(self) -> Iterable[BoxHolder]:
         for name in (*self._ships, *self._ports):
             ship = name in self._ships
-            yield Holder(name, self._places.get(name), self._boxes[name], ship, self._lost[name])
+            yield BoxHolder(name, self._places.get(name), self._boxes[name], ship, self._lost[name])
 
     def _rate(self, now: float) -> float:
         marks = self._marks
@@ -118,10 +184,10 @@ class Gathering:
         return (after - before) / (until - since) if until > since else 0.0
 
 
-def links_of(snapshots: Iterable[Mapping[str, Any] | None]) -> list[LinkState]:
+def links_of(snapshots: Iterable[Mapping[str, Any] | None]) -> list[LinkLine]:
     """Links of replicators' status files; None stands for a site that has none."""
     return [
-        LinkState(link["name"], link["state"], link["lag"])
+        LinkLine(link["name"], link["state"], link["lag"])
         for snapshot in snapshots
         if snapshot is not None
         for link in snapshot["links"]

@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 
-from fairlead.clusters import Clusters
 from fairlead.jars import jar_set
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.clusters import Clusters
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
-from fairlead.wire.cluster import Cluster
 from replication.audit import compare
 from shore.read import table
 from shore.verify import TableCheck, verify
-from simulators.report.collect import container_logs, count, ids_of, records_of
-from simulators.report.customers import ask
+from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
-from simulators.run import Sailed, alert_seconds
-from simulators.settle import links_told
 from simulators.steps import ReadingId
-from topologies.directory import Directory
+from simulators.voyage.run import Sailed, alert_seconds
+from simulators.voyage.waiting import container_logs, reported_links
+from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
 from topologies.users import ADMIN
 
@@ -33,7 +32,13 @@ Tell = Callable[[str], None]
 
 
 async def assemble(
-    sailed: Sailed, topology: Topology, directory: Directory, folder: Path, *, seconds: dict[str, float], tell: Tell
+    sailed: Sailed,
+    topology: Topology,
+    resolver: EndpointResolver,
+    folder: Path,
+    *,
+    seconds: dict[str, float],
+    tell: Tell,
 ) -> Report:
     """Everything counted anew from the logs, the tables and the customers' own eyes; nothing is taken on trust.
 
@@ -46,7 +51,7 @@ async def assemble(
     began = time.monotonic()
     shore = topology.shore.at if topology.shore else next(iter(topology.sites))
     tell(f"counting the logs at {shore}")
-    async with Clusters(lambda site: directory.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
+    async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         cluster = await clusters.at(shore)
         stored: Counter[ReadingId] = Counter()
         records = 0
@@ -54,16 +59,16 @@ async def assemble(
             stored.update(ids_of(of_log))
             records += len(of_log)
         alerted = await _alerted(cluster)
-    counted = count(set(truth.published), stored)
+    counted = count_readings(set(truth.published), stored)
     tell("comparing the sites' logs")
-    compared, differing = await _audit(topology, directory)
+    compared, differing = await _audit(topology, resolver)
     tell("asking the customers")
-    customers = await asyncio.to_thread(_ask_all, topology, directory, sailed)
+    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed)
     overboard = {loss.container for loss in truth.losses}
     checks: tuple[TableCheck, ...] = ()
     if topology.shore:
         tell("comparing the tables with the logs")
-        checks = (await asyncio.to_thread(verify, topology, directory.kafka(shore, ADMIN), folder)).tables
+        checks = (await asyncio.to_thread(verify, topology, resolver.kafka(shore, ADMIN), folder)).tables
     return Report(
         topology=topology.name,
         scenario=plan.scenario.name,
@@ -117,20 +122,20 @@ async def _alerted(cluster: Cluster) -> set[str]:
     return {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
 
 
-async def _audit(topology: Topology, directory: Directory) -> tuple[int, int]:
+async def _audit(topology: Topology, resolver: EndpointResolver) -> tuple[int, int]:
     """Logs compared and logs differing, over every pair of linked sites."""
     pairs = {frozenset((link.from_, link.to)) for link in topology.directed_links()}
     compared = differing = 0
     for a, b in sorted(tuple(sorted(pair)) for pair in pairs):
-        audit = await compare(topology, directory.kafka(a, ADMIN), directory.kafka(b, ADMIN))
+        audit = await compare(topology, resolver.kafka(a, ADMIN), resolver.kafka(b, ADMIN))
         compared += audit.compared
         differing += len(audit.differences)
     return compared, differing
 
 
-def _ask_all(topology: Topology, directory: Directory, sailed: Sailed) -> dict[str, CustomerFigures]:
+def _ask_all(topology: Topology, resolver: EndpointResolver, sailed: Sailed) -> dict[str, CustomerFigures]:
     names = [name for name, one in topology.customers.items() if one.feed_at or one.reads_at]
-    return {name: ask(topology, directory, sailed.truth, name) for name in names}
+    return {name: read_as_customer(topology, resolver, sailed.truth, name) for name in names}
 
 
 def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
@@ -143,5 +148,5 @@ def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
             lag=link["lag"] or 0,
             state=link["state"],
         )
-        for link in links_told(topology, folder)
+        for link in reported_links(topology, folder)
     )

@@ -1,10 +1,11 @@
-"""The report as data: its figures, and the lines that must be true for it to be ``ok``. Pure."""
+"""The report as data: its figures, the lines that must be true for it to be ``ok``, and both as a terminal table."""
 
 from __future__ import annotations
 
 import datetime as dt
 
 import msgspec
+from rich.table import Table
 
 
 class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +57,7 @@ class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Line(msgspec.Struct, frozen=True):
+class ReportLine(msgspec.Struct, frozen=True):
     """One line of the report: what, its value as text, and whether it is as it must be."""
 
     what: str
@@ -100,20 +101,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return all(line.ok for line in self.lines())
 
-    def lines(self) -> tuple[Line, ...]:
+    def lines(self) -> tuple[ReportLine, ...]:
         """The report's lines in order; each is true or false, and the voyage fails if one is false."""
         out = [
-            Line("readings published", f"{self.readings_published:,}", self.readings_published > 0),
-            Line("readings in logs", f"{self.readings_in_logs:,}", self.readings_in_logs == self.readings_published),
-            Line("lost", f"{self.readings_lost:,}", self.readings_lost == 0),
-            Line(
+            ReportLine("readings published", f"{self.readings_published:,}", self.readings_published > 0),
+            ReportLine(
+                "readings in logs", f"{self.readings_in_logs:,}", self.readings_in_logs == self.readings_published
+            ),
+            ReportLine("lost", f"{self.readings_lost:,}", self.readings_lost == 0),
+            ReportLine(
                 f"stored twice (of {self.repeats_sent:,} sent twice)",
                 f"{self.readings_repeated:,}",
                 not self.readings_repeated,
             ),
         ]
         out += [
-            Line(
+            ReportLine(
                 f"link {' - '.join(cut.between)} cut",
                 f"{cut.starts:%d %b %H:%M} to {cut.ends:%d %b %H:%M}, {cut.days:.1f} days ({cut.seconds:.1f} s here)",
                 True,  # what follows says whether anything was lost by it
@@ -121,7 +124,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             for cut in self.cuts
         ]
         out += [
-            Line(
+            ReportLine(
                 f"link {link.name}",
                 f"{link.records:,} records, {link.bytes / 1e6:.2f} MB, lag {link.lag}",
                 not link.lag,
@@ -129,32 +132,34 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             for link in self.links
         ]
         out += [
-            Line("logs compared between sites", f"{self.logs_compared:,}", self.logs_compared > 0),
-            Line("logs differing", f"{self.logs_differing:,}", self.logs_differing == 0),
+            ReportLine("logs compared between sites", f"{self.logs_compared:,}", self.logs_compared > 0),
+            ReportLine("logs differing", f"{self.logs_differing:,}", self.logs_differing == 0),
         ]
         if self.shore:
             out += [
-                Line(
+                ReportLine(
                     "rows in Delta / records in Kafka",
                     f"{self.delta_rows:,} / {self.delta_rows_expected:,}",
                     self.delta_rows == self.delta_rows_expected and self.delta_rows > 0,
                 ),
-                Line("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
+                ReportLine("container-hours in conditions", f"{self.condition_rows:,}", self.condition_rows > 0),
                 self._tables(),
             ]
         out += [
-            Line(
+            ReportLine(
                 "overboard: boxes lost / alerted / false alerts",
                 f"{len(self.overboard)} / {self.overboard_alerts} / {self.false_alerts}",
                 len(self.overboard) == self.overboard_alerts and not self.false_alerts,
             ),
         ]
         out += [
-            Line(f"overboard alert at {site}", "never" if s is None else f"{s:.2f} s after the reading", s is not None)
+            ReportLine(
+                f"overboard alert at {site}", "never" if s is None else f"{s:.2f} s after the reading", s is not None
+            )
             for site, s in self.alert_seconds.items()
         ]
         out += [
-            Line(
+            ReportLine(
                 f"customer {name}",
                 f"entitled {c.entitled:,}, read {c.read:,}, repeated {c.repeated:,}, foreign {c.foreign_read:,}, "
                 f"refused {len(c.refused)}, wrongly allowed {len(c.wrongly_allowed)}",
@@ -164,15 +169,27 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return tuple(out)
 
-    def _tables(self) -> Line:
+    def _tables(self) -> ReportLine:
         wrong = [f"different: {name}" for name in self.tables_different]
         wrong += [f"not compared: {name}" for name in self.tables_not_compared]
         equal = len(self.tables_equal)
         value = f"{equal} of {equal + len(wrong)}" + "".join(f"; {each}" for each in wrong)
-        return Line("tables equal to logs and inputs", value, equal > 0 and not wrong)
+        return ReportLine("tables equal to logs and inputs", value, equal > 0 and not wrong)
 
     def to_json(self) -> bytes:
         """The report for programs: all fields, plus ``ok`` and the lines."""
         body = msgspec.to_builtins(self)
         body = {"ok": self.ok, **body, "lines": msgspec.to_builtins(self.lines())}
         return msgspec.json.format(msgspec.json.encode(body), indent=2)
+
+
+def as_table(report: Report) -> Table:
+    """One row per line; a false line is marked and red."""
+    title = f"{report.scenario} on {report.topology}, seed {report.seed}, start {report.starts:%Y-%m-%d}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    table.add_column("what")
+    table.add_column("value")
+    for line in report.lines():
+        table.add_row("[green]true[/]" if line.ok else "[bold red]FALSE[/]", line.what, line.value)
+    return table

@@ -1,6 +1,7 @@
-"""The report as one HTML page that needs no network: the table, a map of the voyage, the ducks' temperature.
+"""The report as one HTML page that needs no network: the table, a map of the voyage, one box's temperatures.
 
-Charts are altair's (Vega-Lite) with their JavaScript inlined; the map is ``topologies.seachart``.
+Charts are altair's (Vega-Lite) with their JavaScript inlined; the map is ``topologies.drawing.seachart``.
+``page_data`` collects what the page shows beside the report, ``render`` is pure.
 """
 
 from __future__ import annotations
@@ -8,13 +9,18 @@ from __future__ import annotations
 import datetime as dt
 import importlib.resources
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jinja2
+import pyarrow.compute as pc
 import vl_convert
 
+from shore.read import table
 from simulators.report.model import Report
-from topologies.seachart import backdrop
+from simulators.voyage.run import Sailed
+from topologies.drawing.seachart import backdrop, ports
+from topologies.model import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class TrackPoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MapPlace:
     """A port, or the place where something happened."""
 
     label: str
@@ -37,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Temperature:
+class TemperaturePoint:
     """One row of the Delta table ``readings`` for the chart; degrees Celsius."""
 
     time: dt.datetime
@@ -52,10 +58,10 @@ class PageData:
     """What the page shows beside the report itself."""
 
     tracks: tuple[TrackPoint, ...] = ()
-    ports: tuple[Place, ...] = ()
-    losses: tuple[Place, ...] = ()
+    ports: tuple[MapPlace, ...] = ()
+    losses: tuple[MapPlace, ...] = ()
     container: str = ""
-    temperatures: tuple[Temperature, ...] = ()
+    temperatures: tuple[TemperaturePoint, ...] = ()
     milestones: tuple[tuple[dt.datetime, str], ...] = field(default=())
 
 
@@ -162,3 +168,42 @@ def _temperature(data: PageData) -> Any:
         .encode(x=utc, y=alt.value(0), text="label:N")
     )
     return alt.layer(lines, rules, labels).properties(width=900, height=320)
+
+
+_COLUMNS = [
+    "device_date_time",
+    "supply_temperature",
+    "return_temperature",
+    "ambient_temperature",
+    "setpoint_temperature",
+]
+
+
+def page_data(sailed: Sailed, topology: Topology, folder: Path) -> PageData:
+    """Tracks and losses as the ships told them, temperatures as the table ``readings`` has them, if there is one."""
+    truth = sailed.truth
+    known = ports()
+    box = truth.chart_container
+    found = _temperatures(folder, box) if topology.shore else []
+    return PageData(
+        tracks=tuple(
+            TrackPoint(ship, point.time, point.longitude, point.latitude)
+            for ship, points in truth.tracks.items()
+            for point in points
+        ),
+        ports=tuple(
+            MapPlace(site.title or name, known[site.unlocode].longitude, known[site.unlocode].latitude)
+            for name, site in topology.sites.items()
+            if site.unlocode in known
+        ),
+        losses=tuple(MapPlace(loss.container, loss.longitude, loss.latitude) for loss in truth.losses),
+        container=box,
+        temperatures=tuple(TemperaturePoint(*(row[name] for name in _COLUMNS)) for row in found),
+        milestones=tuple((m.time, f"{m.code} {m.site}") for m in truth.milestones),
+    )
+
+
+def _temperatures(folder: Path, box: str) -> list[dict[str, Any]]:
+    of_box = table(folder, "readings").to_table(columns=_COLUMNS, filter=pc.field("equipment_reference") == box)
+    found: list[dict[str, Any]] = of_box.sort_by("device_date_time").to_pylist()
+    return found

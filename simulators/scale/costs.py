@@ -10,10 +10,10 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Literal
 
-from edge.records import ledger, marker, published
+from edge.logwriter.records import ledger, marker, published
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.custody import CustodyEntry, Marker
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
 from simulators.steps import Publish
 
 Origin = Literal["measured here", "measured", "assumed"]

@@ -1,29 +1,125 @@
-"""Counts a whole voyage without brokers: records, bytes over each link, storage at each site, day by day. Pure.
+"""Count a whole voyage without brokers: records, bytes over each link, storage at each site, day by day. Pure.
 
-A fleet larger than ``MODELLED`` boxes is modelled with so many of the same mix, and what boxes cause is multiplied;
-the result says so. Not counted: fetch requests without an answer, strays, dead letters, alerts, the customers' feeds
-and tables, and records that travel again after a failure.
+A fleet of more than ``MODELLED`` boxes is modelled with ``MODELLED`` of the same mix, and what the boxes cause is
+multiplied; the result says so. Per day is the average over the voyage, the peak is the fullest day. Bytes over a link
+are those on the wire, bytes at a site those in its logs.
+
+A site fetches a record over the link that has it first: by cable rather than by satellite, by satellite rather than at
+the next berth. Logs that are ``aboard`` a link follow custody and are counted when a box is loaded. Not counted: empty
+fetch requests, strays, dead letters, alerts, the customers' feeds and tables, and records that travel again after a
+failure.
 """
 
 from __future__ import annotations
 
 import bisect
 import datetime as dt
+import heapq
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.event import Event
-from simulators.fitting import SHIP_TAKES
-from simulators.linkweather import carrier_of
-from simulators.plan import Plan
+from simulators.fleet.plan import VoyagePlan
+from simulators.fleet.planner import SHIP_TAKES
+from simulators.network.weather import carrier_of
 from simulators.scale.costs import BENCHMARKED, BRIDGE_CPU, DATA_SHARE, REPLICATOR_CPU, Cost, custody_bytes, overhead
-from simulators.scale.model import LinkSize, SiteSize, Size
-from simulators.scale.ways import Way, ways
-from simulators.steps import Kind, Publish
-from simulators.voyage import Voyage
-from topologies.model import Link
+from simulators.steps import MessageKind, Publish
+from simulators.voyage.voyage import Voyage
+from topologies.model import Link, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSize:
+    """What crosses a link, per day on average and on its fullest day. Bytes are those on the wire."""
+
+    name: str
+    carrier: str
+    records_per_day: float
+    bytes_per_day: float
+    bytes_peak_day: float
+    rate: int | None  # bytes per second
+    share_of_rate: float | None  # of what the rate carries, on the fullest day
+
+
+@dataclass(frozen=True, slots=True)
+class SiteSize:
+    """What a site takes in and stores. ``kept_bytes``: what it has when the voyage is over, by its retention."""
+
+    name: str
+    published_per_day: float
+    stored_records_per_day: float
+    stored_bytes_per_day: float
+    stored_bytes_peak_day: float
+    kept_bytes: float
+    logs: float
+    bridge_cores: float
+    replicator_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """The size of a fleet. ``factor`` is how many boxes each modelled one stands for."""
+
+    scenario: str
+    topology: str
+    seed: int
+    containers: int
+    modelled: int
+    factor: float
+    days: float
+    reading_interval_minutes: float
+    records: dict[str, float]  # by kind
+    most_aboard: dict[str, float]
+    links: tuple[LinkSize, ...]
+    sites: tuple[SiteSize, ...]
+    costs: tuple[Cost, ...]
+    notes: tuple[str, ...]
+
+
+_COST = {"cable": 1, "satellite": 100, "berth": 10_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One link that a record crosses; ``late`` when it or a link before it is at a berth."""
+
+    link: Link
+    late: bool
+
+
+def hops(topology: Topology, log: str, origin: str, berth: str | None) -> tuple[Hop, ...]:
+    """The links that carry a record of ``log`` from ``origin`` to all who take it, each after the one before it.
+
+    Args:
+        berth: For a ship, the port at which it lies or calls next; its other berths come too late to count.
+    """
+    name = parse_log(log)
+    if name is None:
+        return ()
+    reached: dict[str, int] = {}
+    found: list[Hop] = []
+    heap: list[tuple[int, str, int, Link | None, bool]] = [(0, origin, 0, None, False)]
+    number = 0
+    while heap:
+        cost, site, _, link, late = heapq.heappop(heap)
+        if site in reached:
+            continue
+        reached[site] = cost
+        if link is not None:
+            found.append(Hop(link, late))
+        for onward in topology.links_from(site):
+            if onward.to in reached or not topology.takes(onward, name) or onward.streams.get(name.stream) == "aboard":
+                continue
+            if onward.when == "berthed" and (site != origin or onward.to != berth):
+                continue
+            number += 1
+            step = _COST[carrier_of(onward, topology)]
+            heapq.heappush(heap, (cost + step, onward.to, number, onward, late or onward.when == "berthed"))
+    return tuple(found)
+
 
 MODELLED = 5_000  # boxes: some ten seconds of model for a voyage of weeks
 _DAY = dt.timedelta(days=1)
@@ -60,7 +156,7 @@ class Sizer:
         containers: How many boxes the fleet has; the plan may have fewer.
     """
 
-    def __init__(self, plan: Plan, containers: int) -> None:
+    def __init__(self, plan: VoyagePlan, containers: int) -> None:
         self._plan, self._topology = plan, plan.topology
         self._containers = containers
         self._factor = containers / len(plan.boxes)
@@ -71,29 +167,29 @@ class Sizer:
         self._published: dict[str, float] = defaultdict(float)
         self._fetched: dict[str, float] = defaultdict(float)
         self._kinds: dict[str, float] = defaultdict(float)
-        self._payloads: dict[Kind, tuple[int, int]] = {}  # messages and bytes
-        self._overhead: dict[Kind, int] = {}
+        self._payloads: dict[MessageKind, tuple[int, int]] = {}  # messages and bytes
+        self._overhead: dict[MessageKind, int] = {}
         self._custody: tuple[int, int] | None = None
         self._boxes: dict[str, tuple[int, int]] = {}  # records and bytes of each container's log so far
-        self._ways: dict[tuple[str, str, str | None], tuple[Way, ...]] = {}
+        self._ways: dict[tuple[str, str, str | None], tuple[Hop, ...]] = {}
         tables = plan.timetables.items()
         self._departures = {name: [call.departs for call in table.calls] for name, table in tables}
 
     def count(self, message: Publish) -> None:
         """Take in one message of the voyage."""
         log, kind = message.log, message.kind
-        if log is None or kind is Kind.REPEAT:
+        if log is None or kind is MessageKind.REPEAT:
             return
         extra = self._overhead.get(kind)
         if extra is None:
             extra = self._overhead[kind] = overhead(message)
         size = len(message.payload) + extra
-        weight = self._factor if kind in (Kind.READING, Kind.BOOKING) or message.moves_log else 1.0
+        weight = self._factor if kind in (MessageKind.READING, MessageKind.BOOKING) or message.moves_log else 1.0
         count, so_far = self._payloads.get(kind, (0, 0))
         self._payloads[kind] = (count + 1, so_far + len(message.payload))
         self._published[message.site] += weight
         self._kinds[kind] += weight
-        self._record(log, message.site, message.sim_time, size, weight, of_box=kind is Kind.READING)
+        self._record(log, message.site, message.sim_time, size, weight, of_box=kind is MessageKind.READING)
         if message.moves_log:
             self._move(message, message.moves_log)
 
@@ -132,7 +228,7 @@ class Sizer:
         key = (stream, site, berth)
         found = self._ways.get(key)
         if found is None:
-            found = self._ways[key] = ways(self._topology, log, site, berth)
+            found = self._ways[key] = hops(self._topology, log, site, berth)
         self._store(site, log, day, weight, size * weight, of_box=of_box)
         for way in found:
             when = max(day, there) if way.late else day
@@ -163,11 +259,11 @@ class Sizer:
         costs = [*BENCHMARKED]
         for kind, (count, size) in sorted(self._payloads.items()):
             costs.append(Cost(f"payload, {kind}", round(size / count, 1), "B", "measured here", f"{count} of them"))
-            where = "fairlead.wire encodes the bridge's record, alone in its batch"
+            where = "fairlead.kafka encodes the bridge's record, alone in its batch"
             costs.append(Cost(f"in a log beyond it, {kind}", self._overhead[kind], "B", "measured here", where))
         if self._custody:
             for name, value in zip(("marker of a move", "custody entry of a move"), self._custody, strict=True):
-                costs.append(Cost(name, value, "B", "measured here", "fairlead.wire encodes an example"))
+                costs.append(Cost(name, value, "B", "measured here", "fairlead.kafka encodes an example"))
         return Size(
             scenario=plan.scenario.name,
             topology=plan.topology.name,

@@ -6,7 +6,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from simulators.scale.model import Size
+from simulators.scale.sizing import Size
 from topologies.values import format_rate
 
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")

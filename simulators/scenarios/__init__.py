@@ -1,1 +1,1 @@
-"""Scenarios that ship with Fairlead, as YAML; ``simulators.scenario_file.load`` finds them by name."""
+"""Scenarios that ship with Fairlead, as YAML; ``simulators.fleet.scenario_file.load`` finds them by name."""

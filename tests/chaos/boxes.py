@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from edge.repeats import MAX_BOOTS
-from fairlead.clusters import Clusters
+from edge.logwriter.dedup import MAX_BOOTS
 from fairlead.errors import FairleadError
+from fairlead.kafka.clusters import Clusters
 from fairlead.names import container_check_digit
-from simulators.sender import Sender
-from simulators.waiting import Waiter
+from simulators.voyage.sender import Sender
+from simulators.voyage.waiting import Waiter
 from tests.chaos.invariants import Name
 from tests.chaos.operators import Operators, now
 from tests.unit.edge.samples import event, reading, readings_topic
@@ -134,7 +134,7 @@ class Harbour:
             grant = (await self._waiter.custody(somewhere)).grant(box.log)
             if grant is None or grant.to_site is None:
                 return
-            if self._seizures and chance.random() < SEIZED and somewhere != grant.to_site:
+            if self._seizures and chance.random() < SEIZED and somewhere in self.ports and somewhere != grant.to_site:
                 await self._operators.seize(box.log, at=somewhere, term=grant.term)
                 return
             to = box.at if grant.to_site != box.at else somewhere

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from edge.records import identity_of, is_late
-from fairlead.custody_chain import Interval, chain
+from edge.logwriter.records import identity_of, is_late
+from fairlead.custody.history import TermInterval, chain
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import is_data, is_marker, marker_offset
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.record import Record, decode_batch
+from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import LedgerEntry
-from fairlead.wire.batch import split
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_data, is_marker, marker_offset
-from fairlead.wire.record import Record, decode_batch
-from fairlead.wire.types import TP
 
 Name = tuple[str, int, int]  # device, boot and sequence: a reading's identity
 
@@ -129,7 +129,7 @@ def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry])
     return wrong
 
 
-def _gave(before: Interval, after: Interval) -> bool:
+def _gave(before: TermInterval, after: TermInterval) -> bool:
     """Whether the one gave the log who had it: the holder, or of a box that is outside the site that it left."""
     if before.holder is not None:
         return after.granted_by == after.from_site == before.holder
@@ -137,7 +137,7 @@ def _gave(before: Interval, after: Interval) -> bool:
     return after.granted_by == before.from_site and after.from_site == (None if came_back else before.from_site)
 
 
-def _without_crashed_givers(markers: Sequence[tuple[int, int]], told: Sequence[Interval]) -> list[tuple[int, int]]:
+def _without_crashed_givers(markers: Sequence[tuple[int, int]], told: Sequence[TermInterval]) -> list[tuple[int, int]]:
     """The markers of a log, but for those that a seizure followed before their giver wrote the entry: when it is back,
     the ledgers have gone beyond that term, and it writes none."""
     events = {(each.term, each.marker_offset): each.event for each in told}

@@ -10,12 +10,12 @@ import itertools
 from collections import Counter, defaultdict
 from typing import Final, Literal
 
-from fairlead.clusters import Clusters
-from fairlead.ledgers import read_ledgers
+from fairlead.custody.ledger import read_ledgers
+from fairlead.kafka.clusters import Clusters
+from fairlead.kafka.protocol.record import NewRecord, encode_batch
+from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, LedgerEntry, RefusalEntry
-from fairlead.wire.record import NewRecord, encode_batch
-from fairlead.wire.types import TP
 
 _orders: Final = itertools.count()
 

@@ -17,16 +17,16 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from fairlead.admin import create_logs
-from fairlead.clusters import Clusters
-from fairlead.custody import CustodyView
-from fairlead.ledgers import read_ledgers
+from fairlead.custody.ledger import read_ledgers
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.clusters import Clusters
+from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, LedgerEntry, ReturnEntry, ledger_entries
-from fairlead.wire.types import TP
 from replication.audit import Audit, compare, compare_records
-from simulators.sender import Sender
-from simulators.settle import settle
+from simulators.voyage.sender import Sender
+from simulators.voyage.waiting import wait_until_settled
 from tests.chaos.boxes import Box, Harbour
 from tests.chaos.invariants import Stored, in_ledgers, in_order, in_terms, names, once, same_copies, stored
 from tests.chaos.world import World
@@ -125,7 +125,7 @@ class Aftermath:
             assert time.monotonic() - began < _LONGEST, "the boxes never come to rest"
             before = now
             await asyncio.sleep(_REST)
-            await settle(topology, self._world.directory, folder, patience=PATIENCE)
+            await wait_until_settled(topology, self._world.resolver, folder, patience=PATIENCE)
 
     async def _ends(self) -> dict[tuple[str, str], object]:
         found: dict[tuple[str, str], object] = {}
@@ -201,7 +201,7 @@ class Aftermath:
 
     async def audits(self) -> list[Audit]:
         """Both audits over every pair of linked sites."""
-        topology, kafka = self._world.topology, self._world.directory.kafka
+        topology, kafka = self._world.topology, self._world.resolver.kafka
         out = []
         for a, b in self._world.pairs:
             for one in (compare, compare_records):
@@ -213,12 +213,12 @@ async def test_storm_of_boxes(home: Path, seed: int, seconds: float, capsys: pyt
     chance = random.Random(f"boxes {seed}")  # noqa: S311 - moments, not secrets
     async with World(waters(home, chance)) as world, contextlib.AsyncExitStack() as stack:
         clusters = await stack.enter_async_context(
-            Clusters(lambda site: world.directory.kafka(site, "admin"), client_id="fairlead-chaos")
+            Clusters(lambda site: world.resolver.kafka(site, "admin"), client_id="fairlead-chaos")
         )
         senders: dict[str, Sender] = {}
         for site in world.sites:
-            await asyncio.to_thread(create_logs, world.directory.kafka(site, "admin"), {CUSTODY_ORDERS: {}})
-            sender = Sender(world.directory.mqtt(site, "device"), f"storm-{site}")
+            await asyncio.to_thread(create_logs, world.resolver.kafka(site, "admin"), {CUSTODY_ORDERS: {}})
+            sender = Sender(world.resolver.mqtt(site, "device"), f"storm-{site}")
             senders[site] = await stack.enter_async_context(sender)
         seizures = os.environ.get("FAIRLEAD_CHAOS_SEIZURES") != "0"
         harbour = Harbour(world.topology, clusters, senders, seizures=seizures)

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites
 from tests.integration.replication.cleaner import eager
 from tests.integration.replication.histories import (

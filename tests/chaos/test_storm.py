@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import psutil
 import pytest
 
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.local.sites import LocalSites
-from fairlead.wire.cluster import Cluster
 from tests.chaos.conftest import SPECS
 from tests.integration.replication import victim
 from tests.support.proof import proven

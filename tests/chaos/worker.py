@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from fairlead.cli import main
+from fairlead.cli.app import main
 from tests.support.chaos import detour
 
 WAYS: Final = "FAIRLEAD_TEST_WAYS"
@@ -39,4 +39,4 @@ def run(command: str, target: str) -> None:
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], sys.argv[sys.argv.index("--at") + 1])
+    run(sys.argv[1], sys.argv[sys.argv.index("--site") + 1])

@@ -22,11 +22,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from acl.apply import apply_topology
-from fairlead.commands.context import open_topology
+from fairlead.cli.commands.context import open_topology
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.workers import Workers
-from simulators.links.line import Line
-from simulators.supervisor import Supervisor
+from simulators.network.line import TcpProxy
+from simulators.voyage.supervisor import Supervisor
 from tests.chaos import worker
 from topologies.model import SiteKind
 from topologies.users import service_users
@@ -47,14 +47,14 @@ class World:
     def __init__(self, source: Path) -> None:
         context = open_topology(str(source))
         self.topology = context.topology
-        self.directory = context.directory
+        self.resolver = context.resolver
         self.folder = context.folder
         self.sites = [name for name in context.topology.sites if context.topology.sites[name].kafka is None]
         self.bridges = [n for n in self.sites if context.topology.sites[n].kind is not SiteKind.CUSTOMER]
         self.replicators = [name for name in self.sites if context.topology.links_to(name)]
         self.local = LocalSites(context.folder)
         self.workers = Workers(context.folder, module="tests.chaos.worker")
-        self.lines: dict[tuple[str, str], Line] = {}
+        self.lines: dict[tuple[str, str], TcpProxy] = {}
         self.done: Counter[str] = Counter()
         self._source = context.source
         self._supervisor = Supervisor(self.workers)
@@ -165,17 +165,17 @@ class World:
         specs = [SiteSpec(name, tuple(service_users(self.topology, name))) for name in self.sites]
         stack.callback(self.local.down)
         await asyncio.to_thread(self.local.up, specs)
-        await asyncio.to_thread(apply_topology, self.topology, self.directory, self.sites, lambda _site, _text: None)
+        await asyncio.to_thread(apply_topology, self.topology, self.resolver, self.sites, lambda _site, _text: None)
         for link in self.topology.directed_links():
             pair = (link.to, link.from_)
             if pair not in self.lines:
-                line = Line(self.directory.kafka(link.from_, "admin").bootstrap)
+                line = TcpProxy(self.resolver.kafka(link.from_, "admin").bootstrap)
                 self.lines[pair] = await stack.enter_async_context(line)
         self._write_ways()
         stack.enter_context(self._supervisor)
         for command, names in (("bridge", self.bridges), ("replicate", self.replicators)):
             for name in names:
-                self._supervisor.start(f"{command}.{name}", [command, "--at", name, "--topology", self._source])
+                self._supervisor.start(f"{command}.{name}", [command, "--site", name, "--topology", self._source])
         await self.until(self._all_ready, "every bridge and replicator is ready", PATIENCE)
 
     def _write_ways(self) -> None:

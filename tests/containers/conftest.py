@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from deploy.fleet import Fleet, plan
-from deploy.render import render
+from compose.fleet import Fleet, plan
+from compose.render import render
 from tests.support.engine import IMAGE, SHORE_IMAGE, why_no_containers
-from topologies.load import load
+from topologies.loader.load import load
 
 HERE = Path(__file__).parent
 _PATIENCE = 300.0  # seconds for one container; the machine may be busy
@@ -61,9 +61,12 @@ class Project:
         return f"fairlead-{self.fleet.topology.name}-cli-of-a-test"
 
     def written(self, name: str) -> dict[str, Any]:
-        """A status file of the fleet's shared state; empty while nobody has written it."""
+        """A status file of a site's state (``replicator.tokyo.json``), as the site's other service sees it; empty while
+        nobody has written it."""
         file = f"/var/lib/fairlead/{self.fleet.topology.name}/run/{name}"
-        text = self.compose("exec", "-T", "duck-star-bridge", "cat", file, check=False)
+        kind, site, _ = name.split(".")
+        beside = {"bridge": "replicator", "replicator": "bridge"}[kind]
+        text = self.compose("exec", "-T", f"{site}-{beside}", "cat", file, check=False)
         found: dict[str, Any] = json.loads(text) if text else {}
         return found
 

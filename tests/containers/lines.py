@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from simulators.links.orders import Answer, Carried, Order
+from simulators.network.orders import Answer, Carried, Order
 from tests.containers.conftest import Project, compose_command, until
 
 OUT, BACK = ("tokyo", "duck-star"), ("duck-star", "tokyo")
@@ -22,7 +22,7 @@ class Lines:
 
     def __enter__(self) -> Self:
         at = f"/var/lib/fairlead/{self._project.fleet.topology.name}/run/links.sock"
-        command = ["exec", "-T", "links", "python", "-m", "simulators.links.relay", at]
+        command = ["exec", "-T", "links", "python", "-m", "simulators.network.relay", at]
         pipe = subprocess.PIPE
         self._relay = subprocess.Popen(compose_command(self._project.folder, *command), stdin=pipe, stdout=pipe)
         return self

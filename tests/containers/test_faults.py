@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulators.links.orders import Order
-from simulators.linkweather import Conditions
+from simulators.network.orders import Order
+from simulators.network.weather import Conditions
 from tests.containers.conftest import Project
 from tests.containers.lines import BACK, BOTH, Lines
 from tests.containers.sailing import SATELLITE, TO_SHIP, Sailing, link, readings, replicator
@@ -33,7 +33,7 @@ def voyage(project: Project) -> Iterator[Sailing]:
     # Where a fleet starts slowly its machines come back slowly, too: the voyage must not be over before that.
     speed = SPEED * QUIET / max(QUIET, project.started)
     topology = f"/etc/fairlead/{project.fleet.topology.name}.yaml"
-    sailing = Sailing(project, ["voyage", topology, *VOYAGE, "--speed", f"{speed:.0f}"])
+    sailing = Sailing(project, ["voyage", "run", topology, *VOYAGE, "--speed", f"{speed:.0f}"])
     try:
         sailing.await_(lambda: readings(project, "tokyo") > 0, "the first reading is in a log")
         yield sailing
@@ -211,8 +211,8 @@ def _together(project: Project, *services: str) -> None:
 
 _ASK = """
 import asyncio
-from fairlead.commands.context import open_topology
-from fairlead.wire.cluster import Cluster
+from fairlead.cli.commands.context import open_topology
+from fairlead.kafka.client.cluster import Cluster
 
 async def ask():
     endpoint = open_topology("{topology}").directory.kafka("tokyo", "bridge")

@@ -38,7 +38,7 @@ class Cli:
         return {**os.environ, "FAIRLEAD_HOME": str(self.home), "COLUMNS": "120"}
 
     def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "fairlead.cli", *arguments]
+        return [sys.executable, "-m", "fairlead.cli.app", *arguments]
 
     def __call__(self, *arguments: str, timeout: float = 600) -> Ran:
         done = subprocess.run(  # noqa: S603 - our own command
@@ -60,4 +60,4 @@ def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     yield run
     for topology in ("big-blue", "minimal"):
         if (run.home / topology).exists():
-            assert run("down", "--purge", "--topology", topology).code == 0
+            assert run("down", "--purge", "--yes", "--topology", topology).code == 0

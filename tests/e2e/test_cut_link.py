@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Cli
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 TOPOLOGY = """
 name: minimal
@@ -50,7 +50,9 @@ links:
 def report(cli: Cli) -> Any:
     for name, text in (("minimal.yaml", TOPOLOGY), ("dark-harbour.yaml", SCENARIO)):
         (cli.home / name).write_text(text, encoding="utf-8")
-    ran = cli("voyage", "minimal.yaml", "--scenario", "dark-harbour.yaml", "--report", "report", "--json", timeout=1100)
+    ran = cli(
+        "voyage", "run", "minimal.yaml", "--scenario", "dark-harbour.yaml", "--report", "report", "--json", timeout=1100
+    )
     assert ran.code == 0, ran.out + ran.err
     return ran.json
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.conftest import Cli, Ran
+from tests.support.operators_day import by_hand
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
+MARK = "@@ command "
 PORTS = {"los-angeles", "tokyo", "singapore", "sydney"}
 
 
@@ -19,8 +26,8 @@ PORTS = {"los-angeles", "tokyo", "singapore", "sydney"}
 def voyage(cli: Cli) -> Ran:
     """A small voyage, with messages that no bridge can use mixed in."""
     return cli(
-        "voyage", "big-blue", "--containers", "24", "--seed", "7", "--with-bad", "--report", str(cli.home / "report"),
-        "--json", timeout=1100,
+        "voyage", "run", "big-blue", "--containers", "24", "--seed", "7", "--with-bad",
+        "--report", str(cli.home / "report"), "--json", timeout=1100,
     )  # fmt: skip
 
 
@@ -104,8 +111,46 @@ def test_access_is_explained(report: Any, cli: Cli) -> None:
     assert "feeds.ducks" in explained.out
 
 
+def test_the_readme_by_hand_runs_as_it_stands_on_what_the_demo_left(report: Any, cli: Cli, tmp_path: Path) -> None:
+    commands = by_hand()
+    assert len(commands) > 10
+    assert cli("down").code == 0  # as make demo ends
+    (tmp_path / "build" / "demo").mkdir(parents=True)
+    (tmp_path / "build" / "demo" / "home").symlink_to(cli.home)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    script = "".join(f"echo '{MARK}{n}'\n{command}\n" for n, command in enumerate(commands))
+    bash = shutil.which("bash")
+    assert bash is not None
+    done = subprocess.run(  # noqa: S603 - the README's own commands
+        [bash, "-e"],
+        input=script,
+        cwd=tmp_path,
+        env={**{name: value for name, value in os.environ.items() if name != "FAIRLEAD_HOME"}, "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    shown = {commands[int(n)]: text for n, _, text in (part.partition("\n") for part in done.stdout.split(MARK)[1:])}
+    assert done.returncode == 0, f"{list(shown)[-1]}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+    assert list(shown) == commands
+
+    def answer(of: str) -> str:
+        (text,) = [text for command, text in shown.items() if command.startswith(f"fairlead {of}")]
+        return text
+
+    (box,) = {number for command in commands for number in re.findall(r"[A-Z]{4}\d{7}", command)}
+    assert box in report["overboard"]
+    assert not re.match(r"0 readings", answer("report container"))
+    assert "overboard" in next(Path(cli.home).rglob(f"reports/{box}/{box}.html")).read_text(encoding="utf-8").lower()
+    assert "duck-star" in answer("custody show")
+    assert box in answer("acl explain")
+    assert len(answer("feed ducks").splitlines()) >= 5
+    assert "stopped" in answer("down")
+
+
 def test_a_second_voyage_on_the_same_data_is_refused(report: Any, cli: Cli) -> None:
-    again = cli("voyage", "big-blue", "--containers", "24", "--seed", "8", "--report", str(cli.home / "again"))
+    again = cli("voyage", "run", "big-blue", "--containers", "24", "--seed", "8", "--report", str(cli.home / "again"))
     assert again.code == 3
     assert "down --purge" in again.err
     assert not Path(cli.home / "again").exists()

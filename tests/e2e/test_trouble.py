@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Cli
 from tests.support.waits import PATIENCE
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-
-
-def test_an_unknown_topology_names_the_nearest(cli: Cli) -> None:
-    ran = cli("up", "--topology", "big-blu")
-    assert ran.code == 3
-    assert "big-blue" in ran.err
-
-
-def test_an_unknown_command_and_option(cli: Cli) -> None:
-    assert cli("upp").code == 2
-    assert cli("up", "--bogus").code == 2
-
-
-def test_all_mistakes_of_a_topology_at_once(cli: Cli, tmp_path: Path) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text(
-        "name: bad\nsites:\n  a: {kind: port}\n  b: {kind: shop}\nlinks:\n  - {from: a, to: c, streams: [x]}\n"
-    )
-    ran = cli("topology", "check", str(file))
-    assert ran.code == 3
-    for line in (3, 4, 6):
-        assert f"bad.yaml:{line}:" in ran.err
-
-
-def test_a_missing_java_is_named_with_what_to_install(cli: Cli, tmp_path: Path) -> None:
-    for tool in ("mosquitto", "mosquitto_passwd"):  # only Java is missing
-        found = shutil.which(tool)
-        assert found is not None
-        (tmp_path / tool).symlink_to(found)
-    environment = {**cli.environment, "PATH": str(tmp_path), "JAVA_HOME": str(tmp_path / "none")}
-    # Java is also looked for where systems put it, and a test cannot empty /usr/lib/jvm.
-    program = "import fairlead.cli, fairlead.jars.java as java; java._USUAL_PLACES = (); fairlead.cli.main()"
-    ran = subprocess.run(  # noqa: S603 - our own command
-        [sys.executable, "-c", program, "up", "--topology", "minimal"],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert ran.returncode == 4
-    assert "Java" in ran.stderr
-    for system in ("Debian", "Fedora", "macOS"):
-        assert system in ran.stderr
+pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def test_a_command_for_sites_that_are_down(cli: Cli) -> None:
@@ -63,12 +21,46 @@ def test_a_command_for_sites_that_are_down(cli: Cli) -> None:
     assert "fairlead up" in ran.err
 
 
+def test_a_voyage_goes_on_when_its_replicator_and_its_bridge_are_killed(cli: Cli) -> None:
+    folder = cli.home / "report"
+    sailing = subprocess.Popen(  # noqa: S603 - our own command
+        cli.command("voyage", "run", "minimal", "--report", str(folder)),
+        env=cli.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    seen: list[str] = []
+
+    def read_until(words: str) -> None:
+        assert sailing.stderr is not None
+        for line in sailing.stderr:
+            seen.append(line)
+            if words in line:
+                return
+        raise AssertionError("".join(seen))
+
+    read_until("published")
+    for command in ("replicate", "bridge"):
+        worker = json.loads((cli.home / "minimal" / "run" / f"worker.{command}.all.pid").read_text())
+        os.kill(worker["pid"], signal.SIGKILL)
+        read_until(f"fairlead {command} was killed by SIGKILL after")
+    _, rest = sailing.communicate(timeout=600)
+    assert sailing.returncode == 0, "".join(seen) + rest
+    assert "is started again; the voyage goes on" in seen[-1]
+    report = json.loads((folder / "report.json").read_text())
+    assert report["ok"] and report["readings_published"] > 1000
+    assert report["readings_lost"] == report["readings_repeated"] == report["logs_differing"] == 0
+    assert cli("down", "--purge", "--yes", "--topology", "minimal").code == 0
+
+
 def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
     """Sites stay up, as after any voyage; bridges and replicators that the voyage started are gone. Before that, it is
     paused from another terminal, and goes on."""
     assert cli("voyage", "pause").code == 4, "nobody sails"
     sailing = subprocess.Popen(  # noqa: S603 - our own command
-        cli.command("voyage", "minimal", "--speed", "3600", "--report", str(cli.home / "never")),
+        cli.command("voyage", "run", "minimal", "--speed", "3600", "--report", str(cli.home / "never")),
         env=cli.environment,
         stderr=subprocess.PIPE,
         text=True,

@@ -14,9 +14,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from edge.ais import AisDecoder
-from edge.detection.thresholds import DEFAULTS, parse_thresholds
+from edge.ais.decoder import AisDecoder
+from edge.alerts.thresholds import DEFAULTS, parse_thresholds
 from fairlead.errors import ConfigurationError
+from fairlead.kafka import columnar
+from fairlead.kafka.columnar import Stretch
+from fairlead.kafka.protocol.batch import seal, split, verify_crc
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.errors import CorruptBatch
+from fairlead.kafka.protocol.record import NewRecord, decode_batch, encode_batch
 from fairlead.records import UNREADABLE, decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
 from fairlead.records.booking import Booking
@@ -25,13 +31,7 @@ from fairlead.records.edge import DeadLetter, Stray
 from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
-from fairlead.wire import columnar
-from fairlead.wire.batch import seal, split, verify_crc
-from fairlead.wire.codecs import Codec
-from fairlead.wire.columnar import Stretch
-from fairlead.wire.errors import CorruptBatch
-from fairlead.wire.record import NewRecord, decode_batch, encode_batch
-from simulators.scenario_file import parse as parse_scenario
+from simulators.fleet.scenario_file import parse as parse_scenario
 from tests.fuzz.wayin import WayIn, sample_messages
 from tests.unit.edge.samples import IMO, NOW_MS
 
@@ -74,7 +74,7 @@ def _mqtt(data: bytes) -> None:
     topic, _, payload = data.partition(b"\n")
     for site in ("star", "tokyo"):
         way = _way(site)
-        if way.watch is not None and len(way.watch.ship.aboard) > 50:
+        if way.engine is not None and len(way.engine.ship.aboard) > 50:
             _way.cache_clear()
         way.take(topic.decode(errors="replace"), payload)
 
@@ -100,7 +100,7 @@ def _ais(data: bytes) -> None:
 
 
 def _ais_seeds() -> Iterator[bytes]:
-    from tests.unit.edge.test_ais import DAMAGED, REAL, sentences, static
+    from tests.support.ais import DAMAGED, REAL, sentences, static
 
     yield REAL + b"\n" + DAMAGED
     yield b"\n".join(sentences())
@@ -211,8 +211,9 @@ def _columns(data: bytes) -> None:
             # Only what no writer can make is refused by this one alone: fewer records than none.
             assert not expected
             continue
-        if expected is None:
-            raise AssertionError("read what the plain decoder refuses")
+        if expected is None:  # what cannot be decompressed is passed over here, and none of its records is read
+            assert not len(found), "read what the plain decoder refuses"
+            continue
         sizes = [len(record.value) if record.value is not None else columnar.NULL for record in expected]
         if len(found) == len(expected):  # offsets beyond all bounds are left out
             assert found.value.size.tolist() == sizes

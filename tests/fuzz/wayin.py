@@ -7,23 +7,26 @@ from collections.abc import Iterator
 from typing import Any, cast
 from unittest.mock import MagicMock
 
-from edge.acks import Ticket
-from edge.classifier import Classifier
-from edge.deadletters import KEPT_BYTES
-from edge.detection.watch import Watch
-from edge.holdings import Holdings
-from edge.intake import Intake
-from edge.lane import Control, Entry
-from edge.lanes import SiteLanes
-from edge.messages import Reason
+from edge.alerts.engine import AlertEngine
+from edge.custody.handlers import CustodyEventHandler
+from edge.holdings import CustodyState, Holdings
+from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import KEPT_BYTES, DeadLetters
+from edge.ingest.limits import DeviceLimits
+from edge.ingest.references import BookingReferences
+from edge.ingest.router import MessageRouter
+from edge.logwriter.records import identity
+from edge.logwriter.writer import Barrier, LogEntry
+from edge.messages import RejectReason
 from edge.metrics import Metrics
-from edge.mqtt import Delivery
-from edge.records import identity
-from fairlead.custody import CustodyView
+from edge.mqtt.acks import PendingAck
+from edge.mqtt.session import Delivery
+from edge.writer_registry import WriterRegistry
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.protocol.record import NewRecord, decode_batch, encode_batch
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
-from fairlead.wire.record import NewRecord, decode_batch, encode_batch
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
 
 LARGEST_RECORD = 850_000  # bytes; a log takes 1 MiB
@@ -31,73 +34,76 @@ LARGEST_ALERT = 64 * 1024  # it leaves a ship by satellite, before everything el
 _letter = decoder(DeadLetter)
 _alert = decoder(Alert)
 
-Put = tuple[str, Entry[Any] | Control]
+Put = tuple[str, LogEntry[Any] | Barrier]
 
 
-class _Lane:
+class _Writer:
     """Keeps what is put into it."""
 
     busy = False
 
-    def __init__(self, log: str, puts: list[Put]) -> None:
+    def __init__(self, log: str, puts: list[Put], *, held: bool = True) -> None:
         self.log = log
+        self._held = held
         self._puts = puts
 
-    def put(self, item: Entry[Any] | Control) -> None:
+    def put(self, item: LogEntry[Any] | Barrier) -> None:
         self._puts.append((self.log, item))
 
+    def may_append(self) -> bool:
+        return self._held
 
-class _Lanes:
-    """Stands for ``SiteLanes``."""
 
-    def __init__(self, site: str, puts: list[Put]) -> None:
+class _Writers:
+    """Stands for ``WriterRegistry``."""
+
+    def __init__(self, site: str, puts: list[Put], metrics: Metrics, holdings: Holdings) -> None:
         self._puts = puts
-        self.events = _Lane(f"events.{site}", puts)
-        self.alerts = _Lane(f"alerts.{site}", puts)
-        self.strays = _Lane(f"strays.{site}", puts)
-        self.letters = _Lane(f"deadletters.{site}", puts)
-        self.bookings = _Lane(f"bookings.{site}", puts)
-        self.ship = {log: _Lane(log, puts) for log in (f"ships.{IMO}.location", f"ships.{IMO}.environment")}
+        self._holdings = holdings
+        self.metrics = metrics
+        self.events = _Writer(f"events.{site}", puts)
+        self.alerts = _Writer(f"alerts.{site}", puts)
+        self.strays = _Writer(f"strays.{site}", puts)
+        self.letters = _Writer(f"deadletters.{site}", puts)
+        self.bookings = _Writer(f"bookings.{site}", puts)
+        self.ship = {log: _Writer(log, puts) for log in (f"ships.{IMO}.location", f"ships.{IMO}.environment")}
 
-    def box(self, topic: str) -> _Lane:
-        return _Lane(topic, self._puts)
+    def box(self, topic: str) -> _Writer:
+        return _Writer(topic, self._puts, held=self._holdings.state(topic) is CustodyState.HELD)
 
 
 class WayIn:
-    """One site's intake; a ship's has the watch behind it, which remembers what came before."""
+    """One site's router; a ship's has the watch behind it, which remembers what came before."""
 
     def __init__(self, site: str) -> None:
         self.puts: list[Put] = []
         self.metrics = Metrics()
-        self.watch = Watch(site) if site == "star" else None
+        self.engine = AlertEngine(site) if site == "star" else None
         holdings = Holdings(site, CustodyView())
         holdings.hold(BOX_LOG, 2)
         self._letters = f"deadletters.{site}"
         self._alerts = f"alerts.{site}"
-        self._intake = Intake(
-            site,
-            Classifier(topology(), site),
-            cast(SiteLanes, _Lanes(site, self.puts)),
-            MagicMock(),
-            holdings,
-            self.metrics,
-            watch=self.watch,
-            finish=MagicMock(),
+        writers = cast(WriterRegistry, _Writers(site, self.puts, self.metrics, holdings))
+        dead_letters = DeadLetters(writers, self.engine)
+        classifier = Classifier(topology(), site)
+        events = CustodyEventHandler(classifier, MagicMock(), writers, MagicMock(), dead_letters)
+        self._router = MessageRouter(
+            classifier, writers, events, dead_letters, BookingReferences(), DeviceLimits(site), self.engine
         )
 
     def take(self, topic: str, payload: bytes) -> str:
         """One message; the log that it went to. Fails when it is not exactly one, or holds another message."""
         self.puts.clear()
-        ticket = Ticket(1, 1)
-        self._intake.take(Delivery(topic, payload, False, ticket))
+        ack = PendingAck(1, 1)
+        self._router.route_message(Delivery(topic, payload, False, ack))
         alerts = [item for log, item in self.puts if log == self._alerts]
         [(log, stored)] = [put for put in self.puts if put[0] != self._alerts]
-        assert ticket.parts == 1 + len(alerts)
+        assert ack.parts == 1 + len(alerts)
         for each in alerts:
-            assert isinstance(each, Entry)
+            assert isinstance(each, LogEntry)
             _check_alert(each.record)
-        if isinstance(stored, Entry):
-            assert stored.ticket is ticket
+        if isinstance(stored, LogEntry):
+            assert stored.ack is ack
             _check_stored(stored.record)
             if log == self._letters:
                 _check_letter(stored.record, topic, payload)
@@ -107,8 +113,8 @@ class WayIn:
                 assert identity(stored.record.value) == stored.key, "a restart would not know it again"
         else:
             assert topic.endswith("/events")  # it waits for its turn in the box's lane
-        if self.watch is not None:
-            assert self.watch.failures == 0
+        if self.engine is not None:
+            assert self.engine.failures == 0
         return log
 
 
@@ -129,7 +135,7 @@ def _check_alert(record: NewRecord) -> None:
 def _check_letter(record: NewRecord, topic: str, payload: bytes) -> None:
     assert record.value is not None
     letter = _letter.decode(record.value)
-    assert letter.reason in set(Reason) and letter.detail
+    assert letter.reason in set(RejectReason) and letter.detail
     assert letter.mqtt_topic == topic[: len(letter.mqtt_topic)]
     assert letter.payload == payload[:KEPT_BYTES]
     assert letter.payload_bytes == len(payload)

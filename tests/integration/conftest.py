@@ -24,9 +24,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from fairlead.admin import admin_client, create_logs
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.home import home
+from fairlead.kafka.admin import admin_client, create_logs
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.support.engine import why_no_sites
 from tests.support.waits import PATIENCE

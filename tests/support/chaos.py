@@ -1,7 +1,7 @@
-"""A bad network for tests: what makes Fairlead's clients in this process go over a ``Line`` (``simulators.links``).
+"""A bad network for tests: makes Fairlead's clients in this process connect through a ``TcpProxy``.
 
 Kafka tells clients where its brokers are, so a proxy's port as bootstrap address is not enough: ``detoured`` makes
-Fairlead's own client (``fairlead.wire``) take the detour at every connect. Clients made of librdkafka go straight on,
+Fairlead's own client (``fairlead.kafka``) take the detour at every connect. Clients made of librdkafka go straight on,
 which suits the tests: writers and audits must not depend on the line.
 """
 
@@ -12,16 +12,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from typing import Any
 from unittest import mock
 
-from fairlead.endpoint import Address, KafkaEndpoint
-from fairlead.wire import pool
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.connection import Connection
-from simulators.links.line import Line
+from fairlead.kafka.client import pool
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.connection import Connection
+from fairlead.kafka.endpoint import Address, KafkaEndpoint
+from simulators.network.line import TcpProxy
 
 
 @contextlib.contextmanager
 def detour(ways: Mapping[Address, Address], *, client: str = "") -> Iterator[None]:
-    """Within, connections of ``fairlead.wire`` to these addresses go to those given for them.
+    """Within, connections of ``fairlead.kafka`` to these addresses go to those given for them.
 
     Args:
         ways: See ``Line.ways``.
@@ -56,12 +56,12 @@ def impatient(seconds: float, *, client: str = "") -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def detoured(
     endpoint: KafkaEndpoint, *, client: str = "", rtt: float = 0.0, rate: float = 0.0
-) -> AsyncIterator[Line]:
+) -> AsyncIterator[TcpProxy]:
     """A line to all brokers of a cluster (``endpoint.bootstrap`` must name each), taken by this process's clients.
 
     ``async with detoured(lab.kafka("alpha"), client="fairlead-replicator.beta", rtt=0.25, rate=100e6) as line:`` is
     the link from alpha to beta.
     """
-    async with Line(endpoint.bootstrap, rtt=rtt, rate=rate) as line:
+    async with TcpProxy(endpoint.bootstrap, rtt=rtt, rate=rate) as line:
         with detour(line.ways, client=client):
             yield line

@@ -1,4 +1,4 @@
-"""What ``deploy`` makes of one site of a test: its brokers and Mosquitto as containers, reached from outside. Pure.
+"""What ``compose`` makes of one site of a test: its brokers and Mosquitto as containers, reached from outside. Pure.
 
 All is as ``fairlead compose render`` has it, but for the brokers' listeners: clients are outside of the containers'
 network, so ``CLIENT`` is the published port, and brokers talk to each other by a listener of their own.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from deploy.brokers import properties
-from deploy.fleet import CONTROLLER_PORT, KAFKA_PORT, Deployed, Fleet, plan
+from compose.fleet import CONTROLLER_PORT, KAFKA_PORT, Deployed, Fleet, plan
+from compose.settings import properties
 from fairlead.local import ports
 from fairlead.local.state import SiteState
 from topologies.model import Topology
@@ -28,7 +28,7 @@ def topology(name: str, state: SiteState) -> dict[str, Any]:
 
 
 def fleet_of(name: str, state: SiteState) -> tuple[Fleet, Deployed]:
-    """The site as ``deploy`` sees it."""
+    """The site as ``compose`` sees it."""
     made = plan(Topology.model_validate(topology(name, state)), brokers=len(state.brokers), tls=False)
     (planned,) = made.sites
     site = replace(planned, cluster_id=state.cluster_id)

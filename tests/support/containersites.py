@@ -1,4 +1,5 @@
-"""Local sites whose brokers and Mosquittos are containers, made as ``deploy`` makes them: for tests that run both ways.
+"""Local sites whose brokers and Mosquittos are containers, made as ``compose`` makes them: for tests that run both
+ways.
 
 State, passwords and the layout of the folder are those of ``LocalSites``, so that whoever reads the folder finds the
 sites. Brokers' data are in the folder too, where tests can damage them.
@@ -20,18 +21,18 @@ import yaml
 from pydantic import SecretStr
 from testcontainers.core.container import DockerContainer
 
-from deploy import services
-from deploy.brokers import DATA, SETTINGS
-from deploy.fleet import MQTT_PORT, SECRETS
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from compose import project as services
+from compose.certificates import write_certificates
+from compose.fleet import CERTIFICATES, MQTT_PORT, SECRETS
+from compose.settings import DATA, SETTINGS
 from fairlead.errors import ConfigurationError, UnavailableError
-from fairlead.local import kafka, kafkausers, mosquitto, ports
-from fairlead.local.directory import SiteProcess
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.local import kafka, mosquitto, ports
 from fairlead.local.files import write_file
-from fairlead.local.layout import LocalSite, process_name
 from fairlead.local.mosquitto import Programs
-from fairlead.local.site import Start, Toolbox
-from fairlead.local.sites import LocalSites, Progress, SiteSpec, What
+from fairlead.local.passwords import mqtt_secret
+from fairlead.local.registry import LocalSite, SiteProcess, process_name
+from fairlead.local.sites import LocalSites, Progress, SiteSpec, SiteStart, Toolbox, What
 from fairlead.local.state import Broker, SiteState
 from tests.support import containerparts
 from tests.support.engine import site_image
@@ -91,13 +92,13 @@ class ContainerSites(LocalSites):
 
     def _start(
         self, spec: SiteSpec, state: SiteState, tools: Toolbox, tell: Progress, cancel: threading.Event
-    ) -> Start:
+    ) -> SiteStart:
         if state.tls is not None or set(spec.mqtt_users) != {mosquitto.BRIDGE, mosquitto.DEVICE}:
             raise ConfigurationError(
                 f"{spec.name} has TLS or users of its own for MQTT", hint="such sites are processes in tests"
             )
         made = super()._start(spec, state, tools, tell, cancel)
-        same = {each.name: getattr(made, each.name) for each in fields(Start)}
+        same = {each.name: getattr(made, each.name) for each in fields(SiteStart)}
         return _ContainerStart(**same, machines=self._machines, given=self._given)
 
     def _status(self, name: str, state: SiteState) -> SiteProcess:
@@ -138,7 +139,8 @@ class ContainerSites(LocalSites):
         return file
 
     def _change_in_mosquitto(self, site: str, state: SiteState, user: str, new: SecretStr) -> None:
-        self._given.secrets(site, {name: self._passwords.wanted(site, name) for name in state.mqtt_users})
+        users = {mqtt_secret(name): self._passwords.wanted(site, mqtt_secret(name)) for name in state.mqtt_users}
+        self._given.secrets(site, users)
         name = machine(site, "mqtt")
         if self._machines.runs(name):
             self._machines.stop(name)  # it reads them when it starts
@@ -190,7 +192,7 @@ class Given:
 
 
 @dataclass(slots=True, kw_only=True)
-class _ContainerStart(Start):
+class _ContainerStart(SiteStart):
     machines: Machines
     given: Given
 
@@ -201,7 +203,8 @@ class _ContainerStart(Start):
 
     def _run_mosquitto(self) -> None:
         name, data = machine(self.site.name, "mqtt"), self.site.mosquitto_folder
-        changed = self.given.secrets(self.site.name, dict(self.mqtt_users))
+        users = {mqtt_secret(user): password for user, password in self.mqtt_users.items()}
+        changed = self.given.secrets(self.site.name, users)
         changed |= self.given.topology(self.site.name, containerparts.topology(self.site.name, self.state))
         if changed:
             self.machines.stop(name)
@@ -238,7 +241,7 @@ class _ContainerStart(Start):
                 ),
             )
         new = {user: secret for user, secret in self.kafka_users.items() if known.get(user) != secret}
-        kafkausers.ensure_users(client, new)
+        kafka.ensure_users(client, new)
 
     def _start_in_container(self, broker: Broker) -> bool:
         """Start a broker; whether its log directory is new and so knows those only that its container begins with."""
@@ -251,6 +254,7 @@ class _ContainerStart(Start):
             begin = {kafka.ADMIN: self.kafka_users[kafka.ADMIN], kafka.CONTROLLER: self.controller}
             self.given.secrets(name, begin)
         fleet, site = containerparts.fleet_of(name, self.state)
+        write_certificates(fleet, self.given.folder / name)  # its controllers speak TLS
         service = services.broker(fleet, site, broker.number)
 
         def make(container: DockerContainer) -> DockerContainer:
@@ -258,6 +262,7 @@ class _ContainerStart(Start):
             prepared = self._prepared(container, service, os.geteuid(), {broker.port: broker.port})
             prepared.with_env("KAFKA_OPTS", "-XX:TieredStopAtLevel=1").with_network_aliases(service["hostname"])
             prepared.with_volume_mapping(folder / "server.properties", SETTINGS)
+            prepared.with_volume_mapping(self.given.folder / name / "certificates", CERTIFICATES)
             return prepared.with_volume_mapping(folder, DATA, "rw")
 
         self.machines.run(machine(name, "kafka", broker.number), make)

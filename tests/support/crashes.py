@@ -7,11 +7,12 @@ left behind is the same as after a kill: the tables as they were at that moment,
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -90,3 +91,27 @@ def planted(plan: Plan) -> Iterator[Plan]:
     finally:
         for owner, name, write in before:
             setattr(owner, name, write)
+
+
+def crash_everywhere(
+    batch: Callable[[int], Callable[[], None]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
+) -> int:
+    """Crash at one write more in each batch, until a batch has no such write; gives how many there are.
+
+    Args:
+        batch: Makes the n-th batch: what works on it, each time the same.
+        check: Sees that the tables are right.
+        sides: Of each write; each is a batch of its own.
+    """
+    for number, (at, side) in enumerate((at, side) for at in itertools.count() for side in sides):
+        work = batch(number)
+        with planted(Plan(at, side)) as plan:
+            try:
+                work()
+            except PlantedCrash:
+                assert plan.crashed
+        work()
+        check()
+        if not plan.crashed:
+            return at
+    raise AssertionError("no batch has so many writes")

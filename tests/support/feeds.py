@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.wire.record import Record
+from fairlead.kafka.protocol.record import Record
 
 
 def value_of(record: Record) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import IO
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from tests.support.waits import PATIENCE
 
 _SASL_HANDSHAKE = 17  # the request's key

@@ -17,7 +17,7 @@ from typing import Any, cast
 import kafka.protocol as protocol
 from kafka.protocol.api_key import ApiKey
 
-from fairlead.wire.connection import Connection, body_at
+from fairlead.kafka.client.connection import Connection, body_at
 
 SWITCHED_OFF = 61
 """Delegation tokens are not used at all, so nobody may do anything with them."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from acl.reader import Received
+from acl.kafka import Received
 from fairlead.records.booking import Booking
 from tests.support.leaks import Content, Told
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode, headers
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry
-from fairlead.wire.record import NewRecord
-from simulators.steps import Kind, Publish, Step
+from simulators.steps import MessageKind, Publish, Step
 
 Content = Counter[tuple[str, bytes]]
 """Data records by topic and value, with how often they are there."""
@@ -50,7 +50,7 @@ def readings_of(steps: Iterable[Step]) -> list[Told]:
     """The readings of a voyage as their devices made them; repeats and unusable messages left out."""
     told = []
     for step in steps:
-        if isinstance(step, Publish) and step.kind is Kind.READING and step.log is not None:
+        if isinstance(step, Publish) and step.kind is MessageKind.READING and step.log is not None:
             written = json.loads(step.payload)["device"]["deviceDateTime"]
             told.append(Told(step.key, dt.datetime.fromisoformat(written), step.log, step.payload))
     return told
@@ -79,7 +79,7 @@ def events_of(steps: Iterable[Step], log_of: Callable[[str], str]) -> list[Told]
     """What terminals and ships say, in the log of some site."""
     told = []
     for step in steps:
-        if isinstance(step, Publish) and step.kind is Kind.EVENT:
+        if isinstance(step, Publish) and step.kind is MessageKind.EVENT:
             body = json.loads(step.payload)["payload"]
             subject = body.get("equipmentReference") or body["vesselIMONumber"]
             at = dt.datetime.fromisoformat(body["eventDateTime"])
@@ -101,14 +101,14 @@ def custody_of(events: Iterable[Told], log_of_box: Mapping[str, str], ledger: st
             log=log,
             term=terms[log],
             marker_offset=terms[log],
-            from_site=None,
+            from_site=None if terms[log] == 1 else ledger.partition(".")[2],
             to_site=ledger.partition(".")[2],
             event=code,
             event_id=json.loads(event.value)["metadata"]["eventID"],
             event_date_time=event.at,
             granted_date_time=event.at,
             granted_by=ledger.partition(".")[2],
-            marker_batch=log.encode(),
+            marker_batch=b"",
         )
         told.append(Told(event.box, event.at, ledger, encode(entry)))
     return told

@@ -23,19 +23,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shore
-from acl import attempts
+from acl import probe as attempts
 from acl.apply import apply_topology
-from acl.kafka import WrongPassword
-from acl.reader import Reader, Start
-from fairlead.endpoint import KafkaEndpoint
+from acl.kafka import StartAt, UserConsumer, WrongPassword
+from fairlead.kafka.client.connection import connect
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.booking import Booking
-from fairlead.wire.connection import connect
-from fairlead.wire.convention import is_data
-from fairlead.wire.record import NewRecord
-from simulators import scenario_file
-from simulators.voyage import Voyage
+from simulators.fleet import scenario_file
+from simulators.voyage.voyage import Voyage
 from tests.integration.shore.world import World as Corner
 from tests.support.kafkarequests import schema_request
 from tests.support.leakfeeds import Due, Holds, Sailed, claims, coarse, detailed, followed, holds, movements, placed
@@ -52,8 +51,8 @@ from tests.support.leaks import (
     readings_of,
 )
 from tests.support.patience import patient
-from topologies.directory import Directory
-from topologies.load import load, read
+from topologies.endpoints import EndpointResolver
+from topologies.loader.load import load, read
 from topologies.model import Topology
 from topologies.users import ADMIN, service_users
 
@@ -107,7 +106,7 @@ class World:
     """Two sites with every log at both, whatever a link would take; and what is true of it."""
 
     topology: Topology
-    directory: Directory
+    resolver: EndpointResolver
     expected: dict[tuple[str, str], Content]
     topics: tuple[str, ...]
 
@@ -151,14 +150,14 @@ def sailed(
     booked = bookings_of(rng, feeders, (*(4 * RECIPIENTS), *feeders), readings, bookings)
     corrected = corrections_of(rng, booked, feeders, readings)
     local = LocalSites(folder / topology.name)
-    directory = Directory(topology, local)
+    resolver = EndpointResolver(topology, local)
 
     def work(jobs: tuple[str, ...]) -> None:
-        shore.run(topology, directory.kafka(HQ, "shore"), local.folder, jobs, once=True, session=session)
+        shore.run(topology, resolver.kafka(HQ, "shore"), local.folder, jobs, once=True, session=session)
 
     local.up([SiteSpec(site, tuple(service_users(topology, site))) for site in topology.sites])
     try:
-        apply_topology(topology, directory)
+        apply_topology(topology, resolver)
         logs = by_log([*readings, *alerts, *events, *custody])
         records = {log: [one.record() for one in told] for log, told in logs.items()}
         office = f"bookings.{HQ}"
@@ -166,12 +165,12 @@ def sailed(
         then = {office: [said(number, one) for number, one in enumerate(corrected, len(booked))]}
         for appended, jobs in ((first, ("readings", "operations", "feeds")), (then, ("operations", "feeds"))):
             for site in topology.sites:
-                Corner(directory.kafka(site, ADMIN)).append(appended)
+                Corner(resolver.kafka(site, ADMIN)).append(appended)
             patient(partial(work, jobs))
-        topics = copy_feeds(directory)
+        topics = copy_feeds(resolver)
         everything = Sailed(*(placed(told, logs) for told in (readings, alerts, events, custody)))
         feeds = feeds_of(topology, everything, holds(booked), holds([*booked, *corrected]))
-        yield World(topology, directory, expected_of(topology, feeds, readings, whole, beginning), topics)
+        yield World(topology, resolver, expected_of(topology, feeds, readings, whole, beginning), topics)
     finally:
         local.down(purge=True)
 
@@ -181,10 +180,10 @@ def said(number: int, booking: Booking) -> NewRecord:
     return NewRecord(encode(booking), booking.booking_reference.encode(), timestamp_ms=SAID_FROM + number * 1000)
 
 
-def copy_feeds(directory: Directory) -> tuple[str, ...]:
+def copy_feeds(resolver: EndpointResolver) -> tuple[str, ...]:
     """Every feed to the port as well, those that no link takes too; the topics that are there then."""
-    at_hq, at_port = (Corner(directory.kafka(site, ADMIN)) for site in (HQ, PORT))
-    with Reader(directory.kafka(HQ, ADMIN), group=f"{ADMIN}.leaks") as reader:
+    at_hq, at_port = (Corner(resolver.kafka(site, ADMIN)) for site in (HQ, PORT))
+    with UserConsumer(resolver.kafka(HQ, ADMIN), group=f"{ADMIN}.leaks") as reader:
         topics = reader.visible()
     feeds = [topic for topic in topics if topic.startswith("feeds.")]
     found = {topic: [record for record in at_hq.read(topic) if is_data(record)] for topic in feeds}
@@ -232,11 +231,11 @@ def expected_of(
 
 def read_all(endpoint: KafkaEndpoint) -> Content:
     """Every data record that a plain client is shown."""
-    with Reader(endpoint, group=f"{endpoint.user}.leaks") as reader:
+    with UserConsumer(endpoint, group=f"{endpoint.user}.leaks") as reader:
         visible = reader.visible()
         if not visible:
             return Counter()
-        records = [one for one in reader.read(visible, start=Start.BEGINNING, follow=False) if one is not None]
+        records = [one for one in reader.read(visible, start=StartAt.BEGINNING, follow=False) if one is not None]
     return claims(one for one in records if one.is_data)
 
 
@@ -287,7 +286,7 @@ def check_there_is_something_to_leak(world: World) -> None:
 def check_reading(world: World) -> None:
     """A plain client is shown, and reads, exactly what its user is entitled to."""
     for (customer, site), expected in world.expected.items():
-        got = read_all(world.directory.kafka(site, customer))
+        got = read_all(world.resolver.kafka(site, customer))
         assert got - expected == Counter(), f"{customer} at {site} reads what is not its own"
         assert expected - got == Counter(), f"{customer} at {site} misses something"
 
@@ -296,7 +295,7 @@ def check_bare_requests(world: World) -> None:
     """Asked for every topic that there is, the broker refuses all but the user's own and gives no byte of them."""
     for (customer, site), expected in world.expected.items():
         mine = {topic for topic, _ in expected} | ({f"feeds.{customer}"} if (customer, site) in fed(world) else set())
-        answers = fetched(world.directory.kafka(site, customer), world.topics)
+        answers = fetched(world.resolver.kafka(site, customer), world.topics)
         assert set(answers) == set(world.topics)
         assert {topic for topic, (code, _) in answers.items() if code == 0} == mine, (customer, site)
         assert all(size == 0 for topic, (_, size) in answers.items() if topic not in mine)
@@ -313,17 +312,17 @@ def check_log_ins(world: World) -> None:
     """Nobody gets in where it has no user."""
     for customer in world.topology.customers:
         homes = [site for site in world.topology.sites if (customer, site) in world.expected]
-        password = world.directory.kafka(homes[0], customer).password if homes else None
+        password = world.resolver.kafka(homes[0], customer).password if homes else None
         for site in set(world.topology.sites) - set(homes):
             with pytest.raises(WrongPassword):
-                attempts.log_in(world.directory.kafka(site, ADMIN), customer, password)
+                attempts.log_in(world.resolver.kafka(site, ADMIN), customer, password)
 
 
 def check_that_more_would_be_noticed(world: World) -> None:
     """The super user reads everything, which no customer's entitlement is."""
-    got = read_all(world.directory.kafka(HQ, ADMIN))
+    got = read_all(world.resolver.kafka(HQ, ADMIN))
     assert all(got - expected for expected in world.expected.values())
-    answers = fetched(world.directory.kafka(HQ, ADMIN), world.topics)
+    answers = fetched(world.resolver.kafka(HQ, ADMIN), world.topics)
     assert {code for code, _ in answers.values()} == {0}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fairlead.endpoint import MqttEndpoint
+from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.local import mosquitto
 from tests.support.waits import PATIENCE
 

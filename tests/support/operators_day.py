@@ -1,4 +1,4 @@
-"""The commands that docs/access.md prints, and its section about an operator's day."""
+"""The commands that docs/access.md and README.md print, and the section about an operator's day."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "access.md"
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "access.md"
+README: Final = ROOT / "README.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,10 @@ def parts_of_the_day(page: str) -> dict[str, Part]:
         others = [line for line in code_of(text) if not line.startswith("fairlead ")]
         found[title] = Part(tuple(commands_of(text)), "".join(f"{line}\n" for line in others))
     return found
+
+
+def by_hand() -> list[str]:
+    """The commands of README.md's section "By hand", up to the voyage of one's own."""
+    section = README.read_text(encoding="utf-8").partition("\n## By hand\n")[2].partition("\n## ")[0]
+    block = section.partition("\nA voyage of your own")[0]
+    return [line.removeprefix("    ") for line in block.splitlines() if line.startswith("    ")]

@@ -24,8 +24,8 @@ from shore.places import Places
 from shore.tables.reference import owner_rows, site_rows
 from shore.verify.catalogue import DERIVED
 from tests.support.tables import fill
-from topologies.load import load
-from topologies.seachart import ports
+from topologies.drawing.seachart import ports
+from topologies.loader.load import load
 
 Row = dict[str, Any]
 
@@ -191,10 +191,10 @@ def _entries() -> list[Row]:
 
 
 def _grant(
-    stream: str, box: str, term: int, holder: str | None, to: str, event: Any, moment: dt.datetime
+    stream: str, box: str, offset: int, holder: str | None, to: str, event: Any, moment: dt.datetime
 ) -> CustodyEntry:
     return CustodyEntry(
-        log=f"{stream}.{box}", term=term, marker_offset=term, from_site=holder, to_site=to, event=event,
+        log=f"{stream}.{box}", term=offset + 1, marker_offset=offset, from_site=holder, to_site=to, event=event,
         event_id=f"{event}-{box}", event_date_time=moment, granted_date_time=moment, granted_by=holder or to,
         marker_batch=b"",
     )  # fmt: skip

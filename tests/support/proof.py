@@ -12,10 +12,10 @@ from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from fairlead.admin import admin_client
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from replication.audit import compare, compare_records
 from tests.support.traffic import Written, verdict
 from tests.support.waits import PATIENCE

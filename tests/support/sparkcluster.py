@@ -8,16 +8,20 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pyspark
+from pydantic import SecretStr
 
+from compose.entry.spark import properties
 from fairlead.jars import find_java
+from fairlead.local.files import write_file
 from tests.support.waits import PATIENCE
 
+SECRET = "the-secret-of-the-cluster"
 _LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
@@ -63,11 +67,16 @@ class SparkCluster:
 
 
 @contextlib.contextmanager
-def spark_cluster(folder: Path, *, workers: int = 2, memory: str = "768m") -> Iterator[SparkCluster]:
-    """Master and workers of one core each; all gone afterwards."""
+def spark_cluster(
+    folder: Path, *, workers: int = 2, memory: str = "768m", more: Mapping[str, str] | None = None
+) -> Iterator[SparkCluster]:
+    """Master and workers of one core each; all gone afterwards. ``more``: settings of theirs that win."""
     folder.mkdir(parents=True, exist_ok=True)
     started: list[Daemon] = []
     port = free_port()
+    settings = folder / "spark.conf"
+    further = "".join(f"{name} {value}\n" for name, value in (more or {}).items())
+    write_file(settings, properties(SecretStr(SECRET)) + further)  # of a name that is there twice the last counts
 
     def start(kind: str, *arguments: str) -> Daemon:
         home = Path(pyspark.__file__).parent
@@ -80,6 +89,7 @@ def spark_cluster(folder: Path, *, workers: int = 2, memory: str = "768m") -> It
             "SPARK_DAEMON_JAVA_OPTS": f"{_LIGHT} -Dspark.master.rest.enabled=false",
         }
         command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", "--host", "127.0.0.1"]
+        command += ["--properties-file", str(settings)]
         with log.open("wb") as output:
             process = subprocess.Popen(  # noqa: S603  # pyspark's own script
                 [*command, "--webui-port", "0", *arguments],
@@ -106,6 +116,7 @@ def spark_cluster(folder: Path, *, workers: int = 2, memory: str = "768m") -> It
 
 
 EXECUTOR_SETTINGS = {
+    "spark.authenticate.secret": SECRET,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.executor.cores": "1",

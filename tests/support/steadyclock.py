@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final, Self
 
-from fairlead.awake import Awake
+from fairlead.kafka.admin import SuspendAwareStopwatch
 
 TICK: Final = 0.02
 LONGEST: Final = 0.5
@@ -16,13 +16,13 @@ class SteadyClock:
     """Seconds since it was started, without those in which nothing ran. Use as a context manager."""
 
     def __init__(self) -> None:
-        self._awake = Awake(LONGEST)
+        self._stopwatch = SuspendAwareStopwatch(LONGEST)
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._ticking = threading.Thread(target=self._tick, daemon=True)
 
     def __enter__(self) -> Self:
-        self._awake = Awake(LONGEST)
+        self._stopwatch = SuspendAwareStopwatch(LONGEST)
         self._ticking.start()
         return self
 
@@ -33,9 +33,9 @@ class SteadyClock:
     @property
     def seconds(self) -> float:
         with self._lock:
-            return self._awake.seconds()
+            return self._stopwatch.seconds()
 
     def _tick(self) -> None:
         while not self._end.wait(TICK):
             with self._lock:
-                self._awake.seconds()
+                self._stopwatch.seconds()

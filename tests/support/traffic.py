@@ -18,14 +18,14 @@ from typing import Any, NamedTuple, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TopicPartition as Log
 from fairlead.records import headers as names
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import marker_record
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TopicPartition as Log
 from tests.support.waits import PATIENCE
 
 
@@ -45,6 +45,21 @@ class Seen(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def one_at_a_time(times: Iterator[int]) -> Callable[[], int]:
+    """The iterator's values for several threads: a generator must not be asked again before it has answered."""
+    turn = threading.Lock()
+
+    def following() -> int:
+        with turn:
+            return next(times)
+
+    return following
+
+
+def _wall_clock() -> int:
+    return int(time.time() * 1000)
 
 
 class Traffic:
@@ -77,7 +92,7 @@ class Traffic:
         self._pause = pause
         self._sizes = sizes
         self._codec = codec
-        self._times = times
+        self._now = _wall_clock if times is None else one_at_a_time(times)
         self._stop = threading.Event()
         self._stopped = asyncio.Event()
         self._work: list[asyncio.Future[None]] = []
@@ -118,9 +133,6 @@ class Traffic:
         count = self._chance.choice((1, 1, 2, 5, 20))
         size = self._chance.choice(self._sizes)
         return [f"{topic} {n} ".encode().ljust(size, b".") for n in range(first, first + count)]
-
-    def _now(self) -> int:
-        return int(time.time() * 1000) if self._times is None else next(self._times)
 
     async def _append(self, appender: Appender, topic: str) -> None:
         log, written, number = Log(topic), self.written[topic], 0

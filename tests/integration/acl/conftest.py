@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import typer
 from confluent_kafka import Producer
+from typer.testing import CliRunner, Result
 
 from acl.apply import apply_topology
-from fairlead.admin import create_logs
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli.commands import feed as feed_command
+from fairlead.cli.commands.acl import app as acl_command
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.conftest import NewSites
 from tests.support.waits import PATIENCE
-from topologies.directory import Directory
-from topologies.load import load
-from topologies.model import Topology
+from topologies.endpoints import EndpointResolver
+from topologies.loader.load import load
+from topologies.model import KafkaAddress, Topology
 from topologies.users import service_users
 
 PORT, SHIP, IMO = "port", "ship", "9074729"
@@ -68,6 +73,13 @@ LOGS = (
     f"metrics.{PORT}x",
 )
 """Logs that exist at both sites, near misses included."""
+LIFE = 2.0  # seconds of a session
+PROPERTIES = {"listener.name.client.connections.max.reauth.ms": str(int(LIFE * 1000))}
+"""Of brokers that ask for the password again when a session ends."""
+
+app = typer.Typer()
+app.add_typer(acl_command.app, name="acl")
+app.command()(feed_command.feed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +89,10 @@ class World:
     topology: Topology
     file: Path
     local: LocalSites
-    directory: Directory
+    resolver: EndpointResolver
 
     def kafka(self, site: str, user: str = "admin") -> KafkaEndpoint:
-        return self.directory.kafka(site, user)
+        return self.resolver.kafka(site, user)
 
     def passwords(self) -> list[str]:
         """Every password of every user of both sites."""
@@ -101,7 +113,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> It
     topology = load(file)
     local = new_sites(home / topology.name)
     local.up([SiteSpec(site, tuple(service_users(topology, site))) for site in topology.sites])
-    world = World(topology, file, local, Directory(topology, local))
+    world = World(topology, file, local, EndpointResolver(topology, local))
     for site in topology.sites:
         create_logs(world.kafka(site), {topic: {} for topic in LOGS})
     yield world
@@ -111,7 +123,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> It
 @pytest.fixture
 def world(started: World) -> World:
     """Both sites with exactly the topology's rules."""
-    apply_topology(started.topology, started.directory)
+    apply_topology(started.topology, started.resolver)
     return started
 
 
@@ -132,3 +144,42 @@ def append(world: World) -> Append:
         assert not failed
 
     return one
+
+
+def outside(world: World, address: KafkaAddress) -> tuple[Topology, EndpointResolver]:
+    """The same world, where the ship's cluster is somebody else's and its passwords come from the environment."""
+    ship = world.topology.sites[SHIP].model_copy(update={"kafka": address})
+    topology = world.topology.model_copy(update={"sites": {**world.topology.sites, SHIP: ship}})
+    env = {secret_variable(SHIP, "admin"): password(world, "admin"), secret_variable(SHIP, "bridge"): "new-secret-1"}
+    return topology, EndpointResolver(topology, world.local, env=env)
+
+
+def password(world: World, user: str) -> str:
+    """A user's password at the ship."""
+    found = world.kafka(SHIP, user).password
+    assert found is not None
+    return found.get_secret_value()
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """Run a command; afterwards every output of the test is searched for passwords."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
+    monkeypatch.setenv("COLUMNS", "200")
+    outputs: list[str] = []
+
+    def invoke(*arguments: str) -> Result:
+        result = CliRunner().invoke(app, [*arguments, "--topology", str(world.file)])
+        outputs.append(
+            f"{result.output}{result.exception!r}{result.exception}{getattr(result.exception, 'fields', '')}"
+        )
+        return result
+
+    yield invoke
+    secrets = world.passwords()
+    assert len(secrets) > 10
+    for text in outputs:
+        assert not [secret for secret in secrets if secret in text]

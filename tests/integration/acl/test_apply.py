@@ -7,20 +7,20 @@ import dataclasses
 import pytest
 from pydantic import SecretStr
 
-from acl.apply import AccessIncomplete, admin_stores, apply_sites, apply_topology, plan_topology
-from acl.binding import Binding
+from acl.apply import AccessIncomplete, apply_sites, apply_topology
 from acl.compile import compile_site
-from acl.entries import Phase, UserChange
-from acl.history import read
-from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
-from acl.rules import Operation, Pattern, Resource, Rule
+from acl.history import Phase, UserChange, read
+from acl.kafka import Client, NotAuthorised, WrongPassword
+from acl.plan import plan_topology
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from acl.store import KafkaRules, admin_stores
 from acl.users import create_missing
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.local.passwords import secret_variable
-from tests.integration.acl.conftest import PORT, SHIP, World
+from tests.integration.acl.conftest import PORT, SHIP, World, outside, password
 from tests.support.steadyclock import SteadyClock
-from topologies.directory import Directory
-from topologies.model import KafkaAddress, Topology
+from topologies.endpoints import EndpointResolver
+from topologies.model import KafkaAddress
 
 pytestmark = pytest.mark.integration
 
@@ -31,7 +31,7 @@ DENIED = Binding("User:ducks", "TOPIC", "LITERAL", "feeds.ducks", "READ", "DENY"
 
 def test_applying_twice_changes_nothing_and_is_quick(world: World) -> None:
     with SteadyClock() as clock:
-        results = apply_topology(world.topology, world.directory)
+        results = apply_topology(world.topology, world.resolver)
         assert clock.seconds < 10
     assert [(r.site, r.added, r.removed) for r in results] == [(PORT, 0, 0), (SHIP, 0, 0)]
     assert [r.kept for r in results] == [len(compile_site(world.topology, site)) for site in (PORT, SHIP)]
@@ -50,14 +50,14 @@ def test_drift_is_found_and_undone(world: World) -> None:
         rules = KafkaRules(client)
         rules.add([WIDE, DENIED, STRANGERS])
         rules.remove([lost])
-    stores = admin_stores(world.directory)
+    stores = admin_stores(world.resolver)
     plan = plan_topology(world.topology, stores)
     by_site = {site.site: site for site in plan.sites}
     assert by_site[PORT].add == (lost,)
     assert set(by_site[PORT].remove) == {WIDE, DENIED, STRANGERS}  # the whole cluster is Fairlead's
     assert by_site[SHIP].is_empty
     told: list[tuple[str, str]] = []
-    results = apply_topology(world.topology, world.directory, [PORT], lambda site, text: told.append((site, text)))
+    results = apply_topology(world.topology, world.resolver, [PORT], lambda site, text: told.append((site, text)))
     assert [(r.site, r.added, r.removed) for r in results] == [(PORT, 1, 3)]
     assert told and told[0][0] == PORT
     assert plan_topology(world.topology, stores).is_empty
@@ -65,39 +65,25 @@ def test_drift_is_found_and_undone(world: World) -> None:
 
 def test_a_site_that_does_not_answer_is_reported_and_the_others_are_done(world: World) -> None:
     gone = KafkaAddress(bootstrap="127.0.0.1:1", security="SASL_PLAINTEXT")
-    topology, directory = outside(world, gone)
+    topology, resolver = outside(world, gone)
     with Client(world.kafka(PORT)) as client:
         KafkaRules(client).add([WIDE])
-    results = {r.site: r for r in apply_sites(topology, admin_stores(directory))}
+    results = {r.site: r for r in apply_sites(topology, admin_stores(resolver))}
     assert results[PORT].removed == 1 and results[PORT].error is None
     assert isinstance(results[SHIP].error, UnavailableError)
     with pytest.raises(UnavailableError, match=r"ship .*does not answer"):
-        apply_topology(topology, directory)
+        apply_topology(topology, resolver)
     assert issubclass(AccessIncomplete, UnavailableError)
-
-
-def outside(world: World, address: KafkaAddress) -> tuple[Topology, Directory]:
-    """The same world, where the ship's cluster is somebody else's and its passwords come from the environment."""
-    ship = world.topology.sites[SHIP].model_copy(update={"kafka": address})
-    topology = world.topology.model_copy(update={"sites": {**world.topology.sites, SHIP: ship}})
-    env = {secret_variable(SHIP, "admin"): _password(world, "admin"), secret_variable(SHIP, "bridge"): "new-secret-1"}
-    return topology, Directory(topology, world.local, env=env)
-
-
-def _password(world: World, user: str) -> str:
-    password = world.kafka(SHIP, user).password
-    assert password is not None
-    return password.get_secret_value()
 
 
 def test_on_somebody_elses_cluster_only_known_users_are_touched(world: World) -> None:
     host, port = world.kafka(SHIP).bootstrap[0]
-    topology, directory = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
+    topology, resolver = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
     known = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
     with Client(world.kafka(SHIP)) as client:
         rules = KafkaRules(client)
         rules.add([STRANGERS, known])
-        (result,) = apply_sites(topology, admin_stores(directory), [SHIP])
+        (result,) = apply_sites(topology, admin_stores(resolver), [SHIP])
         assert (result.added, result.removed, result.left_alone, result.error) == (0, 1, 1, None)
         assert STRANGERS in rules.read()
         rules.remove([STRANGERS])
@@ -106,19 +92,19 @@ def test_on_somebody_elses_cluster_only_known_users_are_touched(world: World) ->
 def test_users_are_made_with_passwords_from_the_environment_only(world: World) -> None:
     host, port = world.kafka(SHIP).bootstrap[0]
     address = KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT")
-    topology, directory = outside(world, address)
-    assert create_missing(topology, directory, SHIP) == ()  # all are there; nobody's password is changed
+    topology, resolver = outside(world, address)
+    assert create_missing(topology, resolver, SHIP) == ()  # all are there; nobody's password is changed
     with Client(world.kafka(SHIP, "bridge")) as client:
         client.cluster_operations()
 
     customer = topology.customers["ducks"].model_copy(update={"reads_at": (SHIP,)})
     topology = topology.model_copy(update={"customers": {**topology.customers, "ducks": customer}})
-    admin = {secret_variable(SHIP, "admin"): _password(world, "admin")}
+    admin = {secret_variable(SHIP, "admin"): password(world, "admin")}
     with pytest.raises(ConfigurationError) as caught:
-        create_missing(topology, Directory(topology, world.local, env=admin), SHIP)
+        create_missing(topology, EndpointResolver(topology, world.local, env=admin), SHIP)
     assert "FAIRLEAD_SECRET_SHIP_DUCKS" in caught.value.hint
     env = {**admin, secret_variable(SHIP, "ducks"): "quack-quack-quack"}
-    with_user = Directory(topology, world.local, env=env)
+    with_user = EndpointResolver(topology, world.local, env=env)
     before = len(read(world.kafka(SHIP))[0])
     assert create_missing(topology, with_user, SHIP) == ("ducks",)
     noted = [entry for entry in read(world.kafka(SHIP))[0][before:] if isinstance(entry, UserChange)]
@@ -132,14 +118,14 @@ def test_users_are_made_with_passwords_from_the_environment_only(world: World) -
     with pytest.raises(WrongPassword), Client(wrong) as client:
         client.cluster_operations()
     with pytest.raises(ConfigurationError, match="users are made by fairlead up"):
-        create_missing(world.topology, world.directory, PORT)
+        create_missing(world.topology, world.resolver, PORT)
 
 
 def test_one_who_may_not_manage_users_is_told_so(world: World) -> None:
     host, port = world.kafka(SHIP).bootstrap[0]
     topology, _ = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
 
-    class AsBridge(Directory):
+    class AsBridge(EndpointResolver):
         def kafka(self, site: str, user: str):  # type: ignore[no-untyped-def]
             return world.kafka(SHIP, "bridge")
 

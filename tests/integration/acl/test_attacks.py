@@ -14,13 +14,12 @@ import pytest
 from confluent_kafka import Consumer
 from pydantic import SecretStr
 
-from acl import attempts
-from acl.kafka import Client, WrongPassword
-from acl.reader import Reader, Start
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.local.kafkausers import ensure_users
-from fairlead.wire.connection import Connection, connect
-from fairlead.wire.errors import AuthenticationFailed, ConnectionLost, RequestTimeout
+from acl import probe as attempts
+from acl.kafka import Client, StartAt, UserConsumer, WrongPassword
+from fairlead.kafka.client.connection import Connection, connect
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost, RequestTimeout
+from fairlead.local.kafka import ensure_users
 from tests.integration.acl.conftest import PORT, RED_BOX, Append, World
 from tests.support.kafkarequests import (
     REFUSALS,
@@ -174,8 +173,8 @@ async def others_are_served(world: World, until: Callable[[], bool]) -> int:
 
 
 def read_own(world: World, user: str, topic: str) -> None:
-    with Reader(world.kafka(PORT, user), group=f"{user}.served", timeout=PATIENCE) as reader:
-        assert any(record for record in reader.read([topic], start=Start.BEGINNING, follow=False))
+    with UserConsumer(world.kafka(PORT, user), group=f"{user}.served", timeout=PATIENCE) as reader:
+        assert any(record for record in reader.read([topic], start=StartAt.BEGINNING, follow=False))
 
 
 def during(world: World, attack: Callable[[], Awaitable[None]]) -> None:

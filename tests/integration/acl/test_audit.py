@@ -19,11 +19,10 @@ from confluent_kafka import KafkaException, TopicCollection
 from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
-from acl.authorizer import decide
-from acl.binding import Binding
-from acl.kafka import Client, KafkaRules
-from acl.rules import Operation, Resource
-from fairlead.commands import acl as acl_command
+from acl.kafka import Client
+from acl.rules import Binding, Operation, Resource, decide
+from acl.store import KafkaRules
+from fairlead.cli.commands.acl import app as acl_command
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from shore.places import Places
 from shore.tables import TABLES

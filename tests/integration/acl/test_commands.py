@@ -7,27 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import typer
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
-from acl.binding import Binding
-from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
-from acl.rules import Operation, Pattern, Resource, Rule
-from fairlead.commands import acl as acl_command
-from fairlead.commands import feed as feed_command
+from acl.kafka import Client, NotAuthorised, WrongPassword
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from acl.store import KafkaRules
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
-from tests.integration.acl.conftest import PORT, SHIP, Append, World
+from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
-
-app = typer.Typer()
-app.add_typer(acl_command.app, name="acl")
-app.command()(feed_command.feed)
 
 READING: dict[str, Any] = {
     "equipmentReference": "BIGU1234567",
@@ -37,28 +29,6 @@ READING: dict[str, Any] = {
     "geoLocation": {"latitude": 35.5, "longitude": 139.75},
 }
 WIDE = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Run a command; afterwards every output of the test is searched for passwords."""
-    monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
-    monkeypatch.setenv("COLUMNS", "200")
-    outputs: list[str] = []
-
-    def invoke(*arguments: str) -> Result:
-        result = CliRunner().invoke(app, [*arguments, "--topology", str(world.file)])
-        outputs.append(
-            f"{result.output}{result.exception!r}{result.exception}{getattr(result.exception, 'fields', '')}"
-        )
-        return result
-
-    yield invoke
-    secrets = world.passwords()
-    assert len(secrets) > 10
-    for text in outputs:
-        assert not [secret for secret in secrets if secret in text]
 
 
 def test_plan_apply_drift_and_again(world: World, run: Run) -> None:
@@ -77,14 +47,22 @@ def test_plan_apply_drift_and_again(world: World, run: Run) -> None:
     assert drift.exit_code == ExitCode.FAILED
     assert json.loads(drift.stdout)["drift"] is True
     assert "not from the topology: ducks may READ topic containers.*" in run("acl", "drift").output
-    applied = run("acl", "apply", "--json")
+    shown = run("acl", "apply", "--dry-run")
+    assert shown.exit_code == ExitCode.OK
+    assert "- ducks may READ topic containers.*" in shown.output and "without --dry-run" in shown.output
+    only = json.loads(run("acl", "apply", "--dry-run", "--json").stdout)
+    assert (only["applied"], only["plan"]) == (False, body["plan"])
+    asked = run("acl", "rotate", "ducks", "--site", PORT, "--dry-run")
+    assert asked.exit_code == ExitCode.OK and "give ducks another password" in asked.output
+    assert run("acl", "drift").exit_code == ExitCode.FAILED  # nothing was changed
+    applied = run("acl", "apply", "--yes", "--json")
     assert applied.exit_code == ExitCode.OK
     assert [(r["site"], r["removed"], r["error"]) for r in json.loads(applied.stdout)] == [
         (PORT, 1, None),
         (SHIP, 0, None),
     ]
     assert run("acl", "drift").exit_code == ExitCode.OK
-    assert "done" in run("acl", "apply").output
+    assert "done" in run("acl", "apply", "--yes").output
 
 
 def test_explain(run: Run) -> None:
@@ -114,7 +92,7 @@ def test_a_site_that_is_away_ends_with_unavailable(
     plan = CliRunner().invoke(app, ["acl", "plan", "--topology", str(file)])
     assert plan.exit_code == ExitCode.UNAVAILABLE
     assert "ship: skipped, site ship (127.0.0.1:1) does not answer" in plan.output
-    applied = CliRunner().invoke(app, ["acl", "apply", "--topology", str(file)])
+    applied = CliRunner().invoke(app, ["acl", "apply", "--yes", "--topology", str(file)])
     assert isinstance(applied.exception, UnavailableError)
     assert "port" in applied.output and "does not answer" in applied.output
     assert "not-the-password-4711" not in plan.output + applied.output + str(applied.exception)
@@ -158,8 +136,8 @@ def test_feed_of_an_owner_without_a_feed_is_its_stream(run: Run, append: Append)
     ("arguments", "error", "text"),
     [
         (("duck",), UnknownNameError, "did you mean 'ducks'"),
-        (("ducks", "--at", "prt"), UnknownNameError, "did you mean 'port'"),
-        (("ducks", "--at", SHIP), UnknownNameError, "valid: port"),
+        (("ducks", "--site", "prt"), UnknownNameError, "did you mean 'port'"),
+        (("ducks", "--site", SHIP), UnknownNameError, "valid: port"),
         (("toyshop",), ConfigurationError, "reads nowhere yet"),
         (("ducks", "--group", "other.program"), ConfigurationError, "begin with 'ducks.'"),
     ],
@@ -188,7 +166,7 @@ def test_feed_without_its_right(world: World, run: Run) -> None:
 
 PROGRAM = """
 import typer
-from fairlead.commands import feed
+from fairlead.cli.commands import feed
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(feed.feed)
 app()

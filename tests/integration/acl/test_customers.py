@@ -9,24 +9,23 @@ from collections.abc import Collection
 import pytest
 from pydantic import SecretStr
 
-from acl.binding import Binding
-from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
+from acl.kafka import Client, NotAuthorised, Received, StartAt, UserConsumer, WrongPassword
 from acl.probe import probe_customer
-from acl.reader import Reader, Received, Start
-from acl.rules import Operation, Pattern, Resource, Rule
-from fairlead.admin import create_logs
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from acl.store import KafkaRules
 from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.kafka.admin import create_logs
 from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
 from tests.support.steadyclock import SteadyClock
 from tests.support.waits import PATIENCE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 def ends(world: World, topic: str, site: str = PORT) -> int:
     """Data records of a topic."""
-    with Reader(world.kafka(site), group="admin.count") as reader:
-        records = reader.read([topic], start=Start.BEGINNING, follow=False)
+    with UserConsumer(world.kafka(site), group="admin.count") as reader:
+        records = reader.read([topic], start=StartAt.BEGINNING, follow=False)
         return sum(1 for record in records if record is not None and record.is_data)
 
 
@@ -37,7 +36,7 @@ def test_a_customer_reads_its_feed_and_everything_else_is_refused(world: World, 
     append(PORT, "feeds.other", b"secret")
     append(PORT, BOX, b"secret")
     seen: list[tuple[str, Received]] = []
-    access = probe_customer(world.topology, world.directory, "ducks", on_record=lambda s, r: seen.append((s, r)))
+    access = probe_customer(world.topology, world.resolver, "ducks", on_record=lambda s, r: seen.append((s, r)))
     assert access.wrongly_allowed == ()
     assert access.read == {"feeds.ducks": ends(world, "feeds.ducks")}
     assert access.sites == {PORT: access.read}
@@ -64,7 +63,7 @@ def test_a_customer_reads_its_feed_and_everything_else_is_refused(world: World, 
 
 def test_an_owner_of_boxes_reads_its_stream(world: World, append: Append) -> None:
     append(PORT, RED_BOX, b"reading")
-    access = probe_customer(world.topology, world.directory, "red")
+    access = probe_customer(world.topology, world.resolver, "red")
     assert access.wrongly_allowed == ()
     assert access.read == {RED_BOX: ends(world, RED_BOX)}
     assert f"{PORT}: reading reds.REEU1234567" in access.refused
@@ -76,10 +75,10 @@ def test_a_lessor_reads_its_boxes_of_anothers_stream_and_near_misses_are_refused
     create_logs(world.kafka(PORT), {topic: {} for topic in (*own, *others)})
     for topic in (*own, *others):
         append(PORT, topic, b"reading")
-    access = probe_customer(world.topology, world.directory, "lessor")
+    access = probe_customer(world.topology, world.resolver, "lessor")
     assert access.wrongly_allowed == ()
     assert access.read == {topic: ends(world, topic) for topic in own}
-    with Reader(world.kafka(PORT, "lessor"), group="lessor.cli") as reader:
+    with UserConsumer(world.kafka(PORT, "lessor"), group="lessor.cli") as reader:
         for topic in (*others, RED_BOX):
             with pytest.raises(NotAuthorised):
                 reader.partitions(topic)
@@ -93,7 +92,7 @@ def delete_logs(world: World, topics: Collection[str]) -> None:
 
 
 def test_a_customer_without_a_user_gets_in_nowhere(world: World) -> None:
-    access = probe_customer(world.topology, world.directory, "toyshop")
+    access = probe_customer(world.topology, world.resolver, "toyshop")
     assert access.read == {}
     assert access.refused == (f"{PORT}: logging in as toyshop", f"{SHIP}: logging in as toyshop")
     assert access.wrongly_allowed == ()
@@ -121,7 +120,7 @@ def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: 
     before = ends(world, "feeds.ducks")
     with Client(world.kafka(PORT)) as client:
         KafkaRules(client).add([Binding.of(rule)])
-        access = probe_customer(world.topology, world.directory, "ducks")
+        access = probe_customer(world.topology, world.resolver, "ducks")
         KafkaRules(client).remove([Binding.of(rule)])
     assert any(found in text for text in access.wrongly_allowed), access.wrongly_allowed
     assert ends(world, "feeds.ducks") == before  # what was possible was not done
@@ -130,8 +129,8 @@ def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: 
 def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) -> None:
     append(PORT, "feeds.ducks", b"first")
     rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
-    with Client(world.kafka(PORT)) as admin, Reader(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
-        records = reader.read(["feeds.ducks"], start=Start.BEGINNING, follow=True)
+    with Client(world.kafka(PORT)) as admin, UserConsumer(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
+        records = reader.read(["feeds.ducks"], start=StartAt.BEGINNING, follow=True)
         assert next(records) is not None
         KafkaRules(admin).remove([rule])
         deadline = time.monotonic() + PATIENCE
@@ -148,7 +147,7 @@ def test_a_wrong_password_is_said_at_once_and_never_shown(world: World) -> None:
                 with Client(endpoint) as client:
                     client.cluster_operations()
             else:
-                with Reader(endpoint, group="ducks.cli") as reader:
+                with UserConsumer(endpoint, group="ducks.cli") as reader:
                     reader.visible()
         assert clock.seconds < 8
         text = f"{caught.value} {caught.value!r} {caught.value.fields} {endpoint!r}"
@@ -172,15 +171,18 @@ def test_rules_cannot_be_read_without_the_right_and_are_not_taken_for_none(world
 
 
 def test_what_does_not_exist_and_what_is_not_allowed_look_alike(world: World) -> None:
-    with Reader(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
+    with UserConsumer(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
         for topic in ("feeds.other", "feeds.never-made"):
             with pytest.raises(NotAuthorised):
                 reader.partitions(topic)
-    with Reader(world.kafka(PORT, "red"), group="red.cli") as reader, pytest.raises(UnavailableError, match="yet"):
+    with (
+        UserConsumer(world.kafka(PORT, "red"), group="red.cli") as reader,
+        pytest.raises(UnavailableError, match="yet"),
+    ):
         reader.partitions("red.REDU0000000")
 
 
 def test_unknown_customers_are_named(world: World) -> None:
     with pytest.raises(UnknownNameError) as caught:
-        probe_customer(world.topology, world.directory, "duck")
+        probe_customer(world.topology, world.resolver, "duck")
     assert "did you mean 'ducks'" in caught.value.hint

@@ -8,13 +8,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from acl import attempts
+from acl import probe
 from acl.compile import compile_site
-from acl.kafka import Client, NotAuthorised
-from acl.reader import Reader, Start
+from acl.kafka import Client, NotAuthorised, StartAt, UserConsumer
 from acl.rules import Operation, Resource, allowing
-from fairlead.admin import create_logs
 from fairlead.errors import RefusedError
+from fairlead.kafka.admin import create_logs
 from tests.integration.acl.conftest import BOX, IMO, LOGS, PORT, RED_BOX, SHIP, Append, World
 from tests.support.waits import PATIENCE
 from topologies.users import service_users
@@ -31,9 +30,9 @@ def test_the_brokers_own_judgement_equals_the_rules(world: World, site: str) -> 
             for topic in LOGS:
                 by_rules = {o.value for o in asked if allowing(rules, user, o, Resource.TOPIC, topic)}
                 if "DESCRIBE" not in by_rules:  # a topic that may not be described is not told about at all
-                    assert attempts.topic_operations(client, topic) == frozenset(), (site, user, topic)
+                    assert probe.topic_operations(client, topic) == frozenset(), (site, user, topic)
                 else:
-                    assert attempts.topic_operations(client, topic) == by_rules, (site, user, topic)
+                    assert probe.topic_operations(client, topic) == by_rules, (site, user, topic)
             assert client.cluster_operations() == frozenset(), user
 
 
@@ -48,8 +47,8 @@ def write(world: World, site: str, user: str, topic: str) -> None:
 
 
 def read(world: World, site: str, user: str, topics: Iterable[str], group: str | None = None) -> int:
-    with Reader(world.kafka(site, user), group=group or f"{user}.test") as reader:
-        return sum(1 for record in reader.read(tuple(topics), start=Start.BEGINNING, follow=False) if record)
+    with UserConsumer(world.kafka(site, user), group=group or f"{user}.test") as reader:
+        return sum(1 for record in reader.read(tuple(topics), start=StartAt.BEGINNING, follow=False) if record)
 
 
 def set_retention(world: World, site: str, user: str, topic: str) -> None:
@@ -72,7 +71,7 @@ def test_the_bridge_works_and_no_more(world: World) -> None:
         with pytest.raises(RefusedError):
             create_logs(world.kafka(site, "bridge"), {f"metrics.{site}.new": {}})
         with Client(world.kafka(site, "bridge")) as client, pytest.raises(NotAuthorised):
-            attempts.delete_records(client, BOX)
+            probe.delete_records(client, BOX)
     write(world, SHIP, "bridge", f"ships.{IMO}.location")
     assert create_logs(world.kafka(PORT, "bridge"), {"containers.BIGU7654321": {}}) == {"containers.BIGU7654321"}
     with pytest.raises(RefusedError):
@@ -85,8 +84,8 @@ def test_the_replicator_makes_writes_and_repairs_replicas_and_never_touches_the_
         write(world, PORT, "replicator", topic)
         set_retention(world, PORT, "replicator", topic)
         with Client(world.kafka(PORT, "replicator")) as client:
-            attempts.delete_records(client, topic)
-            attempts.read_settings(client, ResourceType.TOPIC, topic)
+            probe.delete_records(client, topic)
+            probe.read_settings(client, ResourceType.TOPIC, topic)
     for topic in (f"events.{PORT}", f"custody.{PORT}", f"metrics.{PORT}.cpu"):
         with pytest.raises(KafkaException, match="uthorization"):
             write(world, PORT, "replicator", topic)
@@ -103,7 +102,7 @@ def test_upstream_only_reads_what_the_links_take(world: World, append: Append) -
     user = f"replicator.{PORT}"
     assert read(world, SHIP, user, [f"events.{SHIP}", BOX]) >= 2
     with Client(world.kafka(SHIP, user)) as client:
-        attempts.read_settings(client, ResourceType.TOPIC, BOX)
+        probe.read_settings(client, ResourceType.TOPIC, BOX)
     for topic in (f"deadletters.{SHIP}", "feeds.ducks", f"bookings.{PORT}"):
         with pytest.raises(NotAuthorised):
             read(world, SHIP, user, [topic])
@@ -122,9 +121,9 @@ def test_shore_reads_streams_writes_feeds_and_has_groups_of_its_own(world: World
     with pytest.raises(NotAuthorised):
         read(world, PORT, "shore", [f"deadletters.{PORT}"])
     with Client(world.kafka(PORT, "shore")) as client:
-        attempts.describe_group(client, "shore.readings")
+        probe.describe_group(client, "shore.readings")
         with pytest.raises(NotAuthorised):
-            attempts.describe_group(client, "ducks.cli")
+            probe.describe_group(client, "ducks.cli")
 
 
 def test_a_program_writes_only_the_logs_its_site_holds(world: World) -> None:
@@ -134,14 +133,14 @@ def test_a_program_writes_only_the_logs_its_site_holds(world: World) -> None:
         with pytest.raises(KafkaException, match="uthorization"):
             write(world, site, "producer", topic)
     with Client(world.kafka(PORT, "producer")) as client:
-        attempts.create(client, f"metrics.{PORT}.disk")
-        attempts.begin_transaction(client, "producer.1")
+        probe.create_topic(client, f"metrics.{PORT}.disk")
+        probe.begin_transaction(client, "producer.1")
         for forbidden in (f"metrics.{SHIP}.disk", "metrics.x", f"metrics.{PORT}x"):
             if forbidden not in LOGS:
                 with pytest.raises(NotAuthorised):
-                    attempts.create(client, forbidden)
+                    probe.create_topic(client, forbidden)
         with pytest.raises(NotAuthorised):
-            attempts.begin_transaction(client, "shore.1")
+            probe.begin_transaction(client, "shore.1")
     assert read(world, PORT, "analyst", [f"metrics.{PORT}.cpu", f"metrics.{SHIP}.cpu"]) > 0
 
 

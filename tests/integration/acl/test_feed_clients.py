@@ -14,7 +14,7 @@ from confluent_kafka import Consumer
 from typer.testing import CliRunner, Result
 
 from acl.probe import entitlement
-from fairlead.commands import feed as feed_command
+from fairlead.cli.commands import feed as feed_command
 from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.jars import ensure_jars
 from fairlead.local.passwords import secret_variable

@@ -7,25 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from acl.apply import Executor
-from acl.binding import Binding
-from acl.entries import QuotaChange, RulesChange, UserChange
-from acl.history import read
-from acl.kafka import Client, KafkaRules
-from acl.plan import SitePlan, site_steps
-from acl.quotas import SetQuota
-from acl.quotastore import read_quotas
-from acl.rules import Operation, Pattern, Resource, Rule
-from acl.store import AdminStore
-from fairlead.credentials import accepts
+from acl.compile import SetQuota
+from acl.history import QuotaChange, RulesChange, UserChange, read
+from acl.kafka import Client
+from acl.plan import AccessRun, SitePlan, carry_out
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from acl.store import AdminStore, KafkaRules, read_quotas
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError
+from fairlead.kafka.credentials import accepts
 from fairlead.local.sites import SiteSpec
-from tests.integration.acl.conftest import PORT, SHIP, World
-from tests.integration.acl.test_commands import Run, run
+from tests.integration.acl.conftest import PORT, SHIP, Run, World
 from topologies.users import service_users
 
 pytestmark = pytest.mark.integration
-__all__ = ["run"]  # a fixture
 
 LEAVER = "leaver"
 RULE = Binding.of(Rule(LEAVER, Resource.TOPIC, Pattern.LITERAL, f"feeds.{LEAVER}", Operation.READ))
@@ -38,10 +32,10 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
     assert accepts(before)
     with Client(world.kafka(PORT)) as client:
         store = AdminStore(client, local=True)
-        Executor(store).run(site_steps(SitePlan(PORT, (RULE,), (), 0)))
+        carry_out(SitePlan(PORT, (RULE,), (), 0).steps, AccessRun(store))
         store.set_quotas([QUOTA])
 
-    shown = json.loads(run("acl", "offboard", LEAVER, "--json").stdout)
+    shown = json.loads(run("acl", "offboard", LEAVER, "--dry-run", "--json").stdout)
     assert [(s["site"], len(s["rules"]), s["can_log_in"]) for s in shown["sites"]] == [
         (PORT, 1, True),
         (SHIP, 0, False),

@@ -12,34 +12,38 @@ from pathlib import Path
 
 import pytest
 
-from acl.apply import Executor, admin_stores, apply_sites, plan_topology
-from acl.binding import Binding
+from acl.apply import apply_sites
 from acl.compile import compile_site
-from acl.entries import TOPIC, Phase, RulesChange
-from acl.guard import TooManyRemovals
-from acl.history import NoAuditLog, note, read
-from acl.kafka import Client, KafkaRules, NotAuthorised
-from acl.lockout import LockedOut, Standing, check_lockout
-from acl.plan import Confirm, Plan, SitePlan, diff, digest, managed_by, site_steps
-from acl.reader import Reader, Start
-from acl.rules import Operation, Pattern, Resource, Rule
-from acl.saved import PlanFileError, load, save
-from acl.stale import StalePlan
-from acl.store import AdminStore
+from acl.history import TOPIC, NoAuditLog, Phase, RulesChange, note, read
+from acl.kafka import Client, NotAuthorised, StartAt, UserConsumer
+from acl.plan import (
+    AccessPlan,
+    AccessRun,
+    Confirm,
+    LockedOut,
+    SitePlan,
+    TooManyRemovals,
+    carry_out,
+    check_lockout,
+    diff,
+    digest,
+    managed_by,
+    plan_topology,
+)
+from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
+from acl.saved import PlanFileError, StalePlan, load, save
+from acl.store import AdminStore, KafkaRules, admin_stores
 from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import SiteSpec
-from tests.integration.acl.conftest import PORT, SHIP, Append, World
-from tests.integration.acl.test_apply import outside
-from tests.integration.acl.test_commands import Run, run
+from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, outside
 from tests.integration.conftest import NewSites
 from tests.support.waits import PATIENCE
-from topologies.directory import Directory
+from topologies.endpoints import EndpointResolver
 from topologies.model import KafkaAddress
 from topologies.users import ADMIN, service_users
 
-pytestmark = pytest.mark.integration
-__all__ = ["run"]  # a fixture
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 WIDE = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
 OTHER = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
@@ -47,8 +51,8 @@ OTHER = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers."
 
 def change(client: Client, add: Iterable[Binding] = (), remove: Iterable[Binding] = ()) -> None:
     """Change rules by hand, and wait until the broker shows it."""
-    steps = site_steps(SitePlan(client.endpoint.site, tuple(add), tuple(remove), 0))
-    Executor(AdminStore(client, local=True)).run(steps)
+    steps = SitePlan(client.endpoint.site, tuple(add), tuple(remove), 0).steps
+    carry_out(steps, AccessRun(AdminStore(client, local=True)))
 
 
 def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path) -> None:
@@ -61,16 +65,16 @@ def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path)
         assert not [secret for secret in world.passwords() if secret in file.read_text(encoding="utf-8")]
 
         change(client, [OTHER])
-        stale = run("acl", "apply", str(file))
+        stale = run("acl", "apply", "--yes", str(file))
         assert isinstance(stale.exception, StalePlan) and stale.exception.exit_code == ExitCode.REFUSED
         assert "+ other may READ topic containers.*" in str(stale.exception)
         assert {WIDE, OTHER} <= rules.read()
 
         change(client, (), [OTHER])
-        applied = run("acl", "apply", str(file))
+        applied = run("acl", "apply", "--yes", str(file))
         assert applied.exit_code == ExitCode.OK and "done" in applied.output
         assert WIDE not in rules.read()
-        again = json.loads(run("acl", "apply", str(file), "--json").stdout)
+        again = json.loads(run("acl", "apply", "--yes", str(file), "--json").stdout)
         assert [(r["site"], r["state"], r["removed"]) for r in again] == [(PORT, "done", 0), (SHIP, "new", 0)]
 
     entries, damaged = read(world.kafka(PORT))
@@ -81,12 +85,12 @@ def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path)
 
     only = tmp_path / "only.plan"
     run("acl", "plan", "--site", SHIP, "--out", str(only))
-    assert isinstance(run("acl", "apply", str(only), "--site", PORT).exception, PlanFileError)
+    assert isinstance(run("acl", "apply", "--yes", str(only), "--site", PORT).exception, PlanFileError)
 
     edited = json.loads(file.read_text(encoding="utf-8"))
     edited["sites"][0]["remove"] = []
     file.write_text(json.dumps(edited), encoding="utf-8")
-    assert isinstance(run("acl", "apply", str(file)).exception, PlanFileError)
+    assert isinstance(run("acl", "apply", "--yes", str(file)).exception, PlanFileError)
 
 
 def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, run: Run) -> None:
@@ -97,12 +101,12 @@ def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, ru
         change(client, wrong)
         told = run("acl", "plan", "--site", PORT)
         assert told.exit_code == ExitCode.OK and "only with --allow-removals" in told.output
-        refused = run("acl", "apply", "--site", PORT)
+        refused = run("acl", "apply", "--yes", "--site", PORT)
         assert isinstance(refused.exception, TooManyRemovals)
         assert f"removes {count} of the {2 * count} rules of site port (50%)" in str(refused.exception)
         assert set(wrong) <= rules.read()
-        assert isinstance(run("acl", "apply", "--max-removals", "half").exception, ConfigurationError)
-        assert run("acl", "apply", "--max-removals", "50%").exit_code == ExitCode.OK
+        assert isinstance(run("acl", "apply", "--yes", "--max-removals", "half").exception, ConfigurationError)
+        assert run("acl", "apply", "--yes", "--max-removals", "50%").exit_code == ExitCode.OK
         assert rules.read().isdisjoint(wrong)
 
 
@@ -112,8 +116,8 @@ def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> N
         assert entries
         for user in service_users(world.topology, site):
             endpoint = world.kafka(site, user)
-            with pytest.raises(NotAuthorised), Reader(endpoint, group=f"{user}.x") as reader:
-                list(reader.read([TOPIC], start=Start.BEGINNING, follow=False))
+            with pytest.raises(NotAuthorised), UserConsumer(endpoint, group=f"{user}.x") as reader:
+                list(reader.read([TOPIC], start=StartAt.BEGINNING, follow=False))
             with pytest.raises(NoAuditLog, match="may not write the audit log"):
                 note(endpoint, entries[:1])
         assert read(world.kafka(site))[0] == entries
@@ -122,7 +126,7 @@ def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> N
 def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> None:
     with Client(world.kafka(PORT)) as client:
         change(client, [WIDE])
-    assert run("acl", "apply").exit_code == ExitCode.OK
+    assert run("acl", "apply", "--yes").exit_code == ExitCode.OK
     append(PORT, TOPIC, b"no entry")
     append(PORT, TOPIC, b'{"kind": "spaceship"}')
     shown = run("acl", "history", "--site", PORT, "--last", "1", "--rules")
@@ -152,7 +156,7 @@ def test_what_binds_the_administrator_is_told_by_a_broker(world: World) -> None:
 def test_a_hand_made_plan_cannot_lock_the_administrator_out(world: World, tmp_path: Path) -> None:
     """Two walls: a file says no more than a new plan would, and what would lock out is refused whatever asks for it."""
     host, port = world.kafka(SHIP).bootstrap[0]
-    topology, directory = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
+    topology, resolver = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
     denial = Binding("User:*", "CLUSTER", "LITERAL", "kafka-cluster", "ALTER", "DENY")
     with Client(world.kafka(SHIP)) as client:
         store = AdminStore(client, local=False)
@@ -160,9 +164,9 @@ def test_a_hand_made_plan_cannot_lock_the_administrator_out(world: World, tmp_pa
         honest = diff(SHIP, held, compile_site(topology, SHIP), managed_by(topology, SHIP))
         forged = SitePlan(SHIP, (denial,), (), honest.keep, (), digest(held), honest.wanted)
         file = tmp_path / "forged.plan"
-        save(Plan(topology.name, (forged,)), file)
+        save(AccessPlan(topology.name, (forged,)), file)
         saved = load(file, topology.name).content
-        (result,) = apply_sites(topology, admin_stores(directory), [SHIP], saved=saved)
+        (result,) = apply_sites(topology, admin_stores(resolver), [SHIP], saved=saved)
         assert isinstance(result.error, StalePlan)
         assert store.read() == held
         with pytest.raises(LockedOut, match="ALTER the cluster at site ship"):
@@ -171,12 +175,12 @@ def test_a_hand_made_plan_cannot_lock_the_administrator_out(world: World, tmp_pa
 
 PROGRAM = """
 import sys
-from fairlead.cli import run
+from fairlead.cli.app import run
 sys.exit(run())
 """
 KILLED = """
 import os, signal
-from acl.kafka import KafkaRules
+from acl.store import KafkaRules
 KafkaRules.remove = lambda self, bindings: os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -199,14 +203,14 @@ def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run:
         rules = KafkaRules(client)
         change(client, [WIDE], [lost])
         run("acl", "plan", "--out", str(file))
-        killed = program(world, KILLED + PROGRAM, "acl", "apply", str(file), "--site", PORT)
+        killed = program(world, KILLED + PROGRAM, "acl", "apply", "--yes", str(file), "--site", PORT)
         killed.communicate(timeout=PATIENCE)
         assert killed.returncode == -signal.SIGKILL
-        Executor(AdminStore(client, local=True)).run([Confirm(PORT, (WIDE, lost), ())])
+        carry_out([Confirm(PORT, (WIDE, lost), ())], AccessRun(AdminStore(client, local=True)))
         body = json.loads(run("acl", "history", "--site", PORT, "--last", "1", "--json").stdout)
         assert body["changes"][0]["state"] == "interrupted"
         assert body["changes"][0]["intent"][0]["add"][0]["name"] == "feeds.ducks"
-        (again,) = json.loads(run("acl", "apply", str(file), "--site", PORT, "--json").stdout)
+        (again,) = json.loads(run("acl", "apply", "--yes", str(file), "--site", PORT, "--json").stdout)
         assert (again["state"], again["added"], again["removed"], again["error"]) == ("begun", 0, 1, None)
         assert WIDE not in rules.read()
     assert "interrupted" in run("acl", "history", "--site", PORT, "--last", "2").output
@@ -228,7 +232,7 @@ def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(
         address = KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT")
         topology, _ = outside(world, address)
         env = {secret_variable(SHIP, ADMIN): password.get_secret_value()}
-        stores = admin_stores(Directory(topology, local, env=env))
+        stores = admin_stores(EndpointResolver(topology, local, env=env))
         endpoint = local.kafka(SHIP, ADMIN)
         with Client(endpoint) as client:
             store = AdminStore(client, local=False)
@@ -256,7 +260,7 @@ def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: 
     world.local.down([SHIP])
 
     def start() -> subprocess.Popen[str]:
-        return program(world, PROGRAM, "acl", "apply", "--wait")
+        return program(world, PROGRAM, "acl", "apply", "--yes", "--wait", "600")
 
     def until(running: subprocess.Popen[str], text: str) -> None:
         assert running.stderr is not None
@@ -278,6 +282,6 @@ def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: 
     assert "ship" in output and "done" in output
     with Client(world.kafka(SHIP)) as client:
         assert WIDE not in KafkaRules(client).read()
-    assert plan_topology(world.topology, admin_stores(world.directory)).is_empty
+    assert plan_topology(world.topology, admin_stores(world.resolver)).is_empty
     entries, _ = read(world.kafka(SHIP))
     assert entries[-1].phase is Phase.DONE and isinstance(entries[-1], RulesChange) and entries[-1].removed == 1

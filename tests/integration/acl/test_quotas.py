@@ -12,14 +12,14 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner, Result
 
-from acl import quotastore
-from acl.apply import admin_stores, apply_sites, apply_topology
-from acl.entries import QuotaChange
-from acl.history import read
+from acl import store
+from acl.apply import apply_sites, apply_topology
+from acl.compile import KEYS, SetQuota
+from acl.history import QuotaChange, read
 from acl.kafka import NotAuthorised
-from acl.quotas import KEYS, SetQuota
-from acl.stale import StalePlan
-from fairlead.commands import acl as acl_command
+from acl.saved import StalePlan
+from acl.store import admin_stores
+from fairlead.cli.commands.acl import app as acl_command
 from fairlead.errors import ExitCode
 from tests.integration.acl.conftest import PORT, SHIP, World
 from tests.support.waits import PATIENCE
@@ -38,8 +38,8 @@ def limited(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> It
     file = tmp_path / "limited.yaml"
     file.write_text(text, encoding="utf-8")
     yield file
-    apply_topology(world.topology, world.directory)
-    assert quotastore.read_quotas(world.kafka(PORT)) == {}
+    apply_topology(world.topology, world.resolver)
+    assert store.read_quotas(world.kafka(PORT)) == {}
 
 
 def run(file: Path, *arguments: str) -> Result:
@@ -54,28 +54,28 @@ def test_quotas_are_planned_applied_and_drift(world: World, limited: Path, tmp_p
     saved = tmp_path / "quotas.plan"
     assert run(limited, "plan", "--out", str(saved)).exit_code == ExitCode.OK
     assert run(limited, "drift").exit_code == ExitCode.FAILED
-    assert run(limited, "apply", str(saved)).exit_code == ExitCode.OK
+    assert run(limited, "apply", "--yes", str(saved)).exit_code == ExitCode.OK
     wanted = {"ducks": {KEYS["consume"]: 20_000.0, KEYS["requests"]: 50.0}}
-    assert quotastore.read_quotas(world.kafka(PORT)) == wanted
-    assert quotastore.read_quotas(world.kafka(SHIP)) == {}
+    assert store.read_quotas(world.kafka(PORT)) == wanted
+    assert store.read_quotas(world.kafka(SHIP)) == {}
     assert run(limited, "drift").exit_code == ExitCode.OK
-    again = run(limited, "apply", str(saved), "--json")
+    again = run(limited, "apply", "--yes", str(saved), "--json")
     assert {(r["site"], r["state"], r["error"]) for r in json.loads(again.stdout)} == {
         (PORT, "done", None),
         (SHIP, "new", None),
     }
 
     more = [SetQuota("ducks", KEYS["consume"], None, 9e9), SetQuota("other", KEYS["produce"], None, 1.0)]
-    quotastore.set_quotas(world.kafka(PORT), [*more, SetQuota("replicator", KEYS["consume"], None, 5.0)])
+    store.set_quotas(world.kafka(PORT), [*more, SetQuota("replicator", KEYS["consume"], None, 5.0)])
     drift = run(limited, "drift")
     assert drift.exit_code == ExitCode.FAILED
     assert "consume 160 kbit/s (was 72 Gbit/s)" in drift.output and "- quota of other: produce" in drift.output
-    stale = run(limited, "apply", str(saved))
+    stale = run(limited, "apply", "--yes", str(saved))
     assert isinstance(stale.exception, StalePlan)
-    assert run(limited, "apply").exit_code == ExitCode.OK
+    assert run(limited, "apply", "--yes").exit_code == ExitCode.OK
     service = {"replicator": {KEYS["consume"]: 5.0}}
-    assert quotastore.read_quotas(world.kafka(PORT)) == wanted | service  # a service's is left alone
-    quotastore.set_quotas(world.kafka(PORT), [SetQuota("replicator", KEYS["consume"], 5.0, None)])
+    assert store.read_quotas(world.kafka(PORT)) == wanted | service  # a service's is left alone
+    store.set_quotas(world.kafka(PORT), [SetQuota("replicator", KEYS["consume"], 5.0, None)])
     entries, _ = read(world.kafka(PORT))
     noted = [e for e in entries if isinstance(e, QuotaChange)]
     assert [(e.user, e.phase.value) for e in noted[-4:]] == [
@@ -89,7 +89,7 @@ def test_quotas_are_planned_applied_and_drift(world: World, limited: Path, tmp_p
 
 def test_a_quota_throttles(world: World, limited: Path) -> None:
     """The broker says so itself: the time for which it holds back what is asked for beyond the quota."""
-    assert run(limited, "apply").exit_code == ExitCode.OK
+    assert run(limited, "apply", "--yes").exit_code == ExitCode.OK
     admin = Producer({**world.kafka(PORT).librdkafka(), "log_level": 0})
     for _ in range(40):
         admin.produce("feeds.ducks", b"x" * 10_000)
@@ -117,11 +117,11 @@ def test_a_quota_throttles(world: World, limited: Path) -> None:
 
 def test_who_may_not_is_told(world: World) -> None:
     with pytest.raises(NotAuthorised, match="may not read client quotas"):
-        quotastore.read_quotas(world.kafka(PORT, "bridge"))
+        store.read_quotas(world.kafka(PORT, "bridge"))
     with pytest.raises(NotAuthorised, match="may not set client quotas"):
-        quotastore.set_quotas(world.kafka(PORT, "bridge"), [SetQuota("ducks", KEYS["consume"], None, 1.0)])
+        store.set_quotas(world.kafka(PORT, "bridge"), [SetQuota("ducks", KEYS["consume"], None, 1.0)])
 
 
 def test_a_site_without_quotas_is_left_in_peace(world: World) -> None:
-    results = apply_sites(world.topology, admin_stores(world.directory))
+    results = apply_sites(world.topology, admin_stores(world.resolver))
     assert {(r.added, r.removed, r.error) for r in results} == {(0, 0, None)}

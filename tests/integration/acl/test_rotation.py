@@ -23,38 +23,34 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from pydantic import SecretStr
 from typer.testing import CliRunner
 
-from acl import rotation
-from acl.apply import admin_stores, apply_sites, apply_topology
-from acl.entries import UserChange
-from acl.heldout import held_out
+from acl import rotate as rotation
+from acl.apply import apply_sites, apply_topology
+from acl.history import UserChange, suspended_users
 from acl.history import read as read_history
-from acl.kafka import Client, KafkaRules
-from acl.reader import Reader, Start
-from fairlead.admin import create_logs, require_answer
-from fairlead.commands import acl as acl_command
-from fairlead.commands.bridge import make_bridge
-from fairlead.commands.context import Context, open_topology
-from fairlead.commands.replicate import replicator_for
-from fairlead.credentials import accepts, give_password
-from fairlead.endpoint import KafkaEndpoint
+from acl.kafka import Client, StartAt, UserConsumer
+from acl.store import KafkaRules, admin_stores
+from fairlead.cli.commands.acl import app as acl_command
+from fairlead.cli.commands.bridge import make_bridge
+from fairlead.cli.commands.context import Context, open_topology
+from fairlead.cli.commands.replicate import replicator_for
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.kafka.admin import create_logs, login_refused, require_answer
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.credentials import accepts, give_password
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.troubles import login_refused
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TP
-from tests.integration.acl.conftest import IMO, PORT, SHIP, TOPOLOGY
+from tests.integration.acl.conftest import IMO, LIFE, PORT, PROPERTIES, SHIP, TOPOLOGY
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
-from tests.integration.wire.conftest import marker, record
+from tests.integration.fairlead.kafka.conftest import marker, record
 from tests.support.logins import answer
 from tests.support.waits import PATIENCE
 from topologies.model import KafkaAddress
 from topologies.users import ADMIN, service_users
 
-pytestmark = pytest.mark.integration
-LIFE = 2.0  # seconds of a session
-PROPERTIES = {"listener.name.client.connections.max.reauth.ms": str(int(LIFE * 1000))}
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 @dataclass(frozen=True)
@@ -65,13 +61,13 @@ class Place:
     local: LocalSites
 
     def rotate(self, user: str, site: str, *, now: bool = False) -> rotation.Rotated:
-        (done,) = rotation.rotate(self.context.topology, self.context.directory, self.local, user, [site], now=now)
+        (done,) = rotation.rotate(self.context.topology, self.context.resolver, self.local, user, [site], now=now)
         if done.error is not None:
             raise done.error
         return done
 
     def kafka(self, site: str, user: str = ADMIN) -> KafkaEndpoint:
-        return self.context.directory.kafka(site, user)
+        return self.context.resolver.kafka(site, user)
 
     @property
     def secrets(self) -> dict[str, dict[str, str]]:
@@ -94,7 +90,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iter
     made = Place(context, local)
     for site in (PORT, SHIP):
         create_logs(made.kafka(site), {f"events.{SHIP}": {}, "feeds.ducks": {}, f"ships.{IMO}.location": {}})
-    apply_topology(context.topology, context.directory)
+    apply_topology(context.topology, context.resolver)
     yield made
     local.down(purge=True)
 
@@ -130,7 +126,7 @@ class Writer:
 async def test_services_ride_through_rotations(place: Place) -> None:
     """A bridge, a replicator and a writer; every password of theirs changes, and admin's, twice."""
     bridge, replicator = make_bridge(place.context, PORT), replicator_for(place.context, PORT)
-    stop, device = asyncio.Event(), Publisher(place.context.directory.mqtt(PORT, "device"))
+    stop, device = asyncio.Event(), Publisher(place.context.resolver.mqtt(PORT, "device"))
     work = [asyncio.create_task(bridge.run(stop)), asyncio.create_task(replicator.run(stop))]
     await until(lambda: bridge.ready.is_set() or work[0].done(), what="the bridge")
     sent = itertools.count()
@@ -183,7 +179,7 @@ async def test_services_ride_through_rotations(place: Place) -> None:
 async def test_what_devices_publish_while_the_bridges_password_changes_is_not_lost(place: Place) -> None:
     """Nor while the bridge is away. Mosquitto 2.0, told by a signal of another password of the bridge, keeps nothing
     for its session until it is back, though devices are told that their messages are taken."""
-    device, kind = Publisher(place.context.directory.mqtt(PORT, "device")), f"fairlead/v1/{uuid.uuid4().hex}"
+    device, kind = Publisher(place.context.resolver.mqtt(PORT, "device")), f"fairlead/v1/{uuid.uuid4().hex}"
     sent, unsent = itertools.count(), set[str]()
 
     async def publish() -> None:
@@ -317,14 +313,28 @@ def test_fairlead_up_finishes_the_rotation_of_a_service(place: Place) -> None:
     place.local.up([spec])
     after = place.kafka(PORT, "bridge")
     assert after.other_passwords == () and accepts(after)
-    assert answer(place.context.directory.mqtt(PORT, "bridge")) == "Success"
+    assert answer(place.context.resolver.mqtt(PORT, "bridge")) == "Success"
+
+
+def test_the_bridge_gets_two_passwords_one_for_each_broker(place: Place) -> None:
+    def passwords() -> tuple[SecretStr | None, SecretStr | None]:
+        resolver = place.context.resolver
+        return resolver.kafka(PORT, "bridge").password, resolver.mqtt(PORT, "bridge").password
+
+    old_mqtt, before = place.context.resolver.mqtt(PORT, "bridge"), passwords()
+    place.rotate("bridge", PORT)
+    after = passwords()
+    assert len({*before, *after}) == 4
+    assert accepts(place.kafka(PORT, "bridge"))
+    assert answer(old_mqtt) == "Not authorized"
+    assert answer(place.context.resolver.mqtt(PORT, "bridge")) == "Success"
 
 
 def test_mosquitto_takes_the_new_password_and_ends_the_old_connections(place: Place) -> None:
-    old = place.context.directory.mqtt(PORT, "device")
+    old = place.context.resolver.mqtt(PORT, "device")
     place.rotate("device", PORT)
     assert answer(old) == "Not authorized"
-    assert answer(place.context.directory.mqtt(PORT, "device")) == "Success"
+    assert answer(place.context.resolver.mqtt(PORT, "device")) == "Success"
 
 
 def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,12 +372,12 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(LocalSites, "change_password", slowly)
         done = place.rotate("ducks", PORT, now=True)
-    assert done.withdrawn is not None and done.withdrawn.seconds == LIFE
-    assert done.withdrawn.since >= changed[0]  # sessions that the old password opened until then have their time
-    ends = done.withdrawn.ends
+    assert done.revoked is not None and done.revoked.seconds == LIFE
+    assert done.revoked.since >= changed[0]  # sessions that the old password opened until then have their time
+    ends = done.revoked.ends
     assert ends is not None
-    assert held_out(read_history(place.kafka(PORT))[0], ends - dt.timedelta(seconds=1)) == {"ducks": ends}
-    assert {rule.name for rule in done.withdrawn.rules} >= {"feeds.ducks"}
+    assert suspended_users(read_history(place.kafka(PORT))[0], ends - dt.timedelta(seconds=1)) == {"ducks": ends}
+    assert {rule.name for rule in done.revoked.rules} >= {"feeds.ducks"}
     admin.produce("feeds.ducks", b"after")
     admin.flush(PATIENCE)
     seen: list[bytes | None] = []
@@ -375,21 +385,21 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
         seen.append(read())
         assert time.monotonic() < within
     assert not accepts(old)
-    rotation.readmit(place.context.topology, place.context.directory, done)
+    rotation.readmit(place.context.topology, place.context.resolver, done)
     seen += [read() for _ in range(5)]
     assert b"after" not in seen
     with Client(place.kafka(PORT)) as client:
-        assert set(done.withdrawn.rules) <= KafkaRules(client).read()
+        assert set(done.revoked.rules) <= KafkaRules(client).read()
     thief.close()
     entries, _ = read_history(place.kafka(PORT))
-    assert held_out(entries, ends - dt.timedelta(seconds=1)) == {}
+    assert suspended_users(entries, ends - dt.timedelta(seconds=1)) == {}
     said = [(e.action, e.phase.value) for e in entries if isinstance(e, UserChange) and e.user == "ducks"]
     assert said[-4:] == [("rotate", "intent"), ("rotate", "done"), ("readmit", "intent"), ("readmit", "done")]
 
 
 def test_applying_gives_nothing_back_while_a_leak_is_not_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rules are away and the password could not be changed, so old sessions may be there, and come."""
-    topology, directory = place.context.topology, place.context.directory
+    topology, resolver = place.context.topology, place.context.resolver
 
     def unreachable(*_: object) -> None:
         raise UnavailableError("its Kafka does not answer")
@@ -401,18 +411,18 @@ def test_applying_gives_nothing_back_while_a_leak_is_not_over(place: Place, monk
     before = held()
     with monkeypatch.context() as patch:
         patch.setattr(LocalSites, "change_password", unreachable)
-        (cut,) = rotation.rotate(topology, directory, place.local, "ducks", [PORT], now=True)
+        (cut,) = rotation.rotate(topology, resolver, place.local, "ducks", [PORT], now=True)
     assert isinstance(cut.error, UnavailableError) and before and not held()
 
     said: list[str] = []
-    (result,) = apply_sites(topology, admin_stores(directory), [PORT], lambda _, text: said.append(text))
-    assert (result.error, result.added, result.held_out) == (None, 0, ("ducks",)) and not held()
-    assert "ducks is held out until its brokers are restarted" in said[0]
+    (result,) = apply_sites(topology, admin_stores(resolver), [PORT], lambda _, text: said.append(text))
+    assert (result.error, result.added, result.suspended) == (None, 0, ("ducks",)) and not held()
+    assert "ducks is suspended until its brokers are restarted" in said[0]
 
-    (result,) = apply_sites(topology, admin_stores(directory), [PORT], readmit=["ducks"])
-    assert (result.error, result.held_out) == (None, ()) and held() == before
-    (result,) = apply_sites(topology, admin_stores(directory), [PORT])
-    assert (result.added, result.held_out) == (0, ())
+    (result,) = apply_sites(topology, admin_stores(resolver), [PORT], readmit=["ducks"])
+    assert (result.error, result.suspended) == (None, ()) and held() == before
+    (result,) = apply_sites(topology, admin_stores(resolver), [PORT])
+    assert (result.added, result.suspended) == (0, ())
 
 
 def test_fairleads_own_users_are_not_cut_off(place: Place) -> None:
@@ -430,17 +440,17 @@ def test_a_site_outside_this_machine(place: Place, monkeypatch: pytest.MonkeyPat
     env = {"FAIRLEAD_SECRET_SHIP_ADMIN": place.secrets[SHIP][ADMIN], "FAIRLEAD_SECRET_SHIP_PRODUCER": "of today, yet"}
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    directory = place.context.directory.__class__(outside, place.local, env=os.environ)
+    resolver = place.context.resolver.__class__(outside, place.local, env=os.environ)
 
     def rotate(user: str) -> rotation.Rotated:
-        (done,) = rotation.rotate(outside, directory, place.local, user, [SHIP])
+        (done,) = rotation.rotate(outside, resolver, place.local, user, [SHIP])
         return done
 
     assert rotate("producer").password_in.startswith("FAIRLEAD_SECRET_SHIP_PRODUCER")
-    require_answer(directory.kafka(SHIP, "producer"))
+    require_answer(resolver.kafka(SHIP, "producer"))
     monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT", "of tomorrow")
     assert rotate("producer").password_in == "FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT"
-    require_answer(directory.kafka(SHIP, "producer"))  # told both
+    require_answer(resolver.kafka(SHIP, "producer"))  # told both
     refused = rotate(ADMIN).error
     assert isinstance(refused, ConfigurationError) and "FAIRLEAD_SECRET_SHIP_ADMIN_NEXT" in refused.hint
     monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN_NEXT", "admin's of tomorrow")
@@ -457,7 +467,7 @@ def test_the_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     file = str(place.context.source)
 
     def run(*arguments: str) -> tuple[str, BaseException | None]:
-        result = CliRunner().invoke(acl_command.app, ["rotate", *arguments, "--topology", file])
+        result = CliRunner().invoke(acl_command.app, ["rotate", *arguments, "--yes", "--topology", file])
         return result.output, result.exception
 
     before = place.secrets
@@ -487,8 +497,8 @@ def _interrupted(_admin: KafkaEndpoint, _user: str, _password: SecretStr) -> Non
 
 
 def _topics_of_dead_letters(endpoint: KafkaEndpoint) -> set[str]:
-    with Reader(endpoint, group=f"{ADMIN}.rotation") as reader:
-        records = reader.read([f"deadletters.{PORT}"], start=Start.BEGINNING, follow=False)
+    with UserConsumer(endpoint, group=f"{ADMIN}.rotation") as reader:
+        records = reader.read([f"deadletters.{PORT}"], start=StartAt.BEGINNING, follow=False)
         return {json.loads(record.value or b"")["mqttTopic"] for record in records if record and record.is_data}
 
 

@@ -1,5 +1,5 @@
-"""Passwords change where it is less simple: a bridge with intakes, three brokers, a Mosquitto that Fairlead did not
-start. Brokers ask for passwords again every two seconds, as in ``test_rotation``."""
+"""Passwords change where it is less simple: three brokers, a Mosquitto that Fairlead did not start.
+Brokers ask for passwords again every two seconds, as in ``test_rotation``."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from typer.testing import CliRunner
 
 from acl.apply import apply_topology
 from edge.bridge import Bridge
-from fairlead.commands import acl as acl_command
-from fairlead.commands.bridge import make_bridge
-from fairlead.commands.context import Context, open_topology
-from fairlead.credentials import accepts
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.cli.commands.acl import app as acl_command
+from fairlead.cli.commands.bridge import make_bridge
+from fairlead.cli.commands.context import Context, open_topology
+from fairlead.kafka.credentials import accepts
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import mosquitto, ports
-from fairlead.local.profile import Profile
 from fairlead.local.sites import LocalSites, SiteSpec
-from tests.integration.acl.test_rotation import PROPERTIES
+from fairlead.local.state import Profile
+from tests.integration.acl.conftest import PROPERTIES
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
 from tests.support.logins import answer
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import reading, readings_topic
-from topologies.directory import SECRETS_FOLDER
+from topologies.endpoints import SECRETS_FOLDER
 from topologies.users import ADMIN, service_users
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.integration,
     pytest.mark.processes("the command gives the bridge's new password to a Mosquitto of this machine"),
 ]
@@ -61,13 +62,15 @@ class Place:
     def rotate(self, user: str, file: Path | None = None) -> dict[str, str | None]:
         """By the command; what it says of the site."""
         source = str(file or self.context.source)
-        result = CliRunner().invoke(acl_command.app, ["rotate", user, "--site", PORT, "--json", "--topology", source])
+        result = CliRunner().invoke(
+            acl_command.app, ["rotate", user, "--yes", "--site", PORT, "--json", "--topology", source]
+        )
         assert result.exit_code == 0, result.exception
         (said,) = json.loads(result.stdout)
         return dict(said)
 
     def kafka(self, user: str) -> KafkaEndpoint:
-        return self.context.directory.kafka(PORT, user)
+        return self.context.resolver.kafka(PORT, user)
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iter
         local = new_sites(context.folder)
         local.up([SiteSpec(PORT, tuple(service_users(context.topology, PORT)), properties=PROPERTIES, brokers=3)])
         try:
-            apply_topology(context.topology, context.directory)
+            apply_topology(context.topology, context.resolver)
             yield Place(context, local, home)
         finally:
             local.down(purge=True)
@@ -104,15 +107,15 @@ def each_broker(endpoint: KafkaEndpoint) -> list[bool]:
     return [accepts(replace(endpoint, bootstrap=(one,), other_passwords=())) for one in endpoint.bootstrap]
 
 
-async def test_a_bridge_with_intakes_at_three_brokers(place: Place) -> None:
-    """Each process logs in by itself, at MQTT and at each broker; no reading is lost, and every broker follows."""
-    bridge = make_bridge(place.context, PORT, intakes=2)
+async def test_a_bridge_at_three_brokers(place: Place) -> None:
+    """The bridge logs in at MQTT and at each broker; no reading is lost, and every broker follows."""
+    bridge = make_bridge(place.context, PORT)
     published = 0
     async with working(bridge) as work:
-        device = Publisher(place.context.directory.mqtt(PORT, "device"))
+        device = Publisher(place.context.resolver.mqtt(PORT, "device"))
 
         async def more() -> None:
-            """Readings that each intake has its share of, until all are stored: nobody has the box, so as strays."""
+            """Publish 20 readings and wait until they are stored: nobody has the box, so as strays."""
             nonlocal published
             sent = [reading(published + n, number=BOX) for n in range(20)]
             await device.publish(readings_topic(BOX), *sent)
@@ -129,7 +132,7 @@ async def test_a_bridge_with_intakes_at_three_brokers(place: Place) -> None:
                 assert await asyncio.to_thread(each_broker, old) == [False] * 3
                 assert await asyncio.to_thread(each_broker, place.kafka(user)) == [True] * 3
                 await more()
-            assert all(one["connected"] and one["taken"] > 0 for one in bridge.snapshot()["intakes"])
+            assert bridge.snapshot()["mqtt_connected"]
         finally:
             device.close()
 
@@ -183,10 +186,9 @@ async def test_a_mosquitto_that_fairlead_did_not_start(
     own, secrets = OwnMosquitto(tmp_path / "own"), tmp_path / "secrets"
     secrets.mkdir()
     file = tmp_path / "places.yaml"
-    file.write_text(
-        TOPOLOGY.replace("unlocode: JPTYO", f"unlocode: JPTYO, mqtt: {{host: 127.0.0.1, port: {own.port}}}")
-    )
-    (secrets / f"{PORT}.bridge").write_text(own.passwords["bridge"].get_secret_value())
+    mqtt = f"mqtt: {{host: 127.0.0.1, port: {own.port}, security: PLAINTEXT}}"
+    file.write_text(TOPOLOGY.replace("unlocode: JPTYO", f"unlocode: JPTYO, {mqtt}"))
+    (secrets / f"{PORT}.bridge-mqtt").write_text(own.passwords["bridge"].get_secret_value())
     monkeypatch.setenv("FAIRLEAD_HOME", str(place.home))
     monkeypatch.setenv(SECRETS_FOLDER, str(secrets))
     published = 0
@@ -211,13 +213,13 @@ async def test_a_mosquitto_that_fairlead_did_not_start(
                 assert answer(own.endpoint("bridge")) == "Success"
                 await more()
 
-                (secrets / f"{PORT}.bridge.next").write_text("the bridge's second")
+                (secrets / f"{PORT}.bridge-mqtt.next").write_text("the bridge's second")
                 own.passwords["bridge"] = SecretStr("the bridge's second")
                 own.stop()
                 own.write()
                 own.start()
                 await more()
-                (secrets / f"{PORT}.bridge.next").rename(secrets / f"{PORT}.bridge")
+                (secrets / f"{PORT}.bridge-mqtt.next").rename(secrets / f"{PORT}.bridge-mqtt")
                 await more()
             finally:
                 device.close()

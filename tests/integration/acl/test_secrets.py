@@ -21,15 +21,15 @@ from pathlib import Path
 import pytest
 
 from acl.history import read as read_history
-from fairlead import cli
-from fairlead.console import show_error
+from fairlead.cli import app as cli
+from fairlead.cli.console import show_error
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.local.passwords import Passwords
 from fairlead.local.workers import Workers
 from tests.integration.acl.conftest import PORT, SHIP, World
 from tests.support.waits import PATIENCE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 HOLDERS = ("secrets.json", "server.properties")  # the only files that may have one
 ODD = 'quo"te \\ back+sl/ash \u00fcmlaut-4711-{}'  # what JSON and base64 write in another way than plain text
 
@@ -123,7 +123,7 @@ def run(
         raised.append(error)
         show_error(error, as_json=as_json)
 
-    monkeypatch.setattr("fairlead.cli.show_error", shown)
+    monkeypatch.setattr("fairlead.cli.app.show_error", shown)
 
     def invoke(*arguments: str, topology: Path | None = None) -> int:
         line = [*arguments, "--topology", str(topology or world.file)]
@@ -147,11 +147,11 @@ def test_commands_and_what_they_keep(world: World, search: Search, run: Run, tmp
     search.texts.append(("saved plan", plan.read_text()))
     for line in (
         ("acl", "plan", "--json"),
-        ("acl", "apply", str(plan)),
+        ("acl", "apply", "--yes", str(plan)),
         ("acl", "drift", "--json"),
         ("acl", "explain", "ducks", "feeds.ducks"),
-        ("acl", "rotate", "producer"),
-        ("acl", "rotate", "producer", "--site", PORT, "--json"),
+        ("acl", "rotate", "--yes", "producer"),
+        ("acl", "rotate", "--yes", "producer", "--site", PORT, "--json"),
         ("acl", "drift"),
         ("feed", "ducks", "--once"),
         ("status",),
@@ -177,8 +177,8 @@ def test_wrong_passwords_and_sites_that_are_away(
     for line in (
         ("acl", "plan", "--site", PORT),
         ("acl", "plan", "--site", PORT, "--json"),
-        ("acl", "apply", "--site", PORT),
-        ("acl", "rotate", "analyst", "--site", PORT),
+        ("acl", "apply", "--yes", "--site", PORT),
+        ("acl", "rotate", "--yes", "analyst", "--site", PORT),
         ("feed", "ducks", "--once"),
         ("feed", "red", "--once"),
         ("status",),
@@ -189,9 +189,9 @@ def test_wrong_passwords_and_sites_that_are_away(
         monkeypatch.setenv(f"FAIRLEAD_SECRET_SHIP_{user}", search.plant(f"away-{user}"))
     for line in (
         ("acl", "plan", "--site", SHIP),
-        ("acl", "apply", "--site", SHIP, "--create-users"),
-        ("acl", "rotate", "producer", "--site", SHIP),
-        ("acl", "rotate", "admin", "--site", SHIP),
+        ("acl", "apply", "--yes", "--site", SHIP, "--create-users"),
+        ("acl", "rotate", "--yes", "producer", "--site", SHIP),
+        ("acl", "rotate", "--yes", "admin", "--site", SHIP),
         ("audit", PORT, SHIP),
     ):
         assert run(*line, topology=away) != ExitCode.OK, line
@@ -207,18 +207,18 @@ def test_a_site_outside_whose_passwords_are_odd(
     override = {"secrets": {SHIP: {"admin": kept["admin"], "producer": search.plant("override")}}}
     file.with_name("far.local.yaml").write_text(json.dumps(override, ensure_ascii=False), encoding="utf-8")
     try:
-        assert run("acl", "rotate", "producer", "--site", SHIP, topology=file) == ExitCode.OK
+        assert run("acl", "rotate", "--yes", "producer", "--site", SHIP, topology=file) == ExitCode.OK
         monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_PRODUCER", search.plant("environment"))
-        assert run("acl", "rotate", "producer", "--site", SHIP, "--json", topology=file) == ExitCode.OK
+        assert run("acl", "rotate", "--yes", "producer", "--site", SHIP, "--json", topology=file) == ExitCode.OK
         monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT", search.plant("next"))
-        assert run("acl", "rotate", "producer", "--site", SHIP, topology=file) == ExitCode.OK
+        assert run("acl", "rotate", "--yes", "producer", "--site", SHIP, topology=file) == ExitCode.OK
         monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN", search.plant("wrong-admin"))
         assert run("acl", "plan", "--site", SHIP, topology=file) != ExitCode.OK
     finally:
         for name in list(os.environ):
             if name.startswith("FAIRLEAD_SECRET_"):
                 monkeypatch.delenv(name)
-        assert run("acl", "rotate", "producer", "--site", SHIP) == ExitCode.OK  # a local site again
+        assert run("acl", "rotate", "--yes", "producer", "--site", SHIP) == ExitCode.OK  # a local site again
 
 
 BROKEN = (
@@ -276,11 +276,11 @@ def test_services_their_logs_and_what_others_see(
     workers = Workers(world.local.folder)
     snapshot = world.local.folder / "run" / f"bridge.{PORT}.json"
     file = str(world.file)
-    workers.start(f"bridge.{PORT}", ["bridge", "--at", PORT, "--topology", file], ready=snapshot.exists)
-    workers.start(f"replicate.{PORT}", ["replicate", "--at", PORT, "--topology", file])
+    workers.start(f"bridge.{PORT}", ["bridge", "--site", PORT, "--topology", file], ready=snapshot.exists)
+    workers.start(f"replicate.{PORT}", ["replicate", "--site", PORT, "--topology", file])
     try:
         for user in ("bridge", "replicator", "replicator.port"):
-            assert run("acl", "rotate", user) == ExitCode.OK
+            assert run("acl", "rotate", "--yes", user) == ExitCode.OK
         workers.check()
         own = [pid for site in world.local.status().values() for pid in site.pids.values()]
         own += [worker.pid for worker in workers.all() if worker.pid is not None]
@@ -310,7 +310,7 @@ def test_services_their_logs_and_what_others_see(
 
 def run_alone(workers: Workers, file: str) -> None:
     """A bridge that is told a wrong password, until it says something; its log is in the state folder."""
-    workers.start(f"bridge.{PORT}", ["bridge", "--at", PORT, "--topology", file])
+    workers.start(f"bridge.{PORT}", ["bridge", "--site", PORT, "--topology", file])
     log = next(worker.log for worker in workers.all() if worker.name == f"bridge.{PORT}")
     before = len(log.read_text())
     try:

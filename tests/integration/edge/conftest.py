@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from tests.integration.edge.fleet import Fleet, make_fleet
 
 

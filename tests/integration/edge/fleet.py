@@ -9,7 +9,7 @@ import itertools
 import json
 import secrets
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,20 +19,23 @@ from confluent_kafka import Consumer, TopicPartition
 from paho.mqtt.enums import CallbackAPIVersion
 from stdnum.imo import calc_check_digit
 
-from edge.aisfeed import AisSource
+from edge.ais.feed import AisSource
+from edge.alerts.site_alerts import LIMIT
 from edge.bridge import Bridge
-from edge.intakes.names import intake_id, nets
-from edge.mqttclient import visit
-from edge.opening import TopicMaker
-from edge.strayage import LIMIT
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from edge.startup import TopicMaker
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.kafka.protocol.batch import split, zero_base_offset
+from fairlead.kafka.protocol.record import NewRecord, encode_batch
+from fairlead.kafka.protocol.types import TP
 from fairlead.names import container_check_digit
-from fairlead.wire.batch import split, zero_base_offset
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TP
+from fairlead.records import encode
+from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, ledger_entries
+from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import event, reading, readings_topic
-from topologies.model import DEFAULT_STREAMS, InsertPoint, Site, SiteKind, Stream, Topology
+from topologies.model import DEFAULT_STREAMS, InsertPoint, Link, Site, SiteKind, Stream, Topology
 
 EVENTS = "fairlead/v1/events"
 _serials = itertools.count(secrets.randbelow(400_000))
@@ -72,7 +75,6 @@ class Fleet:
     snapshots: Path | None = None
     stray_limit: float = LIMIT
     ais: AisSource | None = None
-    intakes: int = 0
     numbers: Iterator[int] = field(default_factory=itertools.count)
     _events: Iterator[int] = field(default_factory=itertools.count)
 
@@ -98,7 +100,6 @@ class Fleet:
             self.mqtt[site],
             snapshot=snapshot,
             stray_limit=self.stray_limit,
-            intakes=self.intakes,
             ais=self.ais if site == self.ship else None,
         )
 
@@ -157,9 +158,7 @@ class Fleet:
     def forget_sessions(self) -> None:
         """End the bridges' MQTT sessions, so that the brokers queue nothing for them any more."""
         for site, endpoint in self.brokers.items():
-            bridge = f"fairlead-bridge-{site}"
-            for name in (bridge, *nets(bridge), *(intake_id(bridge, number) for number in range(1, 5))):
-                visit(endpoint, name, clean=True)
+            end_session(endpoint, f"fairlead-bridge-{site}")
 
 
 class Publisher:
@@ -240,8 +239,12 @@ def make_fleet(
     port, ship = f"port-{token}", f"ship-{token}"
     six = f"{100_000 + secrets.randbelow(900_000)}"
     imo = six + calc_check_digit(six)
+    carried = {"custody": "all", "strays": "all", f"boxes-{token}": "all"}  # by ``Copier``
     topology = Topology(
         name="edge-tests",
+        links=tuple(
+            Link(**{"from": here, "to": there, "streams": carried}) for here, there in ((port, ship), (ship, port))
+        ),
         sites={
             port: Site(kind=SiteKind.PORT, unlocode="JPTYO"),
             ship: Site(kind=SiteKind.SHIP, imo=imo),
@@ -316,7 +319,6 @@ async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Pro
         "kafka": [kafka.bootstrap, kafka.user, kafka.password.get_secret_value() if kafka.password else None],
         "mqtt": [mqtt.host, mqtt.port, mqtt.user, mqtt.password.get_secret_value() if mqtt.password else None],
         "snapshot": str(fleet.snapshots / f"child.{site}.json"),
-        "intakes": fleet.intakes,
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -338,3 +340,36 @@ async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Pro
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+def ledger(fleet: Fleet, site: str, at: str | None = None) -> list[Any]:
+    """The entries of a site's ledger, from its copy at ``at`` if given."""
+    return [ledger_entries.decode(record.value) for record in fleet.read(at or site, f"custody.{site}")]
+
+
+async def order(fleet: Fleet, site: str, kind: Any, log: str, to_site: str, **more: Any) -> str:
+    """Give an order, as ``fairlead custody`` does; gives its id."""
+    asked = CustodyOrder(
+        order_id=f"order-{fleet.port}-{next(fleet.numbers)}",
+        kind=kind,
+        log=log,
+        at_site=site,
+        to_site=to_site,
+        ordered_date_time=now(),
+        ordered_by="tester",
+        **more,
+    )
+    await asyncio.to_thread(create_logs, fleet.kafka[site], {CUSTODY_ORDERS: {}})
+    async with await Cluster.open(fleet.kafka[site], client_id="order") as cluster:
+        await cluster.wait_writable([CUSTODY_ORDERS])
+        batch = encode_batch([NewRecord(encode(asked), timestamp_ms=0)], producer_id=-1, epoch=-1, sequence=-1)
+        assert (await cluster.produce({TP(CUSTODY_ORDERS): batch}))[TP(CUSTODY_ORDERS)].error_code == 0
+    return asked.order_id
+
+
+async def hears(bridge: Bridge, fleet: Fleet, site: str, box: str, sequences: Sequence[int]) -> None:
+    """Publish readings of a box at a site and wait until its bridge has handled them."""
+    before = bridge.snapshot()["received"]
+    with fleet.publisher(site) as device:
+        await device.readings(box, range(sequences[0], sequences[-1] + 1))
+    await handled(bridge, before + len(sequences))

@@ -12,7 +12,7 @@ import uvloop
 from pydantic import SecretStr
 
 from edge.bridge import Bridge
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from topologies.model import Topology
 
 
@@ -27,7 +27,6 @@ async def main() -> None:
         KafkaEndpoint(site, tuple((h, p) for h, p in bootstrap), kafka_user, SecretStr(kafka_password)),
         MqttEndpoint(site, host, port, mqtt_user, SecretStr(mqtt_password)),
         snapshot=Path(given["snapshot"]),
-        intakes=given["intakes"],
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

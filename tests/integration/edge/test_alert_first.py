@@ -10,17 +10,17 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from edge.opening import TopicMaker
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP
+from edge.startup import TopicMaker
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
 from replication.replicator import Replicator
-from simulators.links.line import Line
+from simulators.network.line import TcpProxy
 from tests.integration.edge.fleet import Fleet, until
 from topologies.model import Topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 FALL = {"motion": {"freeFallSeconds": 1.8, "peakG": 9.0, "tiltDegrees": 80.0, "immersed": True}}
 LINE = 64e3  # bits per second
@@ -47,11 +47,11 @@ async def backlog(ship: Cluster, log: TP) -> int:
 
 
 @contextlib.asynccontextmanager
-async def pulling(fleet: Fleet, topology: Topology) -> AsyncIterator[Line]:
+async def pulling(fleet: Fleet, topology: Topology) -> AsyncIterator[TcpProxy]:
     """The port's replicator, over a line of 150 ms and 64 kbit/s."""
     source = fleet.kafka[fleet.ship]
-    async with Line(source.bootstrap, rtt=0.3, rate=LINE) as line:
-        over = dataclasses.replace(source, detours=line.detours)
+    async with TcpProxy(source.bootstrap, rtt=0.3, rate=LINE) as line:
+        over = dataclasses.replace(source, address_overrides=line.address_overrides)
         stop = asyncio.Event()
         running = asyncio.create_task(
             Replicator(topology, fleet.port, fleet.kafka[fleet.port], lambda _: over).run(stop)

@@ -7,13 +7,13 @@ import uuid
 
 import pytest
 
-from edge import records
+from edge.logwriter import records
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.record import decode_batch
+from fairlead.kafka.protocol.types import TP
 from fairlead.records import decoder
 from fairlead.records.custody import ClaimEntry, CustodyEntry, Marker, ledger_entries
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.record import decode_batch
-from fairlead.wire.types import TP
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, Stored, handled, now, until
 from topologies.model import Site, SiteKind
 

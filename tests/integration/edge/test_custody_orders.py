@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fairlead import cli
-from fairlead.commands import custody
-from fairlead.commands.context import Context
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli import app as cli
+from fairlead.cli.commands.context import Context
+from fairlead.cli.commands.custody import app as custody
 from fairlead.errors import ExitCode
-from fairlead.local.directory import KnownSites
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local.registry import LocalSiteRegistry
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 class Places:
@@ -59,7 +59,7 @@ class Operator:
 def operator(
     fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Operator:
-    context = Context("fleet", fleet.topology, tmp_path, KnownSites(tmp_path), Places(fleet))  # type: ignore[arg-type]
+    context = Context("fleet", fleet.topology, tmp_path, LocalSiteRegistry(tmp_path), Places(fleet))  # type: ignore[arg-type]
     monkeypatch.setattr(custody, "open_topology", lambda name: context)
     monkeypatch.setenv("COLUMNS", "250")
     return Operator(capsys)
@@ -99,7 +99,7 @@ async def test_the_chain_of_a_box_and_the_lists(fleet: Fleet, operator: Operator
     (row,) = [each for each in strays.body["logs"] if each["log"] == log]
     assert (row["holder"], row["readings"], row["kept_at"], row["events"]) == (ship, 3, {port: 3}, [])
     # The ship has heard nothing yet.
-    away = await operator.says("show", box, "--at", ship)
+    away = await operator.says("show", box, "--site", ship)
     assert away.code == ExitCode.CONFIG and f"no ledger at {ship} names {log}" in away.err
 
 
@@ -109,7 +109,7 @@ async def test_strays_that_are_drained_wait_no_more(fleet: Fleet, operator: Oper
         with fleet.publisher(fleet.port) as quay:
             await quay.readings(box, range(4))
             await handled(bridge, 4)
-            before = await operator.says("strays", "--at", fleet.port, "--json")
+            before = await operator.says("strays", "--site", fleet.port, "--json")
             young = await operator.says("strays", "--older-than", "1h", "--json")
             await quay.publish(EVENTS, fleet.event("GTIN", box))
             await until(lambda: bridge.metrics.drained == 4, what="draining")
@@ -129,14 +129,11 @@ async def test_what_the_ledger_rules_out_is_refused_before_anything_is_written(
         (("grant", fleet.new_box(), "--to", ship), ExitCode.CONFIG, "no ledger at"),
         (("grant", box, "--to", "nowhere"), ExitCode.CONFIG, "no site 'nowhere'"),
         (("grant", f"events.{port}", "--to", ship), ExitCode.REFUSED, f"written at {port} and nowhere else"),
-        (("seize", box, "--at", port, "--reason", "fire"), ExitCode.REFUSED, f"{port} holds it already"),
-        (("seize", box, "--at", ship, "--reason", "fire"), ExitCode.CONFIG, f"no ledger at {ship}"),
+        (("seize", box, "--site", port, "--reason", "fire"), ExitCode.REFUSED, f"{port} holds it already"),
+        (("seize", box, "--site", ship, "--reason", "fire"), ExitCode.REFUSED, f"{ship} is a ship"),
     ):
-        answer = await operator.says(*arguments)
+        answer = await operator.says(*arguments, "--yes")
         assert (answer.code, said in answer.err) == (code, True), answer
-    await Copier(fleet, port, ship).copy(f"custody.{port}")
-    answer = await operator.says("seize", box, "--at", ship, "--reason", "fire")
-    assert answer.code == ExitCode.REFUSED and "has no copy of it" in answer.err
     planned = await operator.says("grant", box, "--to", ship, "--dry-run")
     assert planned.code == ExitCode.OK and f"append to fairlead.custody at {port}" in planned.out
 
@@ -146,7 +143,7 @@ async def test_a_grant_by_hand(fleet: Fleet, operator: Operator) -> None:
     log = fleet.log(box)
     await gate_in(fleet, box)
     async with fleet.running(port), fleet.running(ship) as afloat:
-        answer = await operator.says("grant", box, "--to", ship, "--reason", "no event came", "--json")
+        answer = await operator.says("grant", box, "--to", ship, "--yes", "--reason", "no event came", "--json")
         assert answer.code == ExitCode.OK, answer
         entry = answer.body["entry"]
         assert (entry["to_site"], entry["term"], entry["marker_offset"], entry["event"]) == (ship, 2, 6, "HAND")
@@ -155,9 +152,9 @@ async def test_a_grant_by_hand(fleet: Fleet, operator: Operator) -> None:
         with fleet.publisher(ship) as deck:
             await deck.readings(box, range(5, 8))
             await until(lambda: afloat.metrics.readings + afloat.metrics.drained == 3, what="the ship's readings")
-        again = await operator.says("grant", box, "--to", ship)
+        again = await operator.says("grant", box, "--to", ship, "--yes")
         assert again.code == ExitCode.REFUSED and "holds it already" in again.err
-        shown = await operator.says("show", box, "--at", ship, "--json")
+        shown = await operator.says("show", box, "--site", ship, "--json")
     (_, by_hand) = shown.body["intervals"]
     assert (by_hand["holder"], by_hand["reason"], by_hand["ordered_by"] != "") == (ship, "no event came", True)
     assert fleet.sequences(ship, box) == list(range(8))
@@ -165,49 +162,51 @@ async def test_a_grant_by_hand(fleet: Fleet, operator: Operator) -> None:
 
 async def test_a_seizure_by_hand(fleet: Fleet, operator: Operator) -> None:
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
-    log = fleet.log(box)
     await gate_in(fleet, box)
-    await Copier(fleet, port, ship).copy(f"custody.{port}", log)
-    async with fleet.running(ship) as afloat:
-        seize = ("seize", box, "--at", ship, "--reason", "the port burns")
-        planned = await operator.says(*seize, "--json")
+    async with fleet.running(port) as ashore:
+        assert (await operator.says("grant", box, "--to", ship, "--yes", "--json")).code == ExitCode.OK
+        seize = ("seize", box, "--site", port, "--reason", "the ship burns")
+        assert (await operator.says(*seize)).code == ExitCode.USAGE
+        planned = await operator.says(*seize, "--dry-run", "--json")
         assert (planned.code, planned.body["applied"]) == (ExitCode.OK, False)
         done = await operator.says(*seize, "--yes", "--json")
         assert done.code == ExitCode.OK, done
         entry = done.body["entry"]
-        assert (entry["event"], entry["from_site"], entry["to_site"], entry["term"]) == ("SEIZURE", port, ship, 17)
-        assert entry["marker_offset"] == 6
-        with fleet.publisher(ship) as deck:
-            await deck.readings(box, range(5, 8))
-            await handled(afloat, 3)
-        shown = await operator.says("show", box, "--at", ship)
-    assert f"is held by {ship} in term 17" in shown.out and "the port burns" in shown.out
-    assert fleet.sequences(ship, box) == list(range(8))
+        assert (entry["event"], entry["from_site"], entry["to_site"], entry["term"]) == ("SEIZURE", ship, port, 18)
+        assert entry["marker_offset"] == 7
+        with fleet.publisher(port) as quay:
+            await quay.readings(box, range(5, 8))
+            await handled(ashore, 3)
+        shown = await operator.says("show", box, "--site", port)
+    assert f"is held by {port} in term 18" in shown.out and "the ship burns" in shown.out
+    assert fleet.sequences(port, box) == list(range(8))
 
 
 async def test_what_the_lost_holder_had_beyond_a_seizure_is_told(fleet: Fleet, operator: Operator) -> None:
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     log = fleet.log(box)
     await gate_in(fleet, box)
+    async with fleet.running(port):
+        assert (await operator.says("grant", box, "--to", ship, "--yes", "--json")).code == ExitCode.OK
     await Copier(fleet, port, ship).copy(f"custody.{port}", log)
-    async with fleet.running(port) as ashore:
-        with fleet.publisher(port) as quay:
-            await quay.readings(box, range(5, 7))  # the ship never gets these
-            await handled(ashore, 2)
-    async with fleet.running(ship):
-        done = await operator.says("seize", box, "--at", ship, "--reason", "the port is cut off", "--yes")
+    async with fleet.running(ship) as afloat:
+        with fleet.publisher(ship) as deck:
+            await deck.readings(box, range(5, 7))  # the port never gets these
+            await until(lambda: afloat.metrics.readings + afloat.metrics.drained == 2, what="the ship's readings")
+    async with fleet.running(port):
+        done = await operator.says("seize", box, "--site", port, "--reason", "the ship is cut off", "--yes")
         assert done.code == ExitCode.OK, done
-    await Copier(fleet, ship, port).copy(f"custody.{ship}")
-    async with fleet.running(port) as ashore:
-        await until(lambda: bool(ledger_of(fleet, port, "return")), what="the port's return")
-        shown = await operator.says("show", box, "--at", port, "--json")
-        told = await operator.says("show", box, "--at", port)
-        strays = await operator.says("strays", "--at", port, "--json")
+    await Copier(fleet, port, ship).copy(f"custody.{port}")
+    async with fleet.running(ship):
+        await until(lambda: bool(ledger_of(fleet, ship, "return")), what="the ship's return")
+        shown = await operator.says("show", box, "--site", ship, "--json")
+        told = await operator.says("show", box, "--site", ship)
+        strays = await operator.says("strays", "--site", ship, "--json")
     (back,) = shown.body["returns"]
-    assert (back["returned_by"], back["marker_offset"], back["end_offset"], back["kept"]) == (port, 6, 8, 2)
-    assert f"returned: {port} came back with 2 offsets beyond the seizure of term 17 (6 to 7)" in told.out
+    assert (back["returned_by"], back["marker_offset"], back["end_offset"], back["kept"]) == (ship, 7, 9, 2)
+    assert f"returned: {ship} came back with 2 offsets beyond the seizure of term 18 (7 to 8)" in told.out
     (row,) = [each for each in strays.body["logs"] if each["log"] == log]
-    assert (row["holder"], row["readings"], row["kept_at"]) == (ship, 2, {port: 2})
+    assert (row["holder"], row["readings"], row["kept_at"]) == (port, 2, {ship: 2})
 
 
 def ledger_of(fleet: Fleet, site: str, kind: str) -> list[Any]:
@@ -219,10 +218,10 @@ def ledger_of(fleet: Fleet, site: str, kind: str) -> list[Any]:
 async def test_an_order_stands_until_the_bridge_runs(fleet: Fleet, operator: Operator) -> None:
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     await gate_in(fleet, box)
-    answer = await operator.says("grant", box, "--to", ship, "--wait", "1", "--json")
+    answer = await operator.says("grant", box, "--to", ship, "--yes", "--wait", "1", "--json")
     assert answer.code == ExitCode.UNAVAILABLE
     error = json.loads(answer.err)
-    assert error["error"] == "OrderStandsError" and f"fairlead bridge --at {port}" in error["hint"]
+    assert error["error"] == "OrderStandsError" and f"fairlead bridge --site {port}" in error["hint"]
     async with fleet.running(port) as bridge:
         await until(lambda: bridge.metrics.grants == 1, what="the order")
         shown = await operator.says("show", box, "--json")

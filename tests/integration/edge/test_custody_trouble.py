@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pytest
 
-from edge import records
 from edge.bridge import Bridge
+from edge.logwriter import records
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import Marker
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.types import TP
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, now, until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 async def opened(fleet: Fleet, bridge: Bridge, *boxes: str, readings: int = 0) -> None:
@@ -33,23 +33,30 @@ async def opened(fleet: Fleet, bridge: Bridge, *boxes: str, readings: int = 0) -
 async def test_what_another_site_kept_is_drained_by_the_holder(fleet: Fleet) -> None:
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     async with fleet.running(ship) as afloat, fleet.running(port) as ashore:
-        with fleet.publisher(ship) as deck:
-            await deck.readings(box, range(3, 6))  # a ship alongside hears the box, which stands on the quay
-        await handled(afloat, 3)
-        await opened(fleet, ashore, box, readings=3)
-        await Copier(fleet, ship, port).copy(f"strays.{ship}")
-        await until(lambda: ashore.metrics.drained == 3, what="draining of the ship's strays")
-        with fleet.publisher(ship) as deck:
-            await deck.readings(box, range(6, 8))
-        await handled(afloat, 5)
-        await Copier(fleet, ship, port).copy(f"strays.{ship}")
-        await until(lambda: ashore.metrics.drained == 5, what="draining of what came later")
-        with fleet.publisher(port) as quay:
+        with fleet.publisher(port) as quay, fleet.publisher(ship) as deck:
+            await opened(fleet, ashore, box, readings=3)
             await quay.publish(EVENTS, fleet.event("LOAD", box))
-        await until(lambda: ashore.metrics.grants == 1, what="the grant")
+            await until(lambda: ashore.metrics.grants == 1, what="the grant")
+            await Copier(fleet, port, ship).copy(f"custody.{port}", fleet.log(box))
+            await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
+            await deck.publish(EVENTS, fleet.event("DISC", box))
+            await until(lambda: afloat.metrics.grants == 1, what="the grant of the ship")
+            await Copier(fleet, ship, port).copy(f"custody.{ship}", fleet.log(box))
+            await until(lambda: ashore.snapshot()["custody"]["held"] == 1, what="custody on the quay")
+            before = afloat.snapshot()["received"]
+            await deck.readings(box, range(3, 6))  # a ship alongside hears the box, which stands on the quay
+            await handled(afloat, before + 3)
+            await Copier(fleet, ship, port).copy(f"strays.{ship}")
+            await until(lambda: ashore.metrics.drained == 3, what="draining of the ship's strays")
+            await deck.readings(box, range(6, 8))
+            await handled(afloat, before + 5)
+            await Copier(fleet, ship, port).copy(f"strays.{ship}")
+            await until(lambda: ashore.metrics.drained == 5, what="draining of what came later")
+            await quay.publish(EVENTS, fleet.event("LOAD", box))
+            await until(lambda: ashore.metrics.grants == 2, what="the second grant")
         # The ship is told by the marker that the port has drained its strays, and drains none of them again.
         await Copier(fleet, port, ship).copy(f"custody.{port}", fleet.log(box))
-        await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
+        await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board again")
         await until(lambda: afloat.snapshot()["strays_waiting"] == 0, what="its strays to be known as drained")
         assert afloat.metrics.drained == 0
     assert fleet.sequences(ship, box) == list(range(8))
@@ -138,7 +145,7 @@ async def test_logs_held_by_a_site_that_is_gone_are_named(fleet: Fleet, caplog: 
         with fleet.publisher(port) as quay:
             await quay.publish(EVENTS, fleet.event("LOAD", box))
         await handled(bridge, 2)
-    scrapped = fleet.topology.model_copy(update={"sites": {port: fleet.topology.sites[port]}})
+    scrapped = fleet.topology.model_copy(update={"sites": {port: fleet.topology.sites[port]}, "links": ()})
     with caplog.at_level(logging.ERROR):
         async with replace(fleet, topology=scrapped).running(port):
             pass

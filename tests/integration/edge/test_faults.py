@@ -13,12 +13,12 @@ from pydantic import SecretStr
 
 from edge.errors import MqttRefusedError
 from fairlead.errors import FairleadError
+from fairlead.kafka.protocol.errors import AuthenticationFailed
 from fairlead.local.sites import LocalSites
-from fairlead.wire.errors import AuthenticationFailed
 from tests.integration.edge.fleet import Fleet, Publisher, assert_all_there_once, child, enter, handled, until
 from tests.support.waits import PATIENCE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 BOXES = 5
 ROUNDS = 60

@@ -10,7 +10,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from edge.deadletters import KEPT_BYTES
+from edge.ingest.dead_letters import KEPT_BYTES
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until

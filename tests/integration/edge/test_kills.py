@@ -1,7 +1,7 @@
 """Bridge, Mosquitto and Kafka killed in every combination while devices publish: nothing is lost, nothing repeated.
 
 The devices are those of the profile ``durable``: what Mosquitto had acknowledged shortly before it was killed, they
-send again (``simulators.sender``).
+send again (``simulators.voyage.sender``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from fairlead.local.sites import LocalSites, What
-from simulators.sender import Sender
+from simulators.voyage.sender import Sender
 from tests.integration.edge.fleet import EVENTS, Fleet, child, now, until
 from tests.unit.edge.samples import reading, readings_topic
 

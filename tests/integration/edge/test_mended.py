@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from edge import records
-from fairlead.wire.batch import seal
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP
+from edge.logwriter import records
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.batch import seal
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until
 from tests.unit.edge.samples import reading
 

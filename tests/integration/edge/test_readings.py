@@ -7,7 +7,7 @@ import json
 import msgspec
 import pytest
 
-from edge.classifier import MAX_PAYLOAD_BYTES
+from edge.ingest.classifier import MAX_PAYLOAD_BYTES
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
 from tests.unit.edge.samples import device, reading, readings_topic
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from edge.replay.choose import Choice, Plan
-from edge.replay.execute import replay
-from edge.replay.letters import look
-from edge.replay.publish import Publisher
+from edge.ingest.replay import Publisher, ReplayChoice, ReplayPlan, look, replay
 from fairlead.errors import RefusedError
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.names import container_check_digit
-from fairlead.wire.cluster import Cluster
-from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until
+from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
 from tests.unit.edge.samples import reading, readings_topic
 from topologies.model import InsertPoint, Stream
 
@@ -20,11 +17,11 @@ pytestmark = pytest.mark.integration
 NOWHERE = "fairlead/v1/nowhere"
 
 
-async def give_again(fleet: Fleet, choice: Choice | None = None) -> Plan:
+async def give_again(fleet: Fleet, choice: ReplayChoice | None = None) -> ReplayPlan:
     """Replay at the port; what was planned, which is what was done."""
     kafka, site = fleet.kafka[fleet.port], fleet.port
     async with await Cluster.open(kafka, client_id="replay") as cluster:
-        plan = await look(cluster, site, choice or Choice())
+        plan = await look(cluster, site, choice or ReplayChoice())
         assert await replay(cluster, kafka, fleet.devices[site], site, plan, "tester") == len(plan.offsets)
     return plan
 
@@ -51,7 +48,7 @@ async def test_dead_letters_are_in_their_log_once_when_the_cause_is_gone(fleet: 
             await handled(bridge, 6)
             second = await give_again(fleet)
             assert (second.offsets, second.before, second.refused_again) == ([], 5, 1)
-            again = await give_again(fleet, Choice(reasons=["unknown-owner"], again=True))
+            again = await give_again(fleet, ReplayChoice(reasons=["unknown-owner"], again=True))
             assert again.offsets == first.offsets[:4]
             await handled(bridge, 10)
             assert bridge.metrics.repeats == 4
@@ -60,33 +57,6 @@ async def test_dead_letters_are_in_their_log_once_when_the_cause_is_gone(fleet: 
     [*_, garbage, refused] = fleet.read(fleet.port, f"deadletters.{fleet.port}")
     assert (refused.body["mqttTopic"], refused.body["replayOf"]) == (NOWHERE, garbage.offset)
     assert refused.body["payload"] == garbage.body["payload"]
-
-
-async def test_replayed_with_intakes_at_work(fleet: Fleet) -> None:
-    """With intakes a message may be taken twice around a start, and refused ones stand in the order in which the
-    intakes had them: each is stored once, some of them late."""
-    fleet.intakes = 2
-    ten = "YELU" + fleet.new_box()[4:10]
-    box = ten + container_check_digit(ten)
-    published = [reading(n, number=box, at=now()) for n in range(4)]
-    log, letters = f"yellow-{fleet.port}.{box}", f"deadletters.{fleet.port}"
-
-    def refused() -> set[str]:
-        return {record.body["payload"] for record in fleet.read(fleet.port, letters)}
-
-    with fleet.publisher(fleet.port) as device:
-        async with fleet.running(fleet.port) as bridge:
-            await device.publish(EVENTS, fleet.event("GTIN", box))
-            await device.publish(readings_topic(box), *published[:3])
-            await until(lambda: bridge.metrics.dead_letters >= 4 and len(refused()) == 4, what="all refused")
-
-        fleet.topology.streams[f"yellow-{fleet.port}"] = Stream(insert_point=InsertPoint.MOVES, owners=("YELU",))
-        assert len((await give_again(fleet)).offsets) >= 4
-        async with fleet.running(fleet.port) as bridge:
-            await device.publish(readings_topic(box), *published[3:])
-            await until(lambda: bridge.metrics.readings + bridge.metrics.drained == 4, what="all readings in their log")
-            assert (await give_again(fleet)).offsets == []
-    assert sorted(record.value for record in fleet.read(fleet.port, log)) == sorted(published)
 
 
 async def test_what_the_mqtt_broker_does_not_let_a_device_publish_is_said(fleet: Fleet) -> None:

@@ -4,57 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 
-from edge import records
-from edge.bridge import Bridge
-from fairlead.admin import create_logs
-from fairlead.records import encode
+from edge.logwriter import records
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import (
-    CUSTODY_ORDERS,
     CustodyEntry,
-    CustodyOrder,
     Marker,
     RefusalEntry,
     ReturnEntry,
-    ledger_entries,
 )
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.record import NewRecord, encode_batch
-from fairlead.wire.types import TP
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, now, until
+from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, ledger, now, order, until
 from tests.support.waits import PATIENCE
 
-pytestmark = pytest.mark.integration
-
-
-def ledger(fleet: Fleet, site: str, at: str | None = None) -> list[Any]:
-    return [ledger_entries.decode(record.value) for record in fleet.read(at or site, f"custody.{site}")]
-
-
-async def order(fleet: Fleet, site: str, kind: Any, log: str, to_site: str, **more: Any) -> str:
-    """Give an order, as ``fairlead custody`` does; gives its id."""
-    asked = CustodyOrder(
-        order_id=f"order-{fleet.port}-{next(fleet.numbers)}",
-        kind=kind,
-        log=log,
-        at_site=site,
-        to_site=to_site,
-        ordered_date_time=now(),
-        ordered_by="tester",
-        **more,
-    )
-    await asyncio.to_thread(create_logs, fleet.kafka[site], {CUSTODY_ORDERS: {}})
-    async with await Cluster.open(fleet.kafka[site], client_id="order") as cluster:
-        await cluster.wait_writable([CUSTODY_ORDERS])
-        batch = encode_batch([NewRecord(encode(asked), timestamp_ms=0)], producer_id=-1, epoch=-1, sequence=-1)
-        assert (await cluster.produce({TP(CUSTODY_ORDERS): batch}))[TP(CUSTODY_ORDERS)].error_code == 0
-    return asked.order_id
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 async def aboard(fleet: Fleet, box: str, *, readings: int = 5) -> None:
@@ -66,13 +33,6 @@ async def aboard(fleet: Fleet, box: str, *, readings: int = 5) -> None:
             await quay.publish(EVENTS, fleet.event("LOAD", box))
         await handled(ashore, readings + 2)
     await Copier(fleet, fleet.port, fleet.ship).copy(f"custody.{fleet.port}", fleet.log(box))
-
-
-async def hears(bridge: Bridge, fleet: Fleet, site: str, box: str, sequences: Sequence[int]) -> None:
-    before = bridge.snapshot()["received"]
-    with fleet.publisher(site) as device:
-        await device.readings(box, range(sequences[0], sequences[-1] + 1))
-    await handled(bridge, before + len(sequences))
 
 
 async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -> None:
@@ -178,11 +138,13 @@ async def test_what_cannot_be_ordered_is_refused_with_the_reason(fleet: Fleet) -
         await Copier(fleet, port, ship).copy(f"custody.{port}")
         await until(lambda: afloat.snapshot()["custody"]["incoming"] == 1, what="news of custody")
         behind = await order(fleet, ship, "grant", fleet.log(elsewhere), port)
-        no_copy = await order(fleet, ship, "seize", fleet.log(held), ship, reason="x")
-        await until(lambda: len(ledger(fleet, ship)) == 2, what="two refusals")
+        no_copy = await order(fleet, ship, "seize", fleet.log(elsewhere), ship, reason="x")
+        of_another = await order(fleet, ship, "seize", fleet.log(held), ship, reason="x")
+        await until(lambda: len(ledger(fleet, ship)) == 3, what="three refusals")
     reasons = {each.order_id: each.reason for each in ledger(fleet, ship)}
     assert "behind" in reasons[behind]
     assert "no copy" in reasons[no_copy]
+    assert "is a ship" in reasons[of_another]
 
 
 async def test_a_log_whose_giver_sank_with_the_rest_is_seized_by_its_receiver(fleet: Fleet) -> None:

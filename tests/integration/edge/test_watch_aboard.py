@@ -1,4 +1,4 @@
-"""The watch in a real bridge of a ship: its position from AIS, and an alert that a person clears."""
+"""The alert engine in a real bridge of a ship: its position from AIS, and an alert that a person clears."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from edge.aisfeed import AisSource
-from edge.detection.stating import is_by_hand
-from fairlead.commands.alertclear import chosen, give, order_for
-from fairlead.commands.alertlogs import read_alerts
+from edge.ais.feed import AisSource
+from edge.alerts.operator import chosen, give, order_for, read_alerts
+from edge.alerts.state import is_by_hand
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
-from fairlead.wire.cluster import Cluster
 from tests.integration.edge.fleet import Fleet, handled, now, until
+from tests.support.ais import DAMAGED, REAL, sentences, static
 from tests.unit.edge.samples import reading, readings_topic
-from tests.unit.edge.test_ais import DAMAGED, REAL, sentences, static
 
 pytestmark = pytest.mark.integration
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from fairlead.admin import admin_client
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.batch import parse_header
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.batch import parse_header
 from tests.integration.replication.conftest import Lab, until
 from tests.support.waits import PATIENCE
 
@@ -38,7 +38,7 @@ def eager(endpoint: KafkaEndpoint) -> Iterator[None]:
 
 
 async def settle(lab: Lab, site: str, topic: str) -> None:
-    """Wait until the cleaner has made holes in a log and, for more than a round of it, nothing changes any more."""
+    """Wait until the cleaner has made gaps in a log and, for more than a round of it, nothing changes any more."""
     before: list[bytes] = []
     since = time.monotonic()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -12,19 +13,21 @@ from typing import Any
 
 import pytest
 
-from fairlead.admin import create_logs
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.batch import HEADER_BYTES, split
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import marker_record, term_batch
-from fairlead.wire.record import NewRecord, Record, decode_batch
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.admin import create_logs, delete_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.batch import HEADER_BYTES, split
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE
+from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
+from fairlead.kafka.protocol.types import TopicPartition
 from replication.replicator import Replicator
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
 NOW_MS = int(time.time() * 1000)
+WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)  # of custody entries
 
 
 def records(first: int, count: int, *, size: int = 20) -> list[NewRecord]:
@@ -145,6 +148,8 @@ class Lab:
         out: list[bytes] = []
         while start < end:
             part = (await cluster.fetch({tp: start}, max_wait_ms=0))[tp]
+            if part.error_code == OFFSET_OUT_OF_RANGE:  # fillers that positioned the log were deleted meanwhile
+                return await self.stored(site, topic)
             assert part.error_code == 0 and len(part.records) >= HEADER_BYTES
             for first, stop, header in split(part.records):
                 raw = bytearray(part.records[first:stop])
@@ -188,3 +193,18 @@ def states(snapshot: Mapping[str, Any]) -> dict[str, str]:
 def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """All links of some snapshots by name."""
     return {link["name"]: link for snapshot in snapshots for link in snapshot["links"]}
+
+
+async def remake_from_beta(lab: Lab, topic: str, end: int) -> None:
+    """Delete the topic at alpha and let alpha pull it from beta, as a third site would that knows only beta."""
+    await asyncio.to_thread(delete_logs, lab.kafka("alpha"), [topic])
+
+    async def gone() -> bool:
+        return topic not in await (await lab.cluster("alpha")).topics(refresh=True)
+
+    await until(gone, f"{topic} is not deleted")
+    back = lab.topology(links=[{"from": "beta", "to": "alpha", "streams": {lab.stream: "all"}}])
+    alpha = lab.replicator(back, "alpha")
+    async with lab.running(alpha):
+        await lab.reaches("alpha", topic, end)
+        assert states(alpha.snapshot()) == {}

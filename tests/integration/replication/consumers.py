@@ -1,16 +1,21 @@
-"""What ordinary consumers see of a log at two sites: through confluent-kafka, which shares nothing with replication."""
+"""What ordinary clients write, and what they see of a log at two sites.
+
+They use confluent-kafka, which shares nothing with replication.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers as names
+from tests.integration.replication.conftest import NOW_MS
 from tests.support.waits import PATIENCE
 
 
@@ -101,7 +106,7 @@ def assert_same_for_consumers(
 
     Args:
         compacts: Both sites clean the log, each in its own time: records that a later one of their key replaces may
-            be at one of them only, and the target's log may have holes again.
+            be at one of them only, and the target's log may have gaps again.
 
     Returns:
         the source's committed records.
@@ -146,3 +151,15 @@ def first_difference(wanted: list[Seen], found: list[Seen]) -> str:
             return f"source: {one}, target: {other}"
     longer, name = (wanted, "source") if len(wanted) > len(found) else (found, "target")
     return f"only at the {name}: {longer[min(len(wanted), len(found))]}" if len(wanted) != len(found) else ""
+
+
+def producer(endpoint: KafkaEndpoint, **settings: Any) -> Producer:
+    """A producer that sends at once; ``settings`` are librdkafka's."""
+    return Producer({**endpoint.librdkafka(), "linger.ms": 0, "log_level": 0, **settings})
+
+
+def send(to: Producer, topic: str, first: int, count: int, key: Callable[[int], str] = str) -> None:
+    """Send the records ``first`` to before ``first + count``, and wait until the broker has them."""
+    for n in range(first, first + count):
+        to.produce(topic, value=f"value {n}", key=key(n), headers=[("n", str(n).encode())], timestamp=NOW_MS + n)
+    assert to.flush(PATIENCE) == 0

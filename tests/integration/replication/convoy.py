@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records.custody import ReturnEntry
 from replication.audit.run import compare, compare_records
 from replication.replicator import Replicator
-from tests.integration.edge.fleet import Fleet, until
-from tests.integration.edge.test_seizure import ledger
+from tests.integration.edge.fleet import Fleet, ledger, until
 from tests.support.waits import PATIENCE
 from topologies.model import Link, Site, SiteKind, Topology
 

@@ -13,14 +13,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import networkx as nx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from fairlead.admin import admin_client
-from fairlead.wire.batch import HEADER_BYTES, split
-from fairlead.wire.types import TopicPartition
-from replication.content import canonical_crc
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.protocol.batch import HEADER_BYTES, split
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.header_rewrite import canonical_crc
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.waits import PATIENCE
@@ -157,9 +156,11 @@ class Crew:
     def replicas(self, tp: TopicPartition) -> list[str]:
         """Sites that the links carry a log to."""
         stream = tp.topic.partition(".")[0]
-        graph = nx.DiGraph((each.from_, each.to) for each in self.topology.directed_links() if stream in each.streams)
-        graph.add_nodes_from(self.topology.sites)
-        return sorted(nx.descendants(graph, self.origin[tp]))
+        links = [each for each in self.topology.directed_links() if stream in each.streams]
+        reached = {self.origin[tp]}
+        while further := {each.to for each in links if each.from_ in reached} - reached:
+            reached |= further
+        return sorted(reached - {self.origin[tp]})
 
     async def settle(self) -> None:
         """Wait until every replica ends where its log ends, and fail when one gets longer."""
@@ -214,7 +215,7 @@ async def batches(lab: Lab, site: str, tp: TopicPartition) -> list[Batch]:
         part = (await cluster.fetch({tp: at}, max_wait_ms=0))[tp]
         assert part.error_code == 0 and len(part.records) >= HEADER_BYTES
         for first, stop, header in split(part.records):
-            crc = canonical_crc(memoryview(bytearray(part.records[first:stop])), header)
+            crc = canonical_crc(part.records[first:stop], header)
             out.append((header.base_offset, header.next_offset, crc))
             at = header.next_offset
     return out

@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Producer
 from hypothesis import strategies as st
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.integration.replication.consumers import assert_same_for_consumers, read_all
@@ -142,7 +142,7 @@ class Life:
                 await self._happen(End(who, commit=True))
             await self._happen(Write(3, "lz4", idempotent=True, tombstones=False))
             await self._happen(Run(on=True))
-            end = await self.lab.end("alpha", self.topic)
+            end = await self._end_without_open_transactions()
             await self.lab.reaches("beta", self.topic, end)
             assert self.replicator is not None
             assert states(self.replicator.snapshot()) == {}
@@ -154,6 +154,18 @@ class Life:
         await asyncio.to_thread(assert_same_for_consumers, alpha, beta, self.topic, compacts=compacts)
         seen = await asyncio.to_thread(read_all, beta, self.topic, committed=False)
         assert not self.aborted & {(dict(each.headers)["n"] or b"").decode() for each in seen.data}
+
+    async def _end_without_open_transactions(self) -> int:
+        """Where the source ends once its broker has written the markers of all transactions, which it does later."""
+        tp, cluster, end = TopicPartition(self.topic), await self.lab.cluster("alpha"), 0
+
+        async def stable() -> bool:
+            nonlocal end
+            end = await self.lab.end("alpha", self.topic)
+            return (await cluster.fetch({tp: end}, max_wait_ms=0, isolation=1))[tp].last_stable_offset == end
+
+        await until(stable, f"the broker does not end the transactions of {self.topic}")
+        return end
 
     async def _happen(self, event: Event) -> None:
         match event:

@@ -10,18 +10,15 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from fairlead.admin import create_logs
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from replication import replicator
+from replication.operations.links.access import KafkaAccess, open_access, status_file
+from replication.operations.links.facts import LinkScope, Verb, find_link, look
+from replication.operations.links.plan import LinkPlan, build
+from replication.operations.links.steps import LinkRun, carry_out
 from replication.replicator import Replicator
-from replication.verbs.build import build
-from replication.verbs.choose import Scope, find_link
-from replication.verbs.execute import Executor, Outcome
-from replication.verbs.ground import RealGround, standing
-from replication.verbs.look import look
-from replication.verbs.plan import Plan, Verb
-from replication.verbs.status import status_file
 from tests.integration.replication.conftest import Lab, until
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -38,7 +35,7 @@ class Two:
     west: str = field(default_factory=lambda: "west-" + secrets.token_hex(3))
     east: str = field(default_factory=lambda: "east-" + secrets.token_hex(3))
     gone: set[str] = field(default_factory=set)
-    ground: RealGround = field(init=False)
+    access: KafkaAccess = field(init=False)
 
     def topology(self, *, both: bool = False) -> Topology:
         """West to east, or both ways: a stream whose logs are nobody's by their names."""
@@ -58,13 +55,13 @@ class Two:
     def replicator(self, topology: Topology, site: str) -> Replicator:
         return Replicator(topology, site, self.kafka(site), self.kafka, status_file=status_file(self.folder, site))
 
-    async def plan(self, verb: Verb, topology: Topology, scope: Scope, *, back: bool = False) -> Plan:
+    async def plan(self, verb: Verb, topology: Topology, scope: LinkScope, *, back: bool = False) -> LinkPlan:
         source, target = (self.east, self.west) if back else (self.west, self.east)
         link = find_link(topology, None, source, target)
-        return build(verb, await look(verb, topology, link, scope, self.ground, by="ann"), settle=SETTLE)
+        return build(verb, await look(verb, topology, link, scope, self.access, by="ann"), settle=SETTLE)
 
-    async def do(self, verb: Verb, topology: Topology, scope: Scope, *, back: bool = False) -> Outcome:
-        return await Executor(self.ground).run(await self.plan(verb, topology, scope, back=back))
+    async def do(self, verb: Verb, topology: Topology, scope: LinkScope, *, back: bool = False) -> LinkRun:
+        return await carry_out(await self.plan(verb, topology, scope, back=back), LinkRun(self.access))
 
     async def make(self, topic: str, partitions: int = 1) -> None:
         """A topic of an ordinary client, at west."""
@@ -80,7 +77,7 @@ class Two:
         assert client.flush(PATIENCE) == 0
 
     async def ends(self, site: str, topic: str) -> dict[TopicPartition, int]:
-        return await self.ground.ends(site, lambda name: name == topic)
+        return await self.access.ends(site, lambda name: name == topic)
 
     async def even(self, topic: str, records: int) -> None:
         """Wait until both sites have this many records of a topic, partition by partition the same number."""
@@ -101,6 +98,6 @@ class Two:
 async def two(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Two]:
     monkeypatch.setattr(replicator, "STATUS_SECONDS", 0.1)  # verbs wait for reports
     made = Two(lab, tmp_path)
-    async with standing(made.kafka, tmp_path) as ground:
-        made.ground = ground
+    async with open_access(made.kafka, tmp_path) as access:
+        made.access = access
         yield made

@@ -14,18 +14,19 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from acl.apply import admin_stores, apply_sites, check_complete
-from fairlead.cli import app
-from fairlead.commands.context import Context, open_topology
-from fairlead.commands.replicate import replicator_for
+from acl.apply import apply_sites, check_complete
+from acl.store import admin_stores
+from fairlead.cli.app import app
+from fairlead.cli.commands.context import Context, open_topology
+from fairlead.cli.commands.replicate import replicator_for
 from fairlead.errors import ExitCode
+from fairlead.kafka.convention import is_filler
+from fairlead.kafka.protocol.record import Record
 from fairlead.local.passwords import secret_variable
-from fairlead.wire.convention import is_filler
-from fairlead.wire.record import Record
 from replication.metrics import ReplicationCollector
+from replication.operations.links.access import Status, read_status, status_file
+from replication.operations.resolve.plan import kept_copies
 from replication.replicator import Replicator
-from replication.resolve.facts import kept_copies
-from replication.verbs.status import Status, read_status, status_file
 from tests.integration.replication.conftest import Lab, until
 
 
@@ -58,7 +59,7 @@ class Desk:
         monkeypatch.setenv("COLUMNS", "400")
         context = open_topology(str(file))
         rules = apply_sites(
-            context.topology, admin_stores(context.directory), max_removals=1.0
+            context.topology, admin_stores(context.resolver), max_removals=1.0
         )  # those of other tests go
         check_complete(rules)
         return cls(lab, file, context)
@@ -78,7 +79,7 @@ class Desk:
         return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--topology", str(self.file)])
 
     async def resolve(self, log: str, *options: str, code: int = ExitCode.OK) -> dict[str, Any]:
-        result = await self.run("link", "resolve", log, "--at", "beta", "--json", *options)
+        result = await self.run("link", "resolve", log, "--site", "beta", "--json", *options)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         assert result.exit_code == code, result.output
@@ -101,7 +102,7 @@ class Desk:
         assert f"beta: logs not mirrored: 1 {state}" in text
         for said in (shown["cause"], site["logs_in_trouble"][log]["what_to_do"]):
             assert said in text
-        assert f"fairlead link resolve {log} --at beta" in text
+        assert f"fairlead link resolve {log} --site beta" in text
         return shown
 
     async def in_trouble(self, log: str, state: str) -> Status:

@@ -13,15 +13,18 @@ import sys
 
 from pydantic import SecretStr
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.cluster import Cluster
-from replication import remake
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from replication.custody import rebuild as remake
 from replication.replicator import Replicator
 from topologies.model import Topology
 
 
-async def die(cluster: Cluster, topic: str) -> None:
-    while topic in await cluster.topics([topic], refresh=True):  # noqa: ASYNC110 - another process changes it
+async def die(cluster: Cluster, topic: str, topic_id: bytes) -> None:
+    while True:
+        there = (await cluster.topics([topic], refresh=True)).get(topic)
+        if there is None or there.topic_id != topic_id:
+            break
         await asyncio.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from fairlead.kafka.protocol.batch import BatchView, split
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.wire.batch import BatchView, split
 from tests.integration.conftest import USERS
 
 _MADE_ANEW: Final = ("*.index", "*.timeindex", "*.snapshot", "*.txnindex")

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+from fairlead.kafka.protocol.batch import crc_of, split
 from fairlead.local.sites import LocalSites
-from fairlead.wire.batch import crc_of, split
 
 
 def shift(sites: LocalSites, site: str, topic: str, by: int, *, sequences: bool) -> None:

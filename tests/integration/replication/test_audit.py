@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, term_batch
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord, encode_batch
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import headers as names
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import FOREIGN_PRODUCER_ID, term_batch
-from fairlead.wire.record import NewRecord, encode_batch
-from fairlead.wire.types import TopicPartition
-from replication.audit import Audit, Marks, compare, compare_records
-from replication.audit.ranges import Common, Inquiries, Plan
+from replication.audit import Marks, compare, compare_records
+from replication.audit.ranges import AuditPlan, Common, Inquiries
+from tests.integration.replication.audits import both, changed, found, own, planted, store
 from tests.integration.replication.conftest import Lab, records
-from tests.integration.replication.test_foreign import producer, send
+from tests.integration.replication.consumers import producer, send
 from tests.support.steadyclock import SteadyClock
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -28,40 +29,6 @@ from topologies.model import Topology
 pytestmark = pytest.mark.integration
 
 FILLER = NewRecord(value=None, key=b"hole", headers=((names.KIND, names.FILLER),), timestamp_ms=1)
-
-
-async def both(lab: Lab, topology: Topology, **options: Any) -> tuple[Audit, Audit]:
-    """The quick audit and the full one."""
-    a, b = lab.kafka("alpha"), lab.kafka("beta")
-    return await compare(topology, a, b, **options), await compare_records(topology, a, b, **options)
-
-
-def found(audit: Audit) -> list[tuple[str, int]]:
-    return sorted((each.log, each.offset) for each in audit.differences)
-
-
-async def store(lab: Lab, site: str, logs: Mapping[TopicPartition, Sequence[bytes]]) -> None:
-    """Append batches to partitions, in order."""
-    cluster = await lab.cluster(site)
-    for n in range(max(map(len, logs.values()), default=0)):
-        answer = await cluster.produce({tp: batches[n] for tp, batches in logs.items() if len(batches) > n})
-        assert all(result.appended_now for result in answer.values()), answer
-
-
-def own(some: Sequence[NewRecord], *, term: int = 1, per: int = 10, codec: Codec = Codec.NONE) -> list[bytes]:
-    """The batches of a log whose records are these."""
-    return [
-        term_batch(some[at : at + per], term=term, offset=at, marker=0, codec=codec) for at in range(0, len(some), per)
-    ]
-
-
-async def planted(lab: Lab, logs: Mapping[str, tuple[Sequence[bytes], Sequence[bytes]]]) -> dict[str, str]:
-    """Make logs of which alpha and beta have these batches; their names by key."""
-    topics = {key: lab.log(f"alpha.{key}") for key in logs}
-    for side, site in enumerate(("alpha", "beta")):
-        await lab.make(site, *topics.values())
-        await store(lab, site, {TopicPartition(topics[key]): pair[side] for key, pair in logs.items()})
-    return topics
 
 
 async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
@@ -93,15 +60,6 @@ async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
         assert result.as_json()["logs_differing"] == 0
         assert (result.rebuilt, result.compacted, result.resumed) == (0, 0, 0)
     assert seen == [(n, 32) for n in range(1, 33)] * 2
-
-
-def changed(at: int, **fields: Any) -> list[NewRecord]:
-    """Thirty records, one of them not as it was."""
-    some = records(0, 30)
-    was = some[at]
-    now = {"value": was.value, "key": was.key, "headers": was.headers, "timestamp_ms": was.timestamp_ms, **fields}
-    some[at] = NewRecord(**now)
-    return some
 
 
 async def test_planted_differences_are_found_at_their_offsets(lab: Lab) -> None:
@@ -141,7 +99,7 @@ async def test_planted_differences_are_found_at_their_offsets(lab: Lab) -> None:
 
 async def test_copies_written_in_other_batches_are_equal(lab: Lab) -> None:
     same = records(0, 30)
-    holes = [*same[:4], FILLER, *same[5:]]
+    gaps = [*same[:4], FILLER, *same[5:]]
     other = [*same[:4], NewRecord(value=b"", headers=FILLER.headers, timestamp_ms=9), *same[5:]]
     foreign = [
         encode_batch(same[at : at + 10], producer_id=FOREIGN_PRODUCER_ID, epoch=0, sequence=at) for at in (0, 10, 20)
@@ -150,7 +108,7 @@ async def test_copies_written_in_other_batches_are_equal(lab: Lab) -> None:
         lab,
         {
             "split": (own(same), [*own(same)[:1], *own(same, per=5)[2:4], *own(same)[2:]]),
-            "fillers": (own(holes), own(other)),
+            "fillers": (own(gaps), own(other)),
             "term": (own(same), [own(same)[0], term_batch(same[10:20], term=2, offset=10, marker=10)]),
             "codec": (foreign, [*foreign[:2], own(same, codec=Codec.LZ4)[2]][:2]),
         },
@@ -240,7 +198,7 @@ async def test_retention_goes_on_while_logs_are_compared(
         await at_alpha.delete_records({one: 25, two: 15})
         await at_beta.delete_records({two: 35, emptied: 60})
 
-    def planned(self: Inquiries, topology: Topology, streams: Any = None) -> Plan:
+    def planned(self: Inquiries, topology: Topology, streams: Any = None) -> AuditPlan:
         made = plan(self, topology, streams)
         asyncio.run_coroutine_threadsafe(shorten(), loop).result(30)
         return made

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from fairlead import cli
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli import app as cli
 from fairlead.errors import ExitCode
+from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.audit import mark_file
+from tests.integration.replication.audits import changed, own, planted
 from tests.integration.replication.conftest import Lab, records, until
-from tests.integration.replication.test_audit import changed, own, planted
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -69,7 +69,7 @@ async def test_ctrl_c_and_going_on(lab: Lab, topology: Path) -> None:
     same = records(0, 1000, size=1000)
     await planted(lab, {"long": (own(same, per=100), own(same, per=100))})
     file = mark_file(topology.parent / "home" / "lab", "full", "alpha", "beta")
-    command = [sys.executable, "-m", "fairlead.cli", "audit", "alpha", "beta", "--topology", str(topology)]
+    command = [sys.executable, "-m", "fairlead.cli.app", "audit", "alpha", "beta", "--topology", str(topology)]
     slow = await asyncio.create_subprocess_exec(*command, "--rate", "40kB/s", stderr=subprocess.PIPE)
 
     async def begun() -> bool:

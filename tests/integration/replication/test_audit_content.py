@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.types import TopicPartition
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
+from tests.integration.replication.audits import both, found
 from tests.integration.replication.cleaner import eager, settle
 from tests.integration.replication.conftest import NOW_MS, Lab
-from tests.integration.replication.test_audit import both, found
-from tests.integration.replication.test_foreign import producer, send
+from tests.integration.replication.consumers import producer, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cleaners")]
 

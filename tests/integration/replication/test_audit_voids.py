@@ -6,14 +6,14 @@ import uuid
 
 import pytest
 
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.local.sites import LocalSites
-from fairlead.wire.record import NewRecord
+from tests.integration.replication.audits import both, found, own, planted
 from tests.integration.replication.conftest import NOW_MS, Lab, records
+from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.segments import lose_tail, stopped
-from tests.integration.replication.test_audit import both, found, own, planted
-from tests.integration.replication.test_foreign import producer, send
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 async def test_logs_whose_ends_hold_nothing_are_compared(lab: Lab, sites: LocalSites) -> None:

@@ -1,4 +1,4 @@
-"""Compacted logs, as the broker's own cleaner leaves them: holes, emptied batches, tombstones and their horizons."""
+"""Compacted logs, as the broker's own cleaner leaves them: gaps, emptied batches, tombstones and their horizons."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.batch import DELETE_HORIZON, Header, parse_header
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
+from fairlead.kafka.protocol.record import NewRecord
 from tests.integration.replication.cleaner import eager, settle
-from tests.integration.replication.conftest import NOW_MS, Lab, states
-from tests.integration.replication.consumers import assert_same_for_consumers, read_all
-from tests.integration.replication.test_content_transactions import remake_from_beta
-from tests.integration.replication.test_foreign import producer, send
+from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states
+from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cleaners")]
@@ -44,7 +42,7 @@ async def same(lab: Lab, topic: str) -> int:
     return len(found)
 
 
-async def headers(lab: Lab, site: str, topic: str) -> list[Header]:
+async def headers(lab: Lab, site: str, topic: str) -> list[BatchHeader]:
     return [parse_header(batch) for batch in await lab.stored(site, topic)]
 
 

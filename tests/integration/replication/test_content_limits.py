@@ -14,18 +14,17 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from fairlead.admin import admin_client
-from fairlead.wire.batch import parse_header
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_record, term_batch
-from fairlead.wire.record import NewRecord
-from replication.content import Item, steps
-from replication.rebuild import split_item
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_record, term_batch
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord
+from replication.batch.prepare import prepare_batches
+from replication.batch.prepared import PreparedBatch
+from replication.batch.rebuild import split_batch
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, read_all
-from tests.integration.replication.test_content_transactions import remake_from_beta
-from tests.integration.replication.test_foreign import producer
+from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
+from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -116,9 +115,9 @@ async def test_own_batches_are_split_too_and_gone_on_with_in_the_middle(lab: Lab
     await lab.append("alpha", {topic: first})
     await lab.append("beta", {topic: first})
     await own_batch(lab, topic, 1, 100)
-    (item,) = steps(memoryview(bytearray((await lab.stored("alpha", topic))[1])), 1)
-    assert isinstance(item, Item)
-    pieces = split_item(item, LIMIT)
+    (prepared,) = prepare_batches(memoryview(bytearray((await lab.stored("alpha", topic))[1])), 1)
+    assert isinstance(prepared, PreparedBatch)
+    pieces = split_batch(prepared, LIMIT)
     assert isinstance(pieces, list) and len(pieces) > 3
     for piece in pieces[:2]:
         await lab.append("beta", {topic: bytes(piece.data)})

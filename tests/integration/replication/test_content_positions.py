@@ -6,16 +6,15 @@ import asyncio
 
 import pytest
 
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import FOREIGN_PRODUCER_ID, filler_batch
-from fairlead.wire.record import encode_batch
-from fairlead.wire.types import TopicPartition
-from replication.fillers import fillers
-from replication.item import POSITION_KEY, Hole
-from replication.leftover import interrupted, leftovers
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, filler_batch
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import encode_batch
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.prepared import POSITION_KEY, Gap
+from replication.batch.rebuild import fillers
+from replication.target.gaps import interrupted, leftovers
 from tests.integration.replication.conftest import NOW_MS, Lab, records, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers
-from tests.integration.replication.test_foreign import producer, send
+from tests.integration.replication.consumers import assert_same_for_consumers, producer, send
 
 pytestmark = pytest.mark.integration
 
@@ -70,7 +69,7 @@ async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
     dead, alive, waiting, plain = (lab.log(f"x{n}") for n in range(4))
     await lab.make("beta", dead, alive, waiting, plain)
     for topic, stop in ((dead, 120_000), (waiting, 10)):
-        for each in fillers(Hole(0, stop, FOREIGN_PRODUCER_ID, 0, 0, NOW_MS, POSITION_KEY)):
+        for each in fillers(Gap(0, stop, FOREIGN_PRODUCER_ID, 0, 0, NOW_MS, POSITION_KEY)):
             await lab.append("beta", {topic: bytes(each.data)})
     client = producer(lab.kafka("beta"))
     send(client, dead, 0, 3)
@@ -89,17 +88,18 @@ async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
 async def test_fillers_are_found_where_the_link_begins_above_its_source(lab: Lab, start: str) -> None:
     """The source still has offset 0, so a replica that begins there looks like any other: only its first batch tells,
     and only on a link that does not begin at the start does anybody have to look."""
-    dead, plain, large, custody = lab.log("y0"), lab.log("y1"), lab.log("y2"), f"custody.{lab.stream}"
+    plain, large, custody = lab.log("y1"), lab.log("y2"), f"custody.{lab.stream}"
+    dead = {lab.log(f"dead{count}"): count for count in (25, 1_500, 100_000)}  # batches of 200 bytes, 2 and 67 kB
     for site in ("alpha", "beta"):
-        await lab.make(site, dead, plain, large, custody)
-    for each in fillers(Hole(0, 25, FOREIGN_PRODUCER_ID, 0, 0, NOW_MS, POSITION_KEY)):
-        for topic in (dead, custody):
+        await lab.make(site, *dead, plain, large, custody)
+    for topic, count in ({custody: 25} | dead).items():
+        for each in fillers(Gap(0, count, FOREIGN_PRODUCER_ID, 0, 0, NOW_MS, POSITION_KEY)):
             await lab.append("beta", {topic: bytes(each.data)})
     client = producer(lab.kafka("beta"))
-    for topic in (dead, plain, custody):
+    for topic in (*dead, plain, custody):
         send(client, topic, 0, 3)
     many = encode_batch(records(0, 5_000), producer_id=-1, epoch=-1, sequence=-1, codec=Codec.ZSTD)
     await lab.append("beta", {large: many})
-    logs = [TopicPartition(topic) for topic in (plain, large, dead, custody)]
+    logs = [TopicPartition(topic) for topic in (plain, large, *dead, custody)]
     found = await interrupted(await lab.cluster("beta"), await lab.cluster("alpha"), logs, start)
-    assert found == ({} if start == "earliest" else {TopicPartition(dead): 25})
+    assert found == ({} if start == "earliest" else {TopicPartition(topic): count for topic, count in dead.items()})

@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from fairlead.admin import alter_topics, create_logs, grow_topics
-from fairlead.wire.batch import parse_header
-from fairlead.wire.codecs import Codec
-from fairlead.wire.types import TopicPartition
-from replication.rebuild import raw_records
+from fairlead.kafka.admin import alter_topics, create_logs, grow_topics
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.rebuild import raw_records
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, read_all
-from tests.integration.replication.test_foreign import producer, send
+from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
 from tests.support.waits import PATIENCE
 from tests.unit.replication.source_logs import Made, body, stored
 

@@ -8,11 +8,9 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
-from fairlead.admin import delete_logs
-from fairlead.wire.types import TopicPartition
-from tests.integration.replication.conftest import Lab, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, read_all
-from tests.integration.replication.test_foreign import producer, send
+from fairlead.kafka.protocol.types import TopicPartition
+from tests.integration.replication.conftest import Lab, remake_from_beta, states
+from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
 
 pytestmark = pytest.mark.integration
 
@@ -108,18 +106,3 @@ async def test_a_replica_goes_on_as_the_origin_of_the_next_one(lab: Lab) -> None
     await remake_from_beta(lab, topic, end)
     assert (await asyncio.to_thread(read_all, lab.kafka("alpha"), topic, committed=True)).data == before
     assert await lab.same(topic)
-
-
-async def remake_from_beta(lab: Lab, topic: str, end: int) -> None:
-    """Delete the topic at alpha and let alpha pull it from beta, as a third site would that knows only beta."""
-    await asyncio.to_thread(delete_logs, lab.kafka("alpha"), [topic])
-
-    async def gone() -> bool:
-        return topic not in await (await lab.cluster("alpha")).topics(refresh=True)
-
-    await until(gone, f"{topic} is not deleted")
-    back = lab.topology(links=[{"from": "beta", "to": "alpha", "streams": {lab.stream: "all"}}])
-    alpha = lab.replicator(back, "alpha")
-    async with lab.running(alpha):
-        await lab.reaches("alpha", topic, end)
-        assert states(alpha.snapshot()) == {}

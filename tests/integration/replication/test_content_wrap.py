@@ -6,15 +6,14 @@ import asyncio
 
 import pytest
 
+from fairlead.kafka.convention import PRODUCER_ID, is_filler, term_batch
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.wire.batch import parse_header
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import PRODUCER_ID, is_filler, term_batch
 from tests.integration.conftest import SITES, USERS
 from tests.integration.replication.conftest import Lab, records, states
-from tests.integration.replication.consumers import assert_same_for_consumers
+from tests.integration.replication.consumers import assert_same_for_consumers, producer, send
 from tests.integration.replication.shifted import shift
-from tests.integration.replication.test_foreign import producer, send
 
 pytestmark = pytest.mark.integration
 

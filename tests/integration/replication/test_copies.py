@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
-from fairlead.wire.codecs import Codec
-from fairlead.wire.types import TopicPartition
 from tests.integration.replication.conftest import Lab, links, states, until
 
 pytestmark = pytest.mark.integration
@@ -166,7 +166,7 @@ async def test_an_unreachable_source_disturbs_no_other_link(lab: Lab) -> None:
     )
     from dataclasses import replace
 
-    from fairlead.endpoint import KafkaEndpoint
+    from fairlead.kafka.endpoint import KafkaEndpoint
     from replication.replicator import Replicator
 
     def upstream(site: str) -> KafkaEndpoint:

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import marker_record
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TopicPartition
-from replication.retention import sweep
+from replication.plan.maintenance import sweep
 from tests.integration.replication.conftest import Lab, until
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic

@@ -22,9 +22,9 @@ from confluent_kafka.admin import (
 )
 from pydantic import SecretStr
 
-from fairlead.admin import admin_client
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.local.kafkausers import ensure_users
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local.kafka import ensure_users
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, links, states, until
 from tests.support.chaos import detoured, impatient

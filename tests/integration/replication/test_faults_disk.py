@@ -14,8 +14,8 @@ import resource
 import psutil
 import pytest
 
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites
-from fairlead.wire.codecs import Codec
 from tests.integration.replication.conftest import Lab, states, until
 from tests.support.chaos import impatient
 from tests.support.proof import ends, grown, proven

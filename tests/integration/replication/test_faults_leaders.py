@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
-from fairlead.wire.types import TopicPartition
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, states
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 from topologies.model import Topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 TRIO = "trio"
 
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import pytest
 
 from replication.replicator import Replicator
-from simulators.links.line import Line
-from simulators.links.way import Way
+from simulators.network.line import TcpProxy
+from simulators.network.way import ProxyDirection
 from tests.integration.replication.conftest import Lab, links, states, until
 from tests.support.chaos import detoured, impatient
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 CLIENT = "fairlead-replicator.beta"
 RESETS = 12
 
@@ -28,15 +28,15 @@ class Voyage:
 
     lab: Lab
     writers: Traffic
-    source: Line
-    target: Line
+    source: TcpProxy
+    target: TcpProxy
     replicator: Replicator
 
     async def grows(self) -> None:
         """Every log gets something at beta that it did not have."""
         await grown(self.lab.kafka("beta"), self.writers.written)
 
-    async def knocks(self, line: Line, times: int) -> None:
+    async def knocks(self, line: TcpProxy, times: int) -> None:
         """So many connections were tried."""
         before = line.connections
 
@@ -107,7 +107,7 @@ async def test_reset_in_the_middle_of_frames(lab: Lab) -> None:
         assert [way.resets for way in ways] == [RESETS // len(ways)] * len(ways)
 
 
-async def reset(line: Line, way: Way, after: int) -> None:
+async def reset(line: TcpProxy, way: ProxyDirection, after: int) -> None:
     before = way.resets
     line.reset_after(after, way)
 

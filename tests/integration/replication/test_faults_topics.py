@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fairlead.admin import delete_logs
+from fairlead.kafka.admin import delete_logs
 from tests.integration.replication.conftest import Lab, states, until
 from tests.support.proof import caught_up, ends, proven
 from tests.support.traffic import Traffic

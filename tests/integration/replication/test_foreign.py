@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-from fairlead.admin import admin_client
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.batch import parse_header
-from fairlead.wire.convention import FOREIGN_PRODUCER_ID, is_filler
-from fairlead.wire.record import Record
-from fairlead.wire.types import TopicPartition
-from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.support.waits import PATIENCE
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, is_filler
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TopicPartition
+from tests.integration.replication.conftest import Lab, states, until
+from tests.integration.replication.consumers import producer, send
 
 pytestmark = pytest.mark.integration
-
-
-def producer(endpoint: KafkaEndpoint, **settings: Any) -> Producer:
-    return Producer({**endpoint.librdkafka(), "linger.ms": 0, "log_level": 0, **settings})
-
-
-def send(to: Producer, topic: str, first: int, count: int, key: Callable[[int], str] = str) -> None:
-    for n in range(first, first + count):
-        to.produce(topic, value=f"value {n}", key=key(n), headers=[("n", str(n).encode())], timestamp=NOW_MS + n)
-    assert to.flush(PATIENCE) == 0
 
 
 def data(records: list[Record]) -> list[Record]:

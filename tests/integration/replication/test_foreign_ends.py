@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from fairlead.admin import admin_client, create_logs
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.admin import admin_client, create_logs
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
-from replication.foreign import End, Finding, Severity, check_link
+from replication.check.ask import check_link
+from replication.check.rules import CheckedEnd, ClusterFinding, Severity
 from tests.integration.conftest import NewSites
 from tests.integration.replication.conftest import Lab
 from tests.integration.replication.resolving import Desk
@@ -83,7 +84,7 @@ def allow(endpoint: KafkaEndpoint, user: str, prefix: str, operation: AclOperati
         made.result(30)
 
 
-def breaking(findings: tuple[Finding, ...], end: End) -> set[str]:
+def breaking(findings: tuple[ClusterFinding, ...], end: CheckedEnd) -> set[str]:
     return {each.setting for each in findings if each.end is end and each.severity is Severity.BREAKS}
 
 
@@ -93,18 +94,18 @@ async def test_sites_of_fairlead_have_nothing_that_breaks_equality(desk: Desk) -
     end = await lab.open_term("alpha", topic, term=1, at=0)
     async with desk.replicating():
         await desk.mirrored(topic, end)
-    directory, link = desk.context.directory, desk.context.topology.links[0]
+    resolver, link = desk.context.resolver, desk.context.topology.links[0]
     found = await check_link(
         desk.context.topology,
         link,
-        directory.kafka("alpha", "replicator.beta"),
-        directory.kafka("beta", "replicator"),
+        resolver.kafka("alpha", "replicator.beta"),
+        resolver.kafka("beta", "replicator"),
         source_admin=lab.kafka("alpha"),
         target_admin=lab.kafka("beta"),
     )
     assert found == ()
     unseen = await check_link(
-        desk.context.topology, link, directory.kafka("alpha", "replicator.beta"), directory.kafka("beta", "replicator")
+        desk.context.topology, link, resolver.kafka("alpha", "replicator.beta"), resolver.kafka("beta", "replicator")
     )
     assert {each.severity for each in unseen} == {Severity.ADVICE}
     assert {each.subject for each in unseen} == {"settings of brokers"}
@@ -129,9 +130,9 @@ async def test_every_bad_setting_of_a_foreign_target_is_found(lab: Lab, gamma: L
         *(f"{each} of User:replicator" for each in ("WRITE", "CREATE", "DELETE", "ALTER_CONFIGS", "DESCRIBE_CONFIGS")),
         "WRITE of User:stranger",
     }
-    assert breaking(found, End.TARGET) == expected
-    assert breaking(found, End.SOURCE) == set()
-    advice = {each.setting for each in found if each.end is End.TARGET and each.severity is Severity.ADVICE}
+    assert breaking(found, CheckedEnd.TARGET) == expected
+    assert breaking(found, CheckedEnd.SOURCE) == set()
+    advice = {each.setting for each in found if each.end is CheckedEnd.TARGET and each.severity is Severity.ADVICE}
     assert advice >= {
         "auto.create.topics.enable",
         "log.message.timestamp.after.max.ms",
@@ -159,10 +160,10 @@ async def test_a_foreign_source_may_be_read_only_and_its_risks_are_told(lab: Lab
     allow(source, "replicator.alpha", lab.stream, AclOperation.READ)
     allow(source, "replicator.alpha", lab.stream, AclOperation.DESCRIBE_CONFIGS)
     found = await check_link(made, link, reader, lab.kafka("alpha"), source_admin=source)
-    assert breaking(found, End.SOURCE) == {"unclean.leader.election.enable"}
+    assert breaking(found, CheckedEnd.SOURCE) == {"unclean.leader.election.enable"}
     assert {each.setting for each in found if each.severity is Severity.ADVICE} == {
         "auto.create.topics.enable",
         "retention.ms",
         "cleanup.policy",
     }
-    assert breaking(found, End.TARGET) == set()
+    assert breaking(found, CheckedEnd.TARGET) == set()

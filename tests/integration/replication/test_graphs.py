@@ -12,10 +12,10 @@ import pytest
 
 from tests.integration.replication.conftest import Lab, until
 from tests.integration.replication.crew import Crew, both_ways, crew_of, graph_of, moved, one_way
-from topologies.load import load
+from topologies.loader.load import load
 from topologies.model import Topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 A, B, C, D, E = SITES = "alpha", "beta", "gamma", "delta", "epsilon"
 QUIET = 0.4  # seconds without a byte fetched anywhere: nothing goes in circles

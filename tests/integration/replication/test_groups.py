@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
@@ -14,25 +14,28 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import NewTopic
 from pydantic import SecretStr
 
-from acl.binding import Binding
 from acl.compile import compile_site
-from acl.kafka import Client, KafkaRules
-from acl.rules import Resource, Rule
-from fairlead.admin import admin_client
-from fairlead.endpoint import KafkaEndpoint
+from acl.kafka import Client
+from acl.rules import Binding, Resource, Rule
+from acl.store import KafkaRules
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.admin import admin_client
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
-from fairlead.wire.types import TopicPartition
-from replication.group_client import GroupClient, Groups
-from replication.group_sync import GroupSync
-from replication.groups import REASON, Commit, LogState, marked
-from replication.plan import Catalog
-from replication.pull import Pull
-from replication.skip import never
+from replication.catalog import Catalog
+from replication.groups.client import GroupClient, Groups
+from replication.groups.rules import REASON, Commit, GroupLogState, marked
+from replication.groups.sync import GroupSync
+from replication.link.cut_off import SourceRules
+from replication.link.source_link import SourceLink
+from replication.overrides import Overrides
+from replication.target.appender import TargetAppender
 from tests.integration.replication.conftest import Lab, until
 from tests.support.waits import PATIENCE
 from topologies.model import Link
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 OTHER = {"alpha": "beta", "beta": "alpha"}
 
@@ -65,6 +68,7 @@ class Harbour:
             lambda: self.lab.kafka(source, users[0]),
             self.lab.kafka(link.to, users[1]),
             carries=carries,
+            origins={source},
             interval=interval,
         )
         self.syncs.append(sync)
@@ -197,7 +201,7 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
         "not_plain": {},
     }
     await home.look()
-    assert harbour.shown(home)["reason"] == REASON[LogState.HOME]
+    assert harbour.shown(home)["reason"] == REASON[GroupLogState.HOME]
 
     await harbour.set_offsets("alpha", {0: 4})  # nobody used it at beta: a reset follows
     await out.look()
@@ -206,7 +210,7 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
     assert await harbour.consume("beta", 20, **kind) == list(range(4, 24))  # failover
     await out.look()
     assert await harbour.offset("beta") == 24
-    assert harbour.shown(out)["reason"] == REASON[LogState.USED]
+    assert harbour.shown(out)["reason"] == REASON[GroupLogState.USED]
     await harbour.set_offsets("alpha", {0: 7})  # a straggler at the source does not win
     await out.look()
     assert await harbour.offset("beta") == 24
@@ -229,7 +233,7 @@ async def test_members_at_the_target_are_left_alone(harbour: Harbour) -> None:
         await sync.look()
         assert await harbour.offset("beta") == 5
         shown = harbour.shown(sync)
-        assert (shown["state"], shown["reason"], shown["behind"]) == ("skipped", REASON[LogState.ACTIVE], 15)
+        assert (shown["state"], shown["reason"], shown["behind"]) == ("skipped", REASON[GroupLogState.ACTIVE], 15)
         await asyncio.to_thread(member.commit, asynchronous=False)
     await sync.look()
     assert await harbour.offset("beta") == 6  # what the members did came later
@@ -257,7 +261,7 @@ async def test_a_member_that_comes_while_looking_is_left_alone_by_the_broker(
         monkeypatch.setattr(GroupClient, "groups", before_it_came)
         await sync.look()
         assert await harbour.offset("beta") == 5
-        assert harbour.shown(sync)["reason"] == REASON[LogState.ACTIVE]
+        assert harbour.shown(sync)["reason"] == REASON[GroupLogState.ACTIVE]
 
 
 async def test_a_replica_that_lags_is_not_overtaken(harbour: Harbour) -> None:
@@ -269,7 +273,7 @@ async def test_a_replica_that_lags_is_not_overtaken(harbour: Harbour) -> None:
     assert await harbour.offset("beta") == 20
     shown = harbour.shown(sync)
     assert (shown["state"], shown["behind"]) == ("copied", 10)
-    assert (shown["reason"], shown["not_plain"]) == (REASON[LogState.CLAMPED], {harbour.topic: "clamped"})
+    assert (shown["reason"], shown["not_plain"]) == (REASON[GroupLogState.CLAMPED], {harbour.topic: "clamped"})
     async with looking(sync):
         await harbour.replicated(30)
 
@@ -298,7 +302,7 @@ async def test_where_the_replica_begins_later_nobody_falls_off_its_start(harbour
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 12})
     await sync.look()
-    assert harbour.shown(sync)["reason"] == REASON[LogState.RAISED]
+    assert harbour.shown(sync)["reason"] == REASON[GroupLogState.RAISED]
     assert await harbour.consume("beta", 1, **{"auto.offset.reset": "latest"}) == [20]
     await harbour.set_offsets("alpha", {0: 25})
     await sync.look()
@@ -379,7 +383,7 @@ async def test_with_the_rights_that_the_topology_gives_and_with_each_one_missing
     sync = await look("beta", Resource.GROUP)
     assert "GROUP_AUTHORIZATION_FAILED" in harbour.shown(sync)["reason"]
     sync = await look("beta", Resource.TOPIC)
-    assert harbour.shown(sync)["reason"] == REASON[LogState.ABSENT]
+    assert harbour.shown(sync)["reason"] == REASON[GroupLogState.ABSENT]
     assert await harbour.offset("beta") == 1
     sync = await look("beta", None)
     assert await harbour.offset("beta") == offset
@@ -392,7 +396,8 @@ async def test_a_source_that_refuses_or_is_away_is_shown_and_tried_again(harbour
     wrong = dataclasses.replace(good, password=SecretStr("wrong"))
     away = dataclasses.replace(good, bootstrap=(("127.0.0.1", 1),))
     now = wrong
-    sync = GroupSync(harbour.link("alpha"), lambda: now, lab.kafka("beta"), carries=lambda _: True, interval=0.05)
+    way, kafka = harbour.link("alpha"), lab.kafka("beta")
+    sync = GroupSync(way, lambda: now, kafka, carries=lambda _: True, origins={"alpha"}, interval=0.05)
 
     async def shows(state: str, text: str) -> None:
         async def there() -> bool:
@@ -418,19 +423,22 @@ async def test_a_look_is_charged_to_the_rate_of_the_link(harbour: Harbour) -> No
     for n in range(100):
         await client.commit(f"{harbour.group}.{n}", {TopicPartition(harbour.topic): Commit(3, "x" * 1000)})
     link = harbour.link("alpha", rate="64 kbit/s")
-    sync = GroupSync(link, lambda: lab.kafka("alpha"), lab.kafka("beta"), carries=lambda _: True, interval=0.1)
-    pull = Pull(
-        link,
-        Catalog(lab.one_way()),
-        endpoint=lambda: lab.kafka("alpha"),
-        on_change=lambda: None,
-        may_skip=never,
-        groups=sync,
-    )
     charged: list[int] = []
-    sync.on_bytes, charge = charged.append, sync.on_bytes
-    assert charge == pull.charge
-    looking = asyncio.ensure_future(sync.run())
+
+    class Counted(GroupSync):
+        async def run(self, on_bytes: Callable[[int], None] | None = None) -> None:
+            assert on_bytes == source_link.charge
+            await super().run(charged.append)
+
+    async def nowhere(_logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        return ()
+
+    here = lab.kafka("beta")
+    sync = Counted(link, lambda: lab.kafka("alpha"), here, carries=lambda _: True, origins={"alpha"}, interval=0.1)
+    rules = SourceRules(link, Catalog(lab.one_way()), CustodyView(), Overrides())
+    source_link = SourceLink(link, rules, lambda: lab.kafka("alpha"), lambda: None, sync)
+    source_link.allow()
+    looking = asyncio.ensure_future(source_link.run(cast(TargetAppender, None), nowhere))
 
     async def counted() -> bool:
         return sum(charged) > 100_000  # 100 commits of more than 1000 bytes each

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites
 from tests.integration.replication.cleaner import eager
 from tests.integration.replication.histories import (
@@ -31,7 +31,7 @@ from tests.integration.replication.histories import (
     new_lab,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 FEW: Final = 3
 MANY: Final = int(os.environ.get("FAIRLEAD_HISTORIES", "0"))

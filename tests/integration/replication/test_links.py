@@ -7,10 +7,10 @@ import time
 
 import pytest
 
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
 from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord
 from tests.integration.replication.conftest import NOW_MS, Lab, links, records, until
 from tests.support.steadyclock import SteadyClock
 from topologies.model import Topology

@@ -1,6 +1,6 @@
 """What a link may carry, from where on, how fast and in which order: its policy, on real brokers.
 
-The lines are proxies (``simulators.links``) with a round trip and a rate of their own, so what is measured is what
+The lines are proxies (``simulators.network``) with a round trip and a rate of their own, so what is measured is what
 crosses the link. When a link may be used at all (berths) is in ``test_links``, what operators order in ``test_verbs``.
 """
 
@@ -18,20 +18,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from fairlead.wire.batch import split
-from fairlead.wire.convention import is_data, term_batch
-from fairlead.wire.record import NewRecord, Record
-from fairlead.wire.types import TopicPartition
-from replication import pull
-from replication.orders import ORDERS_TOPIC, Order, OrderKind, encode
-from simulators.links.line import Line
+from fairlead.kafka.convention import is_data, term_batch
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.link import source_link as source_link
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, encode
+from simulators.network.line import TcpProxy
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.chaos import detoured
 from tests.support.steadyclock import SteadyClock
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 SOURCE, TARGET = "epsilon", "beta"  # a source with few topics: on a thin line even their list takes its time
 THIN = 64e3  # bits per second
@@ -54,17 +54,17 @@ def topology(lab: Lab, streams: dict[str, dict[str, Any]], source: str = SOURCE,
 async def fill(lab: Lab, site: str, topics: list[str], *, batches: int, per: int, size: int) -> None:
     """Logs without a marker, of ``batches`` batches of ``per`` records that do not compress."""
     for first in range(0, batches, 5):  # as many as a broker takes from one producer before it has answered
-        flying = []
+        in_flight = []
         for n in range(first, min(first + 5, batches)):
             some = [NewRecord(secrets.token_bytes(size), timestamp_ms=NOW_MS + n) for _ in range(per)]
             made = term_batch(some, term=1, offset=n * per, marker=0)
-            flying.append(asyncio.ensure_future(lab.append(site, dict.fromkeys(topics, made))))
+            in_flight.append(asyncio.ensure_future(lab.append(site, dict.fromkeys(topics, made))))
             await asyncio.sleep(0)  # so that it is sent before the next
-        await asyncio.gather(*flying)
+        await asyncio.gather(*in_flight)
 
 
 @asynccontextmanager
-async def copying(lab: Lab, shape: Topology, **line: float) -> AsyncIterator[Line]:
+async def copying(lab: Lab, shape: Topology, **line: float) -> AsyncIterator[TcpProxy]:
     """The link's replicator at work over a line of its own."""
     (link,) = shape.directed_links()
     async with detoured(lab.kafka(link.from_), client=f"fairlead-replicator.{link.to}", **line) as way:
@@ -72,7 +72,7 @@ async def copying(lab: Lab, shape: Topology, **line: float) -> AsyncIterator[Lin
             yield way
 
 
-async def carried(way: Line, size: int) -> float:
+async def carried(way: TcpProxy, size: int) -> float:
     """When the line had carried so many bytes to the target."""
     while way.down.bytes < size:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.005)
@@ -108,15 +108,15 @@ async def test_a_paused_stream_waits_and_the_others_go_on(lab: Lab, new_log: Cal
         assert await lab.open_term("alpha", topic, term=1, at=0) == 1
     orders = Producer({**lab.kafka(TARGET).librdkafka(), "log_level": 0})
 
-    async def order(kind: OrderKind) -> None:
-        made = Order(kind=kind, at=dt.datetime.now(dt.UTC), by="test", stream=lab.stream, reason="tide")
+    async def order(kind: OverrideKind) -> None:
+        made = Override(kind=kind, at=dt.datetime.now(dt.UTC), by="test", stream=lab.stream, reason="tide")
         orders.produce(ORDERS_TOPIC, encode(made), partition=0)
         assert await asyncio.to_thread(orders.flush, PATIENCE) == 0
 
     beta = lab.replicator(topology(lab, {lab.stream: {}, other: {}}, "alpha"), TARGET)
     async with lab.running(beta):
         await lab.reaches(TARGET, paused, 1)
-        await order(OrderKind.PAUSE)
+        await order(OverrideKind.PAUSE)
 
         async def shown() -> bool:
             return states(beta.snapshot()).get(paused) == "paused"
@@ -126,7 +126,7 @@ async def test_a_paused_stream_waits_and_the_others_go_on(lab: Lab, new_log: Cal
         await lab.write("alpha", free, 5, at=1)
         await lab.reaches(TARGET, free, 6)
         assert await lab.end(TARGET, paused) == 1
-        await order(OrderKind.RESUME)
+        await order(OverrideKind.RESUME)
         await lab.reaches(TARGET, paused, 6)
         assert states(beta.snapshot()) == {}
 
@@ -262,7 +262,7 @@ async def test_a_batch_may_take_longer_than_a_request_waits(
     lab: Lab, more_sites: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot be cut. What comes slowly is no silence: the connection stays, nothing is fetched twice."""
-    monkeypatch.setattr(pull, "REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr(source_link, "REQUEST_TIMEOUT", 1.0)
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)
     for site in (SOURCE, TARGET):

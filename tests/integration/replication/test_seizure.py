@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.admin import delete_logs
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
-from tests.integration.edge.fleet import EVENTS, handled, make_fleet, until
-from tests.integration.edge.test_seizure import hears, ledger, order
+from fairlead.kafka.admin import delete_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from tests.integration.edge.fleet import EVENTS, handled, hears, ledger, make_fleet, order, until
 from tests.integration.replication.convoy import Convoy
+from tests.support.waits import PATIENCE
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 @pytest.fixture
@@ -26,6 +27,12 @@ def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint
     made.link({"from": port, "to": ship, "both": True, "streams": made.everything()})
     yield made
     made.fleet.forget_sessions()
+
+
+async def topic_id(kafka: KafkaEndpoint, log: str) -> bytes | None:
+    async with await Cluster.open(kafka, client_id="test") as cluster:
+        info = (await cluster.all_topics() or {}).get(log)
+        return info.topic_id if info is not None else None
 
 
 async def lost_at_sea(convoy: Convoy, box: str, *, tail: int, ashore: int) -> int:
@@ -144,6 +151,12 @@ async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
         await until(lambda: "cut off by the seizure" in convoy.trouble(ship, log).get("cause", ""), what="the cause")
         assert convoy.trouble(ship, log)["state"] == "unavailable"
         await until(lambda: fleet.sequences(ship, box) == list(range(10)), what="all from before the seizure")
+        before = await topic_id(fleet.kafka[ship], log)
+        await asyncio.to_thread(delete_logs, fleet.kafka[ship], [log])  # before the eyes of the replicator
+        async with asyncio.timeout(PATIENCE):
+            while await topic_id(fleet.kafka[ship], log) in (None, before):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.1)
+        await until(lambda: fleet.sequences(ship, box) == list(range(10)), what="the same in another topic")
     convoy.link(*({"from": each, "to": ship, "streams": {convoy.boxes: "all"}} for each in (yard, port)))
     async with convoy.linked(ship):
         await convoy.ends_alike(log, port, ship)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.admin import create_logs
 from fairlead.errors import FairleadError, RefusedError
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import is_filler, term_batch
-from fairlead.wire.types import TopicPartition
-from replication.reading import batches
-from replication.resolve.copier import Copier, difference, identity
-from replication.resolve.facts import Extent
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.convention import is_filler, term_batch
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.operations.resolve.copier import Copier, difference, identity
+from replication.target.log_reader import batches
 from tests.integration.replication.conftest import Lab, records
+from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk
-from tests.integration.replication.test_foreign import producer, send
 
 pytestmark = pytest.mark.integration
 
@@ -39,11 +39,11 @@ class Pair:
     async def make(self) -> None:
         await self.lab.make("beta", self.topic, self.kept)
 
-    async def extent(self) -> Extent:
+    async def extent(self) -> OffsetRange:
         cluster = await self.lab.cluster("beta")
         start, end = (await cluster.start_offsets([self.log]))[self.log], await self.lab.end("beta", self.topic)
         assert isinstance(start, int)
-        return Extent(start, end)
+        return OffsetRange(start, end)
 
     async def kept_now(self) -> None:
         cluster = await self.lab.cluster("beta")
@@ -152,11 +152,11 @@ async def test_all_partitions_are_kept_and_made_again_and_an_interrupted_run_goe
             raise RefusedError("stopped by the test")
 
         with monkeypatch.context() as patch:
-            patch.setattr("replication.resolve.execute.difference", fails)
+            patch.setattr("replication.operations.resolve.steps.difference", fails)
             with pytest.raises(RefusedError, match="stopped by the test"):
                 await desk.resolve(f"{topic}/1", "--yes")
         await desk.in_trouble(f"{topic}/1", "paused")
-        plan = await desk.resolve(f"{topic}/1")
+        plan = await desk.resolve(f"{topic}/1", "--dry-run")
         assert plan["state"] == "diverged"
         await desk.resolve(f"{topic}/1", "--yes")
         for log in logs:

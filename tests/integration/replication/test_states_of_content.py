@@ -19,13 +19,13 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from fairlead.admin import admin_client, alter_topics
 from fairlead.errors import ExitCode, RefusedError, UnknownNameError
-from fairlead.wire.batch import parse_header
-from fairlead.wire.convention import is_filler, term_batch
-from fairlead.wire.record import NewRecord
-from replication.orders import Order, OrderKind
-from replication.verbs.topic import append_orders
+from fairlead.kafka.admin import admin_client, alter_topics
+from fairlead.kafka.convention import is_filler, term_batch
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.record import NewRecord
+from replication.operations.links.access import append_orders
+from replication.overrides import Override, OverrideKind
 from tests.integration.replication.conftest import NOW_MS, Lab
 from tests.integration.replication.resolving import Desk, data
 
@@ -58,10 +58,10 @@ async def test_quarantined_goes_on_when_the_cause_is_gone(desk: Desk) -> None:
         assert f"offset {base}" in shown["cause"]
         assert (await desk.run("status", "--check")).exit_code == ExitCode.FAILED
         alter_topics(lab.kafka("beta"), {topic: {LIMIT: str(2**63 - 1)}})
-        shown_only = await desk.run("link", "resolve", topic, "--at", "beta")
+        shown_only = await desk.run("link", "resolve", topic, "--site", "beta", "--dry-run")
         assert f"1. order the replicator to look at {topic} anew" in shown_only.output
         assert "Nothing was changed" in shown_only.output
-        done = await desk.run("link", "resolve", topic, "--at", "beta", "--yes")
+        done = await desk.run("link", "resolve", topic, "--site", "beta", "--yes")
         assert f"done: {topic} at beta was quarantined" in done.output
         await desk.mirrored(topic, end)
         assert await lab.same(topic)
@@ -126,32 +126,33 @@ async def test_unavailable_goes_on_when_the_rights_are_back(desk: Desk) -> None:
 async def test_paused_is_resumed_and_a_paused_link_is_not(desk: Desk) -> None:
     lab, topic = desk.lab, desk.lab.log("alpha.paused")
 
-    def order(kind: OrderKind, **scope: Any) -> None:
+    def order(kind: OverrideKind, **scope: Any) -> None:
         append_orders(
-            lab.kafka("beta"), [Order(kind=kind, at=dt.datetime.now(dt.UTC), by="test", reason="for a test", **scope)]
+            lab.kafka("beta"),
+            [Override(kind=kind, at=dt.datetime.now(dt.UTC), by="test", reason="for a test", **scope)],
         )
 
     await lab.make("alpha", topic)
     end = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
     async with desk.replicating():
         await desk.mirrored(topic, end)
-        await asyncio.to_thread(order, OrderKind.PAUSE, log=topic)
+        await asyncio.to_thread(order, OverrideKind.PAUSE, log=topic)
         shown = await desk.in_state(topic, "paused")
         assert "for a test" in shown["cause"]
         end = await lab.write("alpha", topic, 10, at=end)
         with pytest.raises(RefusedError, match="--refill does not resolve paused"):
-            await desk.resolve(topic, "--refill")
+            await desk.resolve(topic, "--refill", "--dry-run")
         await desk.resolve(topic, "--yes")
         await desk.mirrored(topic, end)
-        await asyncio.to_thread(order, OrderKind.PAUSE, stream=lab.stream, link="alpha->beta")
+        await asyncio.to_thread(order, OverrideKind.PAUSE, stream=lab.stream, link="alpha->beta")
         await desk.in_state(topic, "paused")
         with pytest.raises(RefusedError, match=f"stream {lab.stream} as a whole is paused") as caught:
             await desk.resolve(topic, "--yes")
         assert caught.value.hint == f"fairlead link resume 'alpha->beta' --stream {lab.stream}"
-        await asyncio.to_thread(order, OrderKind.RESUME, stream=lab.stream, link="alpha->beta")
+        await asyncio.to_thread(order, OverrideKind.RESUME, stream=lab.stream, link="alpha->beta")
         await desk.mirrored(topic, await lab.write("alpha", topic, 5, at=end))
         with pytest.raises(UnknownNameError, match="no log in trouble"):
-            await desk.resolve(topic)
+            await desk.resolve(topic, "--dry-run")
 
 
 async def test_a_skipped_batch_that_was_refused_for_its_time(desk: Desk) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import RefusedError
+from fairlead.kafka.convention import is_filler
 from fairlead.local.sites import LocalSites
-from fairlead.wire.convention import is_filler
 from tests.integration.replication.conftest import Lab
+from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk, data
 from tests.integration.replication.segments import damage, stopped
-from tests.integration.replication.test_foreign import producer, send
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 @pytest.fixture

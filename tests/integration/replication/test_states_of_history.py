@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.admin import delete_logs
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import encode_batch
-from fairlead.wire.types import TopicPartition
-from replication.group_client import GroupClient
-from replication.resolve.committed import groups_of, restore_groups
-from replication.resolve.facts import Committed
+from fairlead.kafka.admin import delete_logs
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.record import encode_batch
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.groups.client import GroupClient
+from replication.operations.resolve.look import groups_of
+from replication.operations.resolve.steps import Committed, restore_groups
 from tests.integration.replication.conftest import Lab, records
+from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk, data
-from tests.integration.replication.test_foreign import producer, send
 
 pytestmark = pytest.mark.integration
 
@@ -50,7 +50,7 @@ async def test_diverged_is_refilled_and_the_other_history_kept(desk: Desk, caplo
     async with desk.replicating():
         shown = await desk.in_state(topic, "diverged")
         assert f"{topic} diverged: {shown['cause']}" in caplog.text
-        plan = await desk.resolve(topic)
+        plan = await desk.resolve(topic, "--dry-run")
         assert [step["step"] for step in plan["steps"]] == [
             "PauseLog",
             "KeepCopy",
@@ -191,7 +191,7 @@ async def test_behind_retention_is_skipped_and_marked(desk: Desk) -> None:
     before = await lab.read("beta", topic)
     async with desk.replicating():
         await desk.in_state(topic, "behind-retention")
-        plan = await desk.resolve(topic)
+        plan = await desk.resolve(topic, "--dry-run")
         assert plan["choice"] == "skip"
         assert f"offsets {end}..{end + 9} are lost" in plan["notes"][0]
         await desk.resolve(topic, "--yes")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
-from collections.abc import Callable
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,22 +16,21 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from fairlead import cli
-from fairlead.commands import link
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli import app as cli
+from fairlead.cli.commands import link
 from fairlead.errors import ExitCode, RefusedError, UnavailableError
-from replication.orders import ORDERS_TOPIC, Order, OrderKind
-from replication.verbs.choose import Scope
-from replication.verbs.execute import Executor
-from replication.verbs.ground import standing
-from replication.verbs.plan import Verb
-from replication.verbs.topic import append_orders, read_orders
+from fairlead.kafka.endpoint import KafkaEndpoint
+from replication.operations.links.access import append_orders, open_access, read_orders
+from replication.operations.links.facts import LinkScope, Verb
+from replication.operations.links.steps import LinkRun, carry_out
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from tests.integration.replication.conftest import Lab, states
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.resolving import Desk
 from tests.support.waits import PATIENCE
+from topologies.model import Topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 __all__ = ["two"]
 
 
@@ -41,7 +43,7 @@ async def test_pause_stops_a_log_or_a_link_and_survives_a_restart(two: Two) -> N
     async with lab.running(east):
         two.send(two.west, topic, 0, 5)
         await two.even(topic, 5)
-        await two.do(Verb.PAUSE, topology, Scope(log=topic))
+        await two.do(Verb.PAUSE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 5, 5)
         two.send(two.west, other, 0, 5)
         await two.even(other, 5)
@@ -52,13 +54,13 @@ async def test_pause_stops_a_log_or_a_link_and_survives_a_restart(two: Two) -> N
         two.send(two.west, other, 5, 5)
         await two.even(other, 10)
         assert await lab.end("beta", topic) == 5
-        await two.do(Verb.RESUME, topology, Scope(log=topic))
+        await two.do(Verb.RESUME, topology, LinkScope(log=topic))
         await two.even(topic, 10)
-        await two.do(Verb.PAUSE, topology, Scope())
+        await two.do(Verb.PAUSE, topology, LinkScope())
         assert again.snapshot()["links"][0]["state"] == "paused"
         two.send(two.west, topic, 10, 5)
         assert await lab.end("beta", topic) == 10
-        await two.do(Verb.RESUME, topology, Scope())
+        await two.do(Verb.RESUME, topology, LinkScope())
         await two.even(topic, 15)
 
 
@@ -69,25 +71,25 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
     two.send(two.west, topic, 0, 30, 3)
     async with lab.running(two.replicator(topology, two.east)):
         await two.even(topic, 30)
-        plan = await two.plan(Verb.PROMOTE, topology, Scope(log=topic))
+        plan = await two.plan(Verb.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 30, 3, 3)
         with pytest.raises(RefusedError, match="still written"):
-            await Executor(two.ground).run(plan)
+            await carry_out(plan, LinkRun(two.access))
         await two.even(topic, 33)  # it is followed as before
-        await two.do(Verb.PROMOTE, topology, Scope(log=topic))
+        await two.do(Verb.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 33, 3, 3)
-        await two.do(Verb.RESTORE, topology, Scope(log=topic))
-        await two.even(topic, 36)  # the promotion was taken back
-        outcome = await two.do(Verb.PROMOTE, topology, Scope(stream=lab.stream))
+        await two.do(Verb.RESTORE, topology, LinkScope(log=topic))
+        await two.even(topic, 39)  # the promotion was taken back; of it a filler in each partition is left
+        outcome = await two.do(Verb.PROMOTE, topology, LinkScope(stream=lab.stream))
         assert outcome.pending == []
         two.send(two.east, topic, 36, 30, 3)
         two.send(two.west, topic, 100, 3, 3)  # too late
         await two.make(other)
         two.send(two.west, other, 0, 1)
         await two.even(other, 1)  # other logs go on
-        assert set((await two.ends(two.east, topic)).values()) == {22}
-        with pytest.raises(RefusedError, match="ends at 22, there at 13"):
-            await two.do(Verb.RESTORE, topology, Scope(log=topic))
+        assert set((await two.ends(two.east, topic)).values()) == {24}
+        with pytest.raises(RefusedError, match="ends at 24, there at 15"):
+            await two.do(Verb.RESTORE, topology, LinkScope(log=topic))
 
 
 async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) -> None:
@@ -105,13 +107,13 @@ async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) 
     async with lab.running(two.replicator(topology, two.east)):
         writing = asyncio.ensure_future(load())
         await lab.reaches("beta", topic, 200)
-        outcome = await two.do(Verb.FAILOVER, topology, Scope(log=topic))
-        end = await lab.end("beta", topic)
+        outcome = await two.do(Verb.FAILOVER, topology, LinkScope(log=topic))
+        end = await lab.end("beta", topic) - 1  # without the filler
         assert any(text.startswith(f"{topic} ends at {end}: {two.west} has offsets {end} to ") for text in outcome.done)
         two.send(two.east, topic, 0, 1)
         stop.set()
         await writing
-        assert await lab.end("beta", topic) == end + 1
+        assert await lab.end("beta", topic) == end + 2
         assert (await two.values(two.east, topic))[:end] == (await two.values(two.west, topic))[:end]
 
 
@@ -123,19 +125,91 @@ async def test_failover_with_the_source_gone(two: Two) -> None:
     async with lab.running(two.replicator(topology, two.east)):
         await two.even(topic, 5)
     two.gone.add(two.west)
-    async with lab.running(two.replicator(topology, two.east)), standing(two.kafka, two.folder) as two.ground:
+    async with lab.running(two.replicator(topology, two.east)), open_access(two.kafka, two.folder) as two.access:
         with pytest.raises(RefusedError, match="cannot be reached"):
-            await two.do(Verb.PROMOTE, topology, Scope(log=topic))
-        outcome = await two.do(Verb.FAILOVER, topology, Scope(log=topic))
+            await two.do(Verb.PROMOTE, topology, LinkScope(log=topic))
+        outcome = await two.do(Verb.FAILOVER, topology, LinkScope(log=topic))
         assert f"{topic} ends at 5: {two.west} may have records from 5 on that {two.east} has not" in outcome.done
         two.send(two.east, topic, 5, 5)
-        assert await lab.end("beta", topic) == 10
+        assert await lab.end("beta", topic) == 11
+
+
+@contextlib.asynccontextmanager
+async def sleeping(two: Two, topology: Topology, topic: str, offset: int) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A replicator of east that has copied all before this offset, and is stopped before it sends what follows."""
+    kafka = {
+        site: [each.bootstrap, each.user, each.password.get_secret_value() if each.password else None]
+        for site in (two.west, two.east)
+        for each in [two.kafka(site)]
+    }
+    given = {
+        "topology": topology.model_dump(mode="json", by_alias=True),
+        "site": two.east,
+        "kafka": kafka,
+        "topic": topic,
+        "offset": offset,
+    }
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.integration.replication.sleeper"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(given, default=str).encode() + b"\n")
+        yield process
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def said(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    return (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().strip()
+
+
+@pytest.mark.parametrize("verb", [Verb.FAILOVER, Verb.PROMOTE])
+@pytest.mark.parametrize("copied", [5, 0], ids=["in the middle of a log", "before the first record"])
+async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_here(
+    two: Two, verb: Verb, copied: int
+) -> None:
+    """It was stopped right before it sent the records that follow; clients have written at their offsets meanwhile."""
+    topology, lab, topic = two.topology(), two.lab, two.lab.log("orders")
+    await two.make(topic)
+    two.send(two.west, topic, 0, copied)
+    async with sleeping(two, topology, topic, copied) as sleeper:
+        await lab.reaches("beta", topic, copied)
+        two.send(two.west, topic, copied, 30)
+        assert await said(sleeper) == "asleep"
+        missing = 30
+        if verb is Verb.PROMOTE:  # another replicator has taken over, and everything is here
+            missing = 0
+            async with lab.running(two.replicator(topology, two.east)):
+                await two.even(topic, copied + 30)
+                await two.do(verb, topology, LinkScope(log=topic))
+        else:
+            await two.do(verb, topology, LinkScope(log=topic))
+        two.send(two.east, topic, 1000, 10)
+        end = await lab.end("beta", topic)
+        assert end == copied + 30 - missing + 1 + 10
+        sleeper.send_signal(signal.SIGCONT)
+        assert await said(sleeper) == "answered 47"
+        before = await lab.stored("beta", topic)
+        two.send(two.west, topic, 2000, 50)  # the source goes on: nothing of that follows either
+        other = lab.log("others")
+        await two.make(other)
+        two.send(two.west, other, 0, 1)
+        await two.even(other, 1)  # the one that slept is at work again, and has read the order
+        assert await lab.stored("beta", topic) == before
+    values = await two.values(two.east, topic)
+    assert values[-10:] == [f"value {n}" for n in range(1000, 1010)]
+    assert values[:-10] == [f"value {n}" for n in range(copied + 30 - missing)]
 
 
 async def test_orders_are_their_own_history(kafka: Callable[..., KafkaEndpoint], two: Two) -> None:
     endpoint, at, name = kafka("beta"), dt.datetime(2026, 3, 1, tzinfo=dt.UTC), f"{two.west}->{two.east}"
     before = len(read_orders(endpoint))
-    orders = [Order(kind, at, "ann", link=name) for kind in (OrderKind.PAUSE, OrderKind.RESUME)]
+    orders = [Override(kind, at, "ann", link=name) for kind in (OverrideKind.PAUSE, OverrideKind.RESUME)]
     position = append_orders(endpoint, orders)
     rubbish = Producer({**endpoint.librdkafka(), "log_level": 0})
     rubbish.produce(ORDERS_TOPIC, value=b"no order")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replication.verbs.choose import Scope
-from replication.verbs.plan import Verb
+from replication.operations.links.facts import LinkScope, Verb
 from tests.integration.replication.conftest import states
 from tests.integration.replication.operating import Two, two
 
@@ -21,10 +20,10 @@ async def test_every_partition_is_reversed(two: Two) -> None:
     west, east = two.replicator(topology, two.west), two.replicator(topology, two.east)
     async with two.lab.running(west, east):
         await two.even(topic, 30)
-        await two.do(Verb.REVERSE, topology, Scope(log=topic))
+        await two.do(Verb.REVERSE, topology, LinkScope(log=topic))
         two.send(two.east, topic, 30, 30, 3)
-        await two.even(topic, 60)
-        assert set((await two.ends(two.west, topic)).values()) == {20}
+        await two.even(topic, 63)  # with one filler in each partition
+        assert set((await two.ends(two.west, topic)).values()) == {21}
         assert states(west.snapshot()) == states(east.snapshot()) == {}
         assert await two.lab.read("alpha", topic) == await two.lab.read("beta", topic)
 
@@ -37,12 +36,12 @@ async def test_reverse_and_back(two: Two) -> None:
     west, east = two.replicator(topology, two.west), two.replicator(topology, two.east)
     async with two.lab.running(west, east):
         await two.even(topic, 30)
-        await two.do(Verb.REVERSE, topology, Scope(log=topic))
+        await two.do(Verb.REVERSE, topology, LinkScope(log=topic))
         two.send(two.east, topic, 30, 30)
-        await two.even(topic, 60)
-        await two.do(Verb.REVERSE, topology, Scope(log=topic), back=True)
+        await two.even(topic, 61)
+        await two.do(Verb.REVERSE, topology, LinkScope(log=topic), back=True)
         two.send(two.west, topic, 60, 30)
-        await two.even(topic, 90)
+        await two.even(topic, 92)
         assert states(west.snapshot()) == states(east.snapshot()) == {}
         assert await two.values(two.east, topic) == [f"value {n}" for n in range(90)]
         assert await two.lab.read("alpha", topic) == await two.lab.read("beta", topic)

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
-from tests.integration.edge.fleet import EVENTS, handled, make_fleet, until
-from tests.integration.edge.test_seizure import hears
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from tests.integration.edge.fleet import EVENTS, handled, hears, make_fleet, until
 from tests.integration.replication.convoy import Convoy
 
 pytestmark = pytest.mark.integration

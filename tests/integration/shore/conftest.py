@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shore
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.read import rows, sql, table
 from shore.session import close
 from shore.session import spark as open_session

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.sink.options import parse_sink_options
 from shore.sink.writer import StreamLogWriter
 from shore.source.datasource import FairleadSource

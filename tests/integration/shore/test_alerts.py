@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from fairlead.wire.record import NewRecord
+from fairlead.kafka.protocol.record import NewRecord
 from shore.places import Places
 from shore.tables.alerts_ashore import compared, everything
 from tests.integration.shore.conftest import Shore
@@ -21,7 +21,7 @@ from tests.integration.shore.world import MINUTE, T0, reading
 from tests.support.crashes import Side
 from tests.support.tables import fill
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 def test_alerts_follow_from_the_logs_in_any_number_of_runs(shore_of: Shore) -> None:

@@ -12,8 +12,8 @@ import pytest
 from deltalake import write_deltalake
 
 from fairlead.errors import FairleadError
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
-from fairlead.wire.record import NewRecord
 from shore.backfill import apply
 from shore.backfill import plan as plan_backfill
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
@@ -27,9 +27,9 @@ from tests.integration.shore.conftest import Shore
 from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.crashes import Plan, PlantedCrash, Side, planted
-from tests.unit.shared.test_custody_chain import entry
+from tests.support.ledgers import entry
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 POINTS: tuple[tuple[int, Side], ...] = ((2, "after"), (8, "before"))

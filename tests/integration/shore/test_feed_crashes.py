@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from fairlead.wire.convention import is_data
+from fairlead.kafka.convention import is_data
 from shore.checkpoint import write_checkpoint
 from shore.feeds.entitlement import TOUCHED
 from shore.feeds.readers import FeedReader
@@ -22,11 +22,11 @@ from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, booking, reading
+from tests.support.crashes import crash_everywhere
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.test_crash_points import crash_everywhere
 from topologies.model import Topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 def prepared(world: World, folder: Path, *, recipient: bool = False) -> tuple[Places, str, Topology]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 from deltalake import DeltaTable
 
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.record import Record
 from fairlead.records import headers
-from fairlead.wire.convention import is_data
-from fairlead.wire.record import Record
 from shore.errors import JobFailedError
 from shore.feeds import writer
 from shore.feeds.records import parse_origin
@@ -20,7 +20,7 @@ from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.feeds import followed, value_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 JOBS = ("readings", "operations", "feeds")
 
@@ -84,7 +84,7 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     ended = booking(second, world.customer, world.box(1), at(40), at(100), status="COMPLETED")
     widened = booking(first, world.customer, world.box(0), at(5), at(20))
     world.append({world.bookings: [ended, widened]})
-    held = [grant(world.log(world.box(0)), term, "alpha", at(minute)) for term, minute in ((1, 4), (2, 6), (3, 20))]
+    held = [grant(world.log(world.box(0)), term, world.tag, at(minute)) for term, minute in ((1, 4), (2, 6), (3, 20))]
     world.append({world.custody: held})
     write(world, 1, first=90, count=30)
     shore_of.run(*JOBS)

@@ -11,51 +11,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shore
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
-from fairlead.records.custody import LedgerEntry
-from fairlead.wire.convention import is_data
-from fairlead.wire.record import NewRecord
+from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
+from shore.losses import acknowledge, read_losses
 from shore.places import Places
 from shore.status import read_status, status_file
 from tests.integration.shore.conftest import Shore
+from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
+from tests.support.ledgers import came_back, entry, refused
 from tests.support.sparkcluster import until
 from tests.support.waits import PATIENCE
-from tests.unit.shared.test_custody_chain import came_back, entry, refused
-from tests.unit.shore.test_conditions_batches import check as check_derived
+from tests.unit.shore.hours import check as check_derived
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-
-def write(world: World, boxes: int, count: int, first: int = 0, supply: float = 4.0) -> None:
-    world.append(
-        {
-            world.log(world.box(index)): [
-                reading(world.box(index), i, T0 + i * 5 * MINUTE, supply) for i in range(first, first + count)
-            ]
-            for index in range(boxes)
-        }
-    )
-
-
-def records(world: World, boxes: int) -> set[tuple[str, int]]:
-    logs = [world.log(world.box(index)) for index in range(boxes)]
-    return {(log, record.offset) for log in logs for record in world.read(log) if is_data(record)}
-
-
-def rows(shore_of: Shore) -> list[tuple[object, object]]:
-    return [(row["log"], row["log_offset"]) for row in shore_of.sql("select log, log_offset from readings")]
-
-
-def undo_commit(folder: Path, job: str) -> None:
-    """Forget that the last batch was done: what a crash between a job's write and Spark's own commit leaves."""
-    commits = folder / "checkpoints" / job / "commits"
-    last = max((f for f in commits.iterdir() if f.name.isdecimal()), key=lambda f: int(f.name))
-    last.unlink()
-    (commits / f".{last.name}.crc").unlink(missing_ok=True)
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore, world: World) -> None:
@@ -174,29 +147,38 @@ def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark
 
 
 def test_custody_is_the_chain_of_every_log_whatever_is_repeated(shore_of: Shore, world: World) -> None:
-    log, ledgers = world.log(world.box(0)), [f"custody.port-{world.tag}", f"custody.ship-{world.tag}"]
+    log = world.log(world.box(0))
+    port, ship, other = (f"{name}-{world.tag}" for name in ("port", "ship", "other"))
 
-    def entries(*found: LedgerEntry) -> list[NewRecord]:
-        return [NewRecord(encode(msgspec.structs.replace(each, log=log)), timestamp_ms=1) for each in found]
+    def write(site: str, *found: LedgerEntry) -> None:
+        values = [encode(msgspec.structs.replace(each, log=log)) for each in found]
+        world.append({f"custody.{site}": [NewRecord(value, timestamp_ms=1) for value in values]})
+
+    def grant(term: int, marker: int, to: str, event: str, by: str) -> CustodyEntry:
+        return entry(term, marker, to, event, by=by, marker_batch=b"")
 
     def intervals() -> list[tuple[object, ...]]:
         query = "select term, holder, from_offset, to_offset, lost from custody where log = "
         return [tuple(row.values()) for row in shore_of.sql(f"{query}'{log}' order by term")]
 
-    world.append({ledgers[0]: entries(entry(1, 0, "tokyo", "GTIN"), entry(3, 50, "tokyo", "DISC"))})
+    opened = grant(1, 0, port, "GTIN", by=port)
+    write(port, opened)
+    write(ship, grant(3, 50, port, "DISC", by=ship))
     shore_of.run("operations")
     undo_commit(shore_of.folder, "operations")
-    world.append({ledgers[1]: entries(entry(2, 10, "star", "LOAD"), came_back(18, 30, 72), refused("o1"))})
+    write(port, grant(2, 10, ship, "LOAD", by=port), msgspec.structs.replace(refused("o1"), refused_by=port))
+    write(ship, came_back(18, 30, 72, by=ship))
     shore_of.run("operations")
-    world.append({ledgers[0]: entries(entry(18, 30, "sydney", "SEIZURE"), entry(1, 0, "tokyo", "GTIN"))})
+    write(other, msgspec.structs.replace(grant(18, 30, other, "SEIZURE", by=other), from_site=port))
+    write(port, opened)
     shore_of.run("operations")
     undo_commit(shore_of.folder, "operations")
     shore_of.run("operations")
     assert intervals() == [
-        (1, "tokyo", 1, 10, False),
-        (2, "star", 11, 30, False),
-        (3, "tokyo", 51, 72, True),
-        (18, "sydney", 31, None, False),
+        (1, port, 1, 10, False),
+        (2, ship, 11, 30, False),
+        (3, port, 51, 72, True),
+        (18, other, 31, None, False),
     ]
     own = f"where entry_log = '{log}' and problem is null group by entry_type"
     found = shore_of.sql(f"select entry_type, count(*) as n from custody_entries {own}")  # noqa: S608
@@ -254,3 +236,20 @@ def test_a_failing_job_says_why_and_goes_on_next_time(
     assert shore_of.sql(own) == [
         {"kind": "OVERBOARD", "severity": "CRITICAL", "equipment_reference": world.box(0), "log_offset": 1}
     ]
+
+
+def test_what_retention_took_is_noted_until_somebody_acknowledges_it(shore_of: Shore, world: World) -> None:
+    places, box = Places.of(shore_of.folder), world.box(0)
+    log = world.log(box)
+    world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})
+    shore_of.run("readings", "alerts")
+    assert read_losses(places) == ()
+    world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20, 40)]})
+    world.delete_before(log, 31)
+    for _ in range(2):
+        shore_of.run("readings", "alerts")
+        found = [each for each in read_losses(places) if each.log == log]
+        assert [(each.job, each.first, each.records) for each in found] == [("alerts", 21, 10), ("readings", 21, 10)]
+    acknowledge(places)
+    shore_of.run("readings", "alerts")
+    assert read_losses(places) == ()

@@ -12,10 +12,10 @@ from shore import joins
 from shore.jobs import custody
 from shore.read import sql
 from shore.tables import TABLES
-from tests.unit.shared.test_custody_chain import entry
+from tests.support.ledgers import entry
 from tests.unit.shore.fleet import BOX, Fleet, alert, at, change, ledger, position, reading
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 FUNCTIONS = {
     "readings_with_bookings": joins.readings_with_bookings,

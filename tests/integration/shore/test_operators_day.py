@@ -18,21 +18,20 @@ from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 import shore
-from acl.apply import Executor, apply_topology
-from acl.binding import Binding
+from acl.apply import apply_topology
 from acl.kafka import Client
-from acl.plan import SitePlan, site_steps
-from acl.rules import Operation, Pattern, Resource, Rule
+from acl.plan import AccessRun, SitePlan, carry_out
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from acl.store import AdminStore
-from fairlead.cli import run
-from fairlead.commands.bridge import make_bridge
-from fairlead.commands.context import Context, open_topology
-from fairlead.credentials import accepts
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli.app import run
+from fairlead.cli.commands.bridge import make_bridge
+from fairlead.cli.commands.context import Context, open_topology
+from fairlead.kafka.credentials import accepts
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.booking import Booking
-from simulators.messages import BOOKINGS_TOPIC
+from simulators.steps import BOOKINGS_TOPIC
 from tests.integration.edge.fleet import Publisher, until
 from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.operators_day import PAGE, parts_of_the_day
@@ -57,6 +56,7 @@ shore: {at: los-angeles}
 """
 LIFE: Final = 2.0  # seconds of a session, where the page says ten minutes
 BY_HAND: Final = Binding.of(Rule("beans", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
+ASKS: Final = ("fairlead acl apply", "fairlead acl rotate", "fairlead acl offboard")  # at a terminal, whether to go on
 Check = Callable[[str], None]
 
 
@@ -77,10 +77,10 @@ class Day:
         return open_topology(str(self.file))
 
     def kafka(self, user: str, site: str = HQ) -> KafkaEndpoint:
-        return self.context.directory.kafka(site, user)
+        return self.context.resolver.kafka(site, user)
 
     def play(self, title: str, *expected: tuple[str, int, Check]) -> None:
-        """Run a part's commands in their order, as ``fairlead`` itself runs them.
+        """Run a part's commands in their order, as ``fairlead`` itself runs them, with yes for an answer.
 
         Args:
             expected: For each command what it begins with, its exit code, and what is to be seen in its output. A new
@@ -89,7 +89,8 @@ class Day:
         for command, (begins, code, check) in zip(self.parts[title].commands, expected, strict=True):
             assert command.startswith(f"fairlead {begins}"), f"{title}: {command}"
             self._capsys.readouterr()
-            ended = run(shlex.split(command)[1:])
+            answer = ["--yes"] if command.startswith(ASKS) else []
+            ended = run([*shlex.split(command)[1:], *answer])
             said = self._capsys.readouterr()
             assert ended == code, f"{command}: {said.out} {said.err}"
             check(said.out)
@@ -99,7 +100,7 @@ class Day:
         """Whoever keeps bookings publishes one by MQTT; the site's bridge brings it into the log."""
         bridge, stop = make_bridge(self.context, HQ), asyncio.Event()
         working = asyncio.create_task(bridge.run(stop))
-        desk = Publisher(self.context.directory.mqtt(HQ, "device"))
+        desk = Publisher(self.context.resolver.mqtt(HQ, "device"))
         try:
             await until(lambda: bridge.ready.is_set() or working.done(), what="the bridge")
             await desk.publish(BOOKINGS_TOPIC, encode(booking))
@@ -112,7 +113,7 @@ class Day:
     def shore(self, session: SparkSession) -> None:
         """A while of ``fairlead shore run``."""
         context, jobs = self.context, ("readings", "operations", "feeds")
-        endpoint = context.directory.kafka(HQ, "shore")
+        endpoint = context.resolver.kafka(HQ, "shore")
         patient(lambda: shore.run(context.topology, endpoint, context.folder, jobs, once=True, session=session))
 
     def client(self, until_: Callable[[str], bool]) -> None:
@@ -134,7 +135,7 @@ class Day:
     def by_hand(self, rule: Binding) -> None:
         """Somebody with the super user's password makes a rule, past Fairlead."""
         with Client(self.kafka(ADMIN)) as client:
-            Executor(AdminStore(client, local=True)).run(site_steps(SitePlan(HQ, (rule,), (), 0)))
+            carry_out(SitePlan(HQ, (rule,), (), 0).steps, AccessRun(AdminStore(client, local=True)))
 
     def write_topology(self, text: str) -> None:
         """The operator's editor."""
@@ -167,7 +168,7 @@ def test_the_day(
     ]
     day.local.up(specs)
     try:
-        apply_topology(topology, day.context.directory)
+        apply_topology(topology, day.context.resolver)
         live(day, spark)
     finally:
         day.local.down(purge=True)
@@ -244,8 +245,7 @@ def live(day: Day, spark: SparkSession) -> None:
             says("- beans may READ topic containers.*", "- beans may READ topic feeds.beans", never="- ducks"),
         ),
         ("acl apply", 0, says("los-angeles 0 3", "done")),
-        ("acl offboard beans", 0, says("los-angeles 0", "yes", "nothing was changed")),
-        ("acl offboard beans --yes", 0, says("los-angeles")),
+        ("acl offboard beans", 0, says("los-angeles")),
     )
     assert not accepts(leaver)
     assert len(World(day.kafka(ADMIN)).read("feeds.beans")) > 20  # stays where it is

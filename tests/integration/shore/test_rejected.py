@@ -6,13 +6,12 @@ import datetime as dt
 
 import pytest
 
-from fairlead.wire.record import NewRecord
+from fairlead.kafka.protocol.record import NewRecord
 from shore.errors import JobFailedError
 from shore.maintenance.vacuum import plan_vacuum
 from shore.places import Places
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.test_jobs import records, rows, undo_commit
-from tests.integration.shore.test_source import readings_of
+from tests.integration.shore.readings import readings_of, records, rows, undo_commit
 from tests.integration.shore.world import World
 from tests.support.crashes import Plan, planted
 

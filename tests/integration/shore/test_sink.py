@@ -13,22 +13,22 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fairlead.admin import create_logs
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import is_data
-from fairlead.wire.record import NewRecord, Record
-from fairlead.wire.types import TP
 from shore.feeds.records import opening
 from shore.sink.append import append_batch
 from shore.sink.errors import LogMovedError
 from shore.sink.resume import stamp_of
 from tests.integration.shore.crashing import register_crashing
-from tests.integration.shore.test_source import forget_commit
+from tests.integration.shore.readings import forget_commit
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 def content(records: list[Record]) -> Counter[tuple[object, ...]]:
@@ -173,7 +173,7 @@ def test_drivers_that_do_not_know_of_each_other_append_a_batch_once(world: World
 
 
 def test_the_example_of_the_documentation_runs(source: SparkSession, world: World, tmp_path: Path) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "tables.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
     found = re.search(r"<!-- run by a test -->\n```python\n(.*?)```", text, re.DOTALL)
     assert found is not None
     example = textwrap.dedent(found[1])
@@ -184,7 +184,7 @@ def test_the_example_of_the_documentation_runs(source: SparkSession, world: Worl
     world.append({world.log(world.box(0)): [reading(world.box(0), 0, T0), late]})
     names = {"session": source, "checkpoint": str(tmp_path / "checkpoint")}
     for _ in range(2):
-        exec(compile(example, "docs/tables.md", "exec"), dict(names))  # noqa: S102  # our own documentation
+        exec(compile(example, "docs/spark.md", "exec"), dict(names))  # noqa: S102  # our own documentation
     (notice,) = [r for r in world.read(f"notices-{world.tag}.warm") if is_data(r)]
     assert notice.key == world.box(0).encode()
     assert notice.value is not None

@@ -16,24 +16,17 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.admin import create_logs, delete_logs
-from fairlead.endpoint import KafkaEndpoint
-from fairlead.wire.convention import is_data
-from fairlead.wire.record import NewRecord
+from fairlead.kafka.admin import create_logs, delete_logs
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord
 from shore.source.datasource import register
-from simulators.links.line import Line
+from simulators.network.line import TcpProxy
+from tests.integration.shore.readings import forget_commit, readings_of
 from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.waits import PATIENCE
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
-
-
-def readings_of(world: World, boxes: int, count: int, first: int = 0) -> dict[str, list[NewRecord]]:
-    found = {}
-    for index in range(boxes):
-        box = world.box(index)
-        found[world.log(box)] = [reading(box, i, T0 + i * MINUTE) for i in range(first, first + count)]
-    return found
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 class Follower:
@@ -164,20 +157,13 @@ def test_a_stream_from_the_latest_offsets_misses_nothing_after_a_crash(
     assert len(list(follower.rows())) == 30
 
 
-def forget_commit(folder: Path, batch: int) -> None:
-    """What a crash between a batch's write and Spark's own commit leaves."""
-    commits = folder / "checkpoint" / "commits"
-    (commits / str(batch)).unlink()
-    (commits / f".{batch}.crc").unlink(missing_ok=True)
-
-
 def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
     spark: SparkSession, world: World, tmp_path: Path
 ) -> None:
     batches: list[list[tuple[str, int]]] = []
     world.append(readings_of(world, boxes=2, count=10))
     with line_to(world.endpoint) as line:
-        register(spark, replace(world.endpoint, detours=line.detours))
+        register(spark, replace(world.endpoint, address_overrides=line.address_overrides))
         rows = spark.readStream.format("fairlead").option("streams", world.stream).load()
         query = (
             rows.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
@@ -199,12 +185,12 @@ def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
 
 
 @contextlib.contextmanager
-def line_to(endpoint: KafkaEndpoint) -> Iterator[Line]:
+def line_to(endpoint: KafkaEndpoint) -> Iterator[TcpProxy]:
     """A TCP proxy before a site's brokers, in a thread of its own: Spark's calls block this one."""
-    ready: SimpleQueue[tuple[Line, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
+    ready: SimpleQueue[tuple[TcpProxy, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
 
     async def serve() -> None:
-        async with Line(endpoint.bootstrap) as line:
+        async with TcpProxy(endpoint.bootstrap) as line:
             ready.put((line, asyncio.get_running_loop(), end := asyncio.Event()))
             await end.wait()
 
@@ -219,8 +205,8 @@ def line_to(endpoint: KafkaEndpoint) -> Iterator[Line]:
 
 
 class _FromOutside:
-    def __init__(self, line: Line, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._line, self.detours = loop, line, line.detours
+    def __init__(self, line: TcpProxy, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self._line, self.address_overrides = loop, line, line.address_overrides
 
     def cut(self) -> None:
         self._loop.call_soon_threadsafe(self._line.cut)

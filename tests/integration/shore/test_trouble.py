@@ -14,13 +14,14 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 import shore
-from acl.binding import Binding
-from acl.kafka import Client, KafkaRules
-from fairlead.admin import delete_logs
-from fairlead.credentials import give_password
-from fairlead.endpoint import Endpoint, KafkaEndpoint
+from acl.kafka import Client
+from acl.rules import Binding
+from acl.store import KafkaRules
+from fairlead.kafka.admin import delete_logs
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.credentials import give_password
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from fairlead.local.sites import LocalSites
-from fairlead.wire.convention import is_data
 from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
 from shore.places import Places
@@ -29,11 +30,11 @@ from shore.status import JobStatus
 from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
-from tests.integration.shore.test_jobs import records, rows, write
+from tests.integration.shore.readings import records, rows, write
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.sparkcluster import until
 from tests.support.tables import fill
-from tests.unit.shore import test_conditions_batches as hours
+from tests.unit.shore import hours
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
 

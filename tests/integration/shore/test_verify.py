@@ -8,12 +8,13 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
-from fairlead.wire.convention import is_data
-from fairlead.wire.record import NewRecord
 from shore import backfill
 from shore.checkpoint import read_checkpoint, write_checkpoint
 from shore.errors import SplitStateError
@@ -24,14 +25,15 @@ from shore.jobs.runner import JOBS
 from shore.lag import lags
 from shore.places import Places
 from shore.repair.derived import Span
-from shore.repair.logs import find_odd, repair
+from shore.repair.logs import LogRepair, find_odd, repair
 from shore.repair.rebuild import rebuild
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
+from shore.verify.rows import OddRow
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
 
@@ -150,7 +152,7 @@ def test_what_retention_deleted_is_no_difference(tables: Tables, world: World) -
     world.delete_before(log, 10)
     check = tables.check()
     assert (check.same, check.rows, check.expected, check.gone) == (True, 28 - 9, 28 - 9, 9)
-    tables.add(tables.rows().filter(pa.compute.equal(tables.rows()["log"], log)).slice(2, 1))
+    tables.add(tables.rows().filter(pc.equal(tables.rows()["log"], log)).slice(2, 1))
     twice = tables.check()
     assert (twice.same, [each.what for each in twice.differences]) == (False, ["doubled"])
 
@@ -238,3 +240,52 @@ def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
     (lost,) = lags(world.topology(), away, tables.places, ["readings"], now=now).values()
     assert lost.records is None
     assert "alpha" in lost.why
+
+
+def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_path: Path) -> None:
+    """Old rows have null in a column that was added after they were written."""
+    tables, boxes = Tables(world, tmp_path), [world.box(1), world.box(2)]
+    more = [reading(boxes[0], 500 + n, T0 + n * MINUTE) for n in range(30)]
+    first = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(250)] for box in boxes})
+    second = world.append({world.log(boxes[0]): more})
+    ends = {
+        world.log(boxes[1]): first[world.log(boxes[1])] + 250,
+        world.log(boxes[0]): second[world.log(boxes[0])] + 30,
+    }
+    tables.fill(ends)
+    rows = tables.rows()
+    names = ("door_open", "tilt_degrees")
+    old = rows
+    for name in names:
+        kind = rows.schema.field(name).type
+        keep = pc.greater(rows["log_offset"], first[world.log(boxes[0])] + 240)  # written since
+        place = rows.schema.get_field_index(name)
+        values = pc.if_else(keep, rows[name], pa.scalar(None, kind))
+        old = old.set_column(place, rows.schema.field(name), values)
+    write_deltalake(tables.places.table("readings"), old, mode="overwrite")
+    found = tables.check()
+    assert (found.same, found.rows) == (False, 530)
+    assert {each.columns for each in found.differences} == {names[::-1]}
+    before = DeltaTable(tables.places.table("readings")).version()
+    written = tables.backfill()
+    assert 400 < written["readings + readings_rejected"] < 530
+    assert DeltaTable(tables.places.table("readings")).version() == before + 1  # in one commit, not one for each log
+    assert tables.check().same is True
+    assert tables.rows().equals(rows)
+
+
+def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path) -> None:
+    """Rows of no record stay, also those that lie between rows that are put right."""
+    tables, box = Tables(world, tmp_path), world.box(1)
+    log = world.log(box)
+    end = world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[log] + 20
+    tables.fill({log: end})
+    rows = tables.rows()
+    strange = rows.slice(0, 1).set_column(
+        rows.schema.get_field_index("log_offset"), rows.schema.field("log_offset"), pa.array([0], pa.int64())
+    )
+    tables.add(strange)  # where the marker stands
+    wrong = {log: [OddRow(offset, "changed", "readings") for offset in (1, 2, 5, 6, 7, 12)]}
+    assert repair(LogRepair(ENTRY, wrong), world.endpoint, tables.places) == 6
+    assert tables.rows().slice(1).equals(rows)
+    assert tables.rows().slice(0, 1).equals(strange)

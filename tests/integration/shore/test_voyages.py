@@ -10,11 +10,10 @@ from pyspark.sql import SparkSession
 
 from shore.jobs import quality, voyages
 from shore.jobs.model import JobContext
-from tests.integration.shore.test_jobs import undo_commit
-from tests.unit.shore.fleet import BOX, Fleet, at, merged, topology
-from tests.unit.shore.test_operators_tables import story
+from tests.integration.shore.readings import undo_commit
+from tests.unit.shore.fleet import BOX, Fleet, at, merged, story, topology
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 def run(spark: SparkSession, fleet: Fleet) -> None:

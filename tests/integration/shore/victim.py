@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 import shore
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from tests.integration.shore.world import World
 from tests.support.patience import patient
 

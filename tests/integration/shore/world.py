@@ -8,8 +8,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fairlead.admin import create_logs
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TP
 from fairlead.names import container_check_digit
 from fairlead.records import encode, headers
 from fairlead.records.alert import Alert
@@ -17,12 +23,6 @@ from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, Setpoints
-from fairlead.wire.appender import Appender
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.convention import marker_record
-from fairlead.wire.reader import read_log
-from fairlead.wire.record import NewRecord, Record
-from fairlead.wire.types import TP
 from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -84,7 +84,9 @@ def alert(box: str, site: str, at: dt.datetime) -> NewRecord:
     return NewRecord(encode(value), box.encode(), timestamp_ms=_ms(at))
 
 
-def docked(event_id: str, code: str, at: dt.datetime, *, port: str = "JPTYO", created: int = 0) -> NewRecord:
+def docked(
+    event_id: str, code: str, at: dt.datetime, *, port: str = "JPTYO", created: int = 0, imo: str = "9074729"
+) -> NewRecord:
     """A ship's ARRI or DEPA, written down so many minutes later."""
     value = Event(
         metadata=EventMetadata(
@@ -97,7 +99,7 @@ def docked(event_id: str, code: str, at: dt.datetime, *, port: str = "JPTYO", cr
             event_date_time=at,
             transport_event_type_code=code,  # type: ignore[arg-type]  # what the test says
             un_location_code=port,
-            vessel_imo_number="9074729",
+            vessel_imo_number=imo,
         ),
     )
     return NewRecord(encode(value), event_id.encode(), timestamp_ms=_ms(at))

@@ -11,7 +11,7 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from fairlead.endpoint import MqttEndpoint
+from fairlead.kafka.endpoint import MqttEndpoint
 from tests.support.waits import PATIENCE
 
 

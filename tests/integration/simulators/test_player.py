@@ -12,23 +12,22 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from fairlead.endpoint import MqttEndpoint
 from fairlead.errors import RefusedError
+from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.local.sites import LocalSites
 from fairlead.records import decoder
 from fairlead.records.reading import Reading
-from simulators.player import BarrierTooLong, Player, Progress, no_wait
-from simulators.recording.read import Replay
-from simulators.recording.write import recording
-from simulators.scenario_file import load as load_scenario
-from simulators.steps import Barrier, BarrierKind, Kind, Publish, Step
-from simulators.truth import Truth
-from simulators.voyage import Voyage
+from simulators.fleet.scenario_file import load as load_scenario
+from simulators.steps import Barrier, BarrierKind, MessageKind, Publish, Step
+from simulators.voyage.player import BarrierTimeout, Player, Progress, no_wait
+from simulators.voyage.recording import ReplayedVoyage, recording
+from simulators.voyage.truth import Truth
+from simulators.voyage.voyage import Voyage
 from tests.integration.simulators.conftest import Listener
 from tests.support.waits import PATIENCE
-from topologies.load import load as load_topology
+from topologies.loader.load import load as load_topology
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 Endpoints = Callable[..., MqttEndpoint]
 Listen = Callable[[str], Listener]
@@ -92,7 +91,7 @@ async def test_all_messages_arrive_once_and_in_order(voyage: Voyage, mqtt: Endpo
     assert played.published == played.acknowledged
     assert played.published.total() == len(wanted["alpha"]) + len(wanted["beta"])
     assert not played.unacknowledged
-    readings = sum(1 for step in voyage.steps() if isinstance(step, Publish) and step.kind is Kind.READING)
+    readings = sum(1 for step in voyage.steps() if isinstance(step, Publish) and step.kind is MessageKind.READING)
     assert truth.readings == readings > 500
 
 
@@ -115,7 +114,7 @@ async def test_a_recorded_voyage_is_published_again(
         await player.play(sailed.steps())
     [paused] = stood
     assert paused.published == paused.acknowledged > 300
-    replay = Replay(tmp_path / "voyage.gz", load_topology("big-blue", env={}))
+    replay = ReplayedVoyage(tmp_path / "voyage.gz", load_topology("big-blue", env={}))
     played = await Player(lambda _: mqtt("beta", "device"), no_wait).play(replay.steps())
     assert played.published == played.acknowledged
     wanted = sorted(sent(voyage.steps()))
@@ -194,8 +193,8 @@ async def test_a_barrier_behind_a_dead_broker_names_it(voyage: Voyage, mqtt: End
     nowhere = dataclasses.replace(mqtt("beta", "device"), port=1)
     first = next(step for step in at("beta", voyage.steps()) if isinstance(step, Publish))
     stop = Barrier(first.sim_time, BarrierKind.RECORDED, "everything is recorded", site="beta")
-    with pytest.raises(BarrierTooLong, match=r"everything is recorded .*MQTT broker of beta: .*refused"):
-        await Player(lambda _: nowhere, no_wait, barrier_timeout=0.5).play([first, stop])
+    with pytest.raises(BarrierTimeout, match=r"everything is recorded; MQTT broker of beta: .*refused"):
+        await Player(lambda _: nowhere, no_wait, patience=0.5).play([first, stop])
 
 
 async def test_a_wrong_password_is_refused_at_once(voyage: Voyage, mqtt: Endpoints) -> None:

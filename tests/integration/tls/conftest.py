@@ -16,9 +16,10 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fairlead.commands import certs, feed, sites
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.cli.commands import certs, feed
+from fairlead.cli.commands.sites import local as sites
 from fairlead.home import topology_folder
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.certificates import Certificates
 from fairlead.local.sites import LocalSites
 from fairlead.local.state import SiteState, read_state

@@ -13,26 +13,25 @@ import psutil
 import pytest
 
 from edge.errors import MqttUntrustedError
-from edge.mqttclient import visit
-from edge.replay.publish import Publisher
-from fairlead.admin import create_logs, require_answer
+from edge.ingest.replay import Publisher
 from fairlead.certs.authority import issue, new_authority
-from fairlead.certs.facts import facts
-from fairlead.certs.model import Pair
-from fairlead.certs.rehearsal import load
+from fairlead.certs.facts import facts, load
+from fairlead.certs.model import KeyPair
 from fairlead.certs.served import served
 from fairlead.certs.trust import TrustError
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UntrustedError
+from fairlead.kafka.admin import create_logs, require_answer
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from fairlead.local import mosquitto, processes
-from fairlead.local.layout import LocalSite
-from fairlead.wire.cluster import Cluster
-from fairlead.wire.errors import AuthenticationFailed, ConnectionLost
-from simulators.sender import Sender
+from fairlead.local.registry import LocalSite
+from simulators.voyage.sender import Sender
 from tests.integration.edge.fleet import until
 from tests.integration.tls.conftest import SITE, Secure
 from tests.integration.tls.elsewhere import ELSEWHERE, relay
 from tests.support.logins import answer
+from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -57,7 +56,9 @@ async def test_nobody_gets_in_without(secure: Secure) -> None:
         there = dataclasses.replace(plain, bootstrap=(("127.0.0.1", port),))
         with pytest.raises(ConnectionLost):
             await Cluster.open(there, client_id="plain", request_timeout=5)
-    assert mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls_ca=None)) is None
+    assert mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls=False, tls_ca=None)) is None
+    stranger = mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls_ca=None))  # who knows other authorities only
+    assert stranger is not None and "not signed by the authorities" in stranger
     assert answer(secure.mqtt()) == "Success"
 
 
@@ -67,7 +68,7 @@ async def test_all_clients_work_with_it(secure: Secure) -> None:
         await cluster.wait_writable(["test.one"])
         shown = facts(served("127.0.0.1", secure.state.kafka_port))
         assert cluster.pool.certificate_ends == shown.expires.timestamp()
-    assert visit(secure.mqtt(), "test-visit", clean=True) is False
+    end_session(secure.mqtt(), "test-visit")
     publisher = Publisher(secure.mqtt("device"))
     publisher.open()
     publisher.close()
@@ -92,7 +93,7 @@ async def refused_everywhere(kafka: KafkaEndpoint, mqtt: MqttEndpoint, words: st
 
 async def refused_by_mqtt(mqtt: MqttEndpoint, words: str) -> None:
     with pytest.raises(MqttUntrustedError, match=words):
-        await asyncio.to_thread(visit, mqtt, "test-visit", clean=True)
+        await asyncio.to_thread(end_session, mqtt, "test-visit")
     with pytest.raises(UntrustedError, match=words):
         await asyncio.to_thread(Publisher(mqtt).open)
     async with Sender(mqtt, "test-sender") as sender:
@@ -121,7 +122,7 @@ async def test_an_authority_that_is_gone(secure: Secure, tmp_path: Path) -> None
     with pytest.raises(TrustError, match=r"gone\.pem"):
         require_answer(dataclasses.replace(secure.kafka(), tls_ca=gone))
     with pytest.raises(TrustError, match=r"gone\.pem"):
-        visit(dataclasses.replace(secure.mqtt(), tls_ca=gone), "test", clean=True)
+        end_session(dataclasses.replace(secure.mqtt(), tls_ca=gone), "test")
 
 
 async def test_one_that_has_expired(secure: Secure) -> None:
@@ -143,7 +144,7 @@ async def test_one_that_has_expired(secure: Secure) -> None:
     assert answer(secure.mqtt()) == "Success"
 
 
-async def shows(secure: Secure, pair: Pair) -> None:
+async def shows(secure: Secure, pair: KeyPair) -> None:
     """Mosquitto has another certificate, and shows it."""
     local, state = LocalSite(secure.local.folder, SITE), secure.state
     mosquitto.write_configuration(local.mosquitto_folder, state.mqtt_port, state.mqtt_profile, pair)

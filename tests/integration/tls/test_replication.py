@@ -12,10 +12,10 @@ import pytest
 
 from fairlead.certs.facts import facts
 from fairlead.certs.served import served
-from fairlead.endpoint import Address
+from fairlead.kafka.endpoint import Address
 from fairlead.local.state import read_state
 from replication.replicator import Replicator
-from simulators.links.line import Line
+from simulators.network.line import TcpProxy
 from tests.integration.replication.conftest import Lab, links, until
 from tests.integration.tls.conftest import Secure
 from tests.integration.tls.elsewhere import ELSEWHERE, relay
@@ -23,7 +23,7 @@ from tests.support.chaos import detour, detoured
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 CLIENT = "fairlead-replicator"
 PATIENCE = 120.0
 LINK = "alpha->beta"
@@ -34,7 +34,7 @@ class Copying:
     """Writers at alpha, and the lines to both sites."""
 
     writers: Traffic
-    lines: tuple[Line, Line]
+    lines: tuple[TcpProxy, TcpProxy]
 
     def reset(self) -> None:
         """End every connection of the replicator."""
@@ -104,7 +104,7 @@ async def test_copies_are_identical_and_go_on_while_certificates_are_renewed(
         await grown(there, logs)
         before = shown(pair)
         assert seen(beta) == before
-        await command("certs", "renew")
+        await command("certs", "renew", "--yes")
         renewed = shown(pair)
         assert all(renewed[site] > before[site] for site in before)
         await grown(there, logs)  # by the connections that it has
@@ -115,25 +115,6 @@ async def test_copies_are_identical_and_go_on_while_certificates_are_renewed(
 
         await until(taken, f"the new certificates: {beta.snapshot()}", PATIENCE)
         await grown(there, logs)
-
-
-async def test_the_authority_is_replaced_under_it(
-    pair: Secure, lab: Lab, command: Callable[..., Awaitable[None]]
-) -> None:
-    """Both brokers are restarted for that."""
-    own = [lab.log(f"alpha.{n}") for n in range(3)]
-    await lab.make("alpha", *own)
-    there, beta = lab.kafka("beta"), lab.replicator(lab.one_way(), "beta")
-    async with copying(lab, beta, own, []) as under_way:
-        logs = under_way.writers.written
-        await grown(there, logs)
-        await command("certs", "init", "--replace")
-        await command("certs", "renew")
-        await grown(there, logs)
-        await command("certs", "retire")
-        under_way.reset()
-        await grown(there, logs)
-        assert seen(beta) == shown(pair)
 
 
 @pytest.mark.parametrize("wrong", ["alpha", "beta"])

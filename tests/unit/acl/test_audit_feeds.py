@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.commands.aclauditfeeds import Entitled, feeds_of
-from fairlead.commands.context import Context
-from fairlead.local.directory import KnownSites
+from fairlead.cli.commands.acl.audit import Entitled, feeds_of
+from fairlead.cli.commands.context import Context
+from fairlead.local.registry import LocalSiteRegistry
 from tests.support.tables import fill
 from tests.unit.shore.fleet import BOX, at, change
-from topologies.directory import Directory
-from topologies.load import load
+from topologies.endpoints import EndpointResolver
+from topologies.loader.load import load
 from topologies.model import Customer, Topology
 
 
 def asked(topology: Topology, folder: Path) -> Context:
-    local = KnownSites(folder)
-    return Context("audit", topology, folder, local, Directory(topology, local))
+    local = LocalSiteRegistry(folder)
+    return Context("audit", topology, folder, local, EndpointResolver(topology, local))
 
 
 def test_a_port_authority_needs_no_booking(tmp_path: Path) -> None:

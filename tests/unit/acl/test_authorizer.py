@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acl.authorizer import decide, reach
-from acl.binding import Binding
-from acl.rules import Operation, Resource
+from acl.rules import Binding, Operation, Resource, decide, reach
 
 LOG = "containers.BIGU1000016"
 

@@ -8,18 +8,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from acl.compile import compile_site, reasons
-from acl.extent import ONE_LOG_PER_SITE
 from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
 from fairlead.errors import ConfigurationError
 from fairlead.names import LogName, parse_log
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
 from tests.support.examples import examples
-from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, topologies
-from topologies.expression import Subject, evaluate
-from topologies.expression_parser import parse
-from topologies.load import load
-from topologies.model import InsertPoint, SiteKind, Topology, User
+from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, arrives, can_be_here, feed_readable, topologies
+from topologies.expression import Subject, evaluate, parse
+from topologies.loader.load import load
+from topologies.model import ONE_LOG_PER_SITE, InsertPoint, SiteKind, Topology, User
 from topologies.users import service_users
 
 SHIPPED = ("big-blue", "minimal", "two-way", "chain", "fan-in")
@@ -39,36 +37,6 @@ def includes(topology: Topology, log: LogName, permission: str, user: str) -> bo
     stream = topology.streams[log.stream]
     about = [stream.permissions, *(p for key, p in stream.keys.items() if fnmatch.fnmatchcase(log.key, key))]
     return any(evaluate(parse(getattr(permissions, permission)), subject) for permissions in about)
-
-
-def arrives(topology: Topology, stream: str, site: str) -> bool:
-    return any(stream in link.streams for link in topology.links_to(site))
-
-
-def can_be_here(topology: Topology, stream: str, site: str) -> bool:
-    """Whether logs of a stream can be at a site, straight from the words of the design."""
-    kind = SITES[site].kind
-    held = {
-        InsertPoint.MOVES: kind in (SiteKind.PORT, SiteKind.HQ),
-        InsertPoint.SHIP: kind is SiteKind.SHIP,
-        InsertPoint.SHORE: topology.shore is not None and topology.shore.at == site,
-        InsertPoint.SITE: kind is not SiteKind.CUSTOMER and not (stream == "bookings" and kind is SiteKind.SHIP),
-    }[topology.streams[stream].insert_point]
-    return held or arrives(topology, stream, site)
-
-
-def feed_readable(topology: Topology, user: str, site: str) -> bool:
-    customer = topology.customers.get(user)
-    if customer is None or customer.feed_at is None or "feeds" not in topology.streams:
-        return False
-    if site == customer.feed_at:
-        return True
-    brought = any(
-        "feeds" in link.streams
-        and (isinstance(s := link.streams["feeds"], str) or any(fnmatch.fnmatchcase(user, pattern) for pattern in s))
-        for link in topology.links_to(site)
-    )
-    return site in customer.reads_at and (brought or (topology.shore is not None and topology.shore.at == site))
 
 
 def expected(topology: Topology, user: str, operation: Operation, topic: str, site: str) -> bool:
@@ -332,11 +300,11 @@ def test_orders_about_custody_are_read_by_the_sites_own_bridge_and_nobody_writes
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_orders_about_alerts_are_read_by_the_bridges_of_ships_and_nobody_writes_them(name: str) -> None:
+def test_orders_about_alerts_are_read_by_every_bridge_and_nobody_writes_them(name: str) -> None:
     topology = load(name)
-    for site, spec in topology.sites.items():
+    for site in topology.sites:
         about = {rule for rule in compile_site(topology, site) if rule.covers(Resource.TOPIC, ALERT_ORDERS)}
-        watched = spec.kind is SiteKind.SHIP and "alerts" in topology.streams
+        watched = "bridge" in service_users(topology, site) and "alerts" in topology.streams
         assert {(rule.user, rule.operation) for rule in about} == ({("bridge", Operation.READ)} if watched else set())
 
 

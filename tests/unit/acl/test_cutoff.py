@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from acl.cutoff import session_seconds
+from acl.rotate import session_seconds
 
 ANY, OWN = "connections.max.reauth.ms", "listener.name.client.connections.max.reauth.ms"
 OTHER = "listener.name.inner.connections.max.reauth.ms"

@@ -9,9 +9,8 @@ from acl.probe import entitlement, entitles, sites_of
 from acl.rules import Operation, Resource, allowing
 from fairlead.names import parse_log
 from tests.support.examples import examples
-from tests.unit.acl.test_compile import can_be_here, feed_readable
-from tests.unit.acl.worlds import TOPICS, topologies
-from topologies.load import load
+from tests.unit.acl.worlds import TOPICS, can_be_here, feed_readable, topologies
+from topologies.loader.load import load
 from topologies.model import Permissions, Topology
 
 

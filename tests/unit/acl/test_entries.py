@@ -11,10 +11,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from acl.apply import SiteResult, apply_sites
-from acl.binding import Binding
+from acl.apply import SiteResult, apply_sites, until_done
 from acl.compile import compile_site
-from acl.entries import (
+from acl.history import (
     PART,
     TOPIC,
     Entry,
@@ -28,12 +27,11 @@ from acl.entries import (
     rules_intent,
     stamp,
 )
-from acl.rules import Operation, Resource
-from acl.waiting import until_done
+from acl.rules import Binding, Operation, Resource
 from fairlead.errors import RefusedError, UnavailableError
-from tests.unit.acl.test_plan import MemoryStore, opened, rule
+from tests.unit.acl.stores_in_memory import MemoryStore, opened, rule
 from tests.unit.acl.worlds import topologies
-from topologies.load import load
+from topologies.loader.load import load
 from topologies.model import Topology
 
 SITE = "tokyo"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from acl.compile import all_left_out, compile_site
-from acl.explain import Answer, explain
+from acl.explain import AccessAnswer, explain
 from acl.rules import Operation, Resource, allowing
 from fairlead.errors import UnknownNameError
-from topologies.load import load
+from topologies.loader.load import load
 from topologies.model import InsertPoint, Permissions, Stream, Topology
 from topologies.users import service_users
 
@@ -18,7 +18,7 @@ def big_blue() -> Topology:
     return load("big-blue")
 
 
-def only(answers: tuple[Answer, ...]) -> Answer:
+def only(answers: tuple[AccessAnswer, ...]) -> AccessAnswer:
     (answer,) = answers
     return answer
 
@@ -106,7 +106,7 @@ def test_a_key_pattern_is_named_for_the_logs_that_it_is_about_and_no_others() ->
         consume="u:red",
     )
 
-    def asked(topic: str, operation: Operation = Operation.READ, user: str = "yellow") -> Answer:
+    def asked(topic: str, operation: Operation = Operation.READ, user: str = "yellow") -> AccessAnswer:
         return only(explain(topology, user, topic, operation, "singapore"))
 
     lessor = asked("red.REDU1234567")

@@ -10,8 +10,9 @@ import pytest
 from confluent_kafka import Consumer
 from pydantic import SecretStr
 
-from fairlead.commands.feedclients import ClientKind, Recipe, recipe, script
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli.commands.feed import ClientKind, Recipe, recipe, script
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.endpoint import KafkaEndpoint
 
 PASSWORD = "p4ssw0rd-of-ducks"
 PLAIN = KafkaEndpoint("los-angeles", (("10.1.2.3", 9092), ("10.1.2.4", 9092)), "ducks", SecretStr(PASSWORD))
@@ -48,6 +49,25 @@ def test_the_script_is_one_that_a_shell_understands_and_stops_without_a_password
     assert done.returncode != 0
     assert f"{VARIABLE}: put the password of ducks into it" in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ClientKind)
+@pytest.mark.parametrize("bad", ["/ca\nEND\ntouch owned\n.pem", "/ca\r.pem", "/ca\x1b[2J.pem", "/ca\u2028.pem"])
+def test_a_path_that_would_leave_the_here_document_is_refused(kind: ClientKind, bad: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"path of the authorities .* has control characters") as caught:
+        recipe(kind, SECURE, ["feeds.ducks"], group="ducks.x", ca=bad)
+    assert bad not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ClientKind)
+def test_a_group_cannot_add_a_line_or_a_command(kind: ClientKind, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"consumer group .* has control characters"):
+        recipe(kind, PLAIN, ["feeds.ducks"], group="ducks.x\ntouch owned", ca=None)
+    one = recipe(kind, PLAIN, ["feeds.ducks"], group="ducks.x; : > owned", ca=None)
+    empty = {"PATH": "/nowhere", VARIABLE: "x"}
+    text = script("ducks", "los-angeles", kind, one)
+    subprocess.run(["/bin/bash"], input=text, text=True, cwd=tmp_path, env=empty, capture_output=True, check=False)
+    assert {file.name for file in tmp_path.iterdir()} == set(one.files)
 
 
 def test_librdkafka_knows_every_setting_of_kcats_file() -> None:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acl.compile import compile_site, reasons
-from acl.extent import Extent, exactly
+from acl.compile import ResourcePattern, compile_site, pattern_of_glob, reasons
 from acl.rules import Operation, Pattern, Resource, Rule, allowing
 from fairlead.errors import ConfigurationError
 from topologies.model import Topology
@@ -61,7 +60,7 @@ def test_a_group_that_comes_home_may_be_committed_on_the_sites_own_logs_which_st
 
 @pytest.mark.parametrize("pattern", ["*", "", "a*b", "*-billing", "bill?ng", "[ab]*", "a**"])
 def test_a_pattern_that_no_rule_can_say_is_refused(pattern: str) -> None:
-    assert exactly(pattern) is None
+    assert pattern_of_glob(pattern) is None
     for site in ("one", "two"):
         with pytest.raises(ConfigurationError, match="no Kafka rule can say"):
             compile_site(topology(pattern), site)
@@ -69,8 +68,8 @@ def test_a_pattern_that_no_rule_can_say_is_refused(pattern: str) -> None:
 
 @given(st.text("ab*?[]", max_size=5), st.text("ab", max_size=6))
 def test_a_name_or_prefix_says_exactly_what_the_pattern_says(pattern: str, name: str) -> None:
-    extent = exactly(pattern)
+    extent = pattern_of_glob(pattern)
     if extent is None:
         return
-    meant = extent.covers(Extent(name, Pattern.LITERAL))
+    meant = extent.covers(ResourcePattern(name, Pattern.LITERAL))
     assert meant == fnmatch.fnmatchcase(name, pattern)

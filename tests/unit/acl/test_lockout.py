@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-import acl.apply as applying
-from acl.apply import apply_sites, plan_topology
-from acl.binding import Binding
-from acl.lockout import CLUSTER_RIGHTS, TOPIC_RIGHTS, LockedOut, Right, Standing, authorize, hosts, losses
-from acl.rules import Operation, Resource
+from acl.apply import apply_sites
+from acl.plan import CLUSTER_RIGHTS, TOPIC_RIGHTS, LockedOut, losses, plan_topology
+from acl.rules import Binding, Operation, Resource, Right, Standing, authorize, hosts
 from acl.store import find_standing
-from fairlead.commands import acl as acl_command
-from tests.unit.acl.test_plan import MemoryStore, opened, outside
-from topologies.load import load
+from fairlead.cli.commands.acl import app as acl_command
+from fairlead.cli.commands.acl import app as aclplan
+from tests.unit.acl.stores_in_memory import MemoryStore, opened
+from tests.unit.acl.worlds import outside
+from topologies.loader.load import load
 
 ADMIN = "User:admin"
 
@@ -163,7 +163,7 @@ def test_the_command_warns_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     store = MemoryStore(OWN)
     store.binds_admin = Standing.OPEN
-    monkeypatch.setattr(applying, "admin_stores", lambda _: opened({"tokyo": store}))
+    monkeypatch.setattr(aclplan, "admin_stores", lambda _: opened({"tokyo": store}))
 
     def run(*arguments: str) -> str:
         result = CliRunner().invoke(acl_command.app, ["plan", "--topology", str(file), *arguments])

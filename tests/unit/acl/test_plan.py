@@ -2,114 +2,37 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import acl.apply as applying
-from acl.apply import AccessIncomplete, OpenStore, apply_sites, check_complete, plan_topology
-from acl.binding import Binding
+import acl.plan as planning
+from acl.apply import AccessIncomplete, apply_sites, check_complete
 from acl.compile import compile_site
-from acl.entries import Entry
-from acl.heldout import HeldOut, held_out
-from acl.kafka import RuleStore
-from acl.lockout import Standing
 from acl.plan import (
     BATCH,
+    AccessPlan,
     AddRules,
     Confirm,
     LeaveAlone,
-    Plan,
     RemoveRules,
     SitePlan,
     diff,
+    in_words,
     managed_by,
-    site_steps,
-    steps,
+    plan_topology,
 )
-from acl.quotas import SetQuota
-from acl.rules import Operation, Pattern, Resource, Rule
-from acl.show import tell, tell_drift, together, totals
+from acl.rules import Binding
 from fairlead.errors import UnavailableError, UnknownNameError
-from topologies.load import load
-from topologies.model import KafkaAddress, Topology
-
-
-class MemoryStore:
-    """A cluster's rules in memory, with a log of what was done and trouble on request."""
-
-    def __init__(self, bindings: Iterable[Binding] = (), fail_after: int | None = None) -> None:
-        self.bindings = set(bindings)
-        self.done: list[str] = []
-        self.fail_after = fail_after
-        self.stale_reads = 0  # so many reads after a change still show what was before it
-        self._before: frozenset[Binding] | None = None
-        self.entries: list[Entry] = []
-        self.binds_admin = Standing.SUPER
-
-    def standing(self, held: frozenset[Binding]) -> Standing:
-        return self.binds_admin
-
-    def note(self, entries: Iterable[Entry], patience: float = 0.0) -> None:
-        self.entries += entries
-
-    def held_out(self) -> HeldOut:
-        return held_out(self.entries, dt.datetime.now(dt.UTC))
-
-    def read_quotas(self) -> dict[str, dict[str, float]]:
-        return {}
-
-    def set_quotas(self, changes: Collection[SetQuota]) -> None:
-        raise NotImplementedError
-
-    def read(self) -> frozenset[Binding]:
-        if self._before is not None and self.stale_reads > 0:
-            self.stale_reads -= 1
-            return self._before
-        return frozenset(self.bindings)
-
-    def add(self, bindings: Iterable[Binding]) -> None:
-        self._work("add")
-        self.bindings |= set(bindings)
-
-    def remove(self, bindings: Iterable[Binding]) -> None:
-        self._work("remove")
-        self.bindings -= set(bindings)
-
-    def _work(self, what: str) -> None:
-        if self.fail_after is not None and len(self.done) >= self.fail_after:
-            raise UnavailableError("the site is gone", hint="wait")
-        self._before = frozenset(self.bindings)
-        self.done.append(what)
-
-
-def opened(stores: dict[str, MemoryStore]) -> OpenStore:
-    @contextmanager
-    def open_store(site: str) -> Iterator[RuleStore]:
-        if site not in stores:
-            raise UnavailableError(f"{site} does not answer", hint="is it up?")
-        yield stores[site]
-
-    return open_store
+from tests.unit.acl.stores_in_memory import MemoryStore, opened, rule
+from tests.unit.acl.worlds import outside
+from topologies.loader.load import load
+from topologies.model import Topology
 
 
 @pytest.fixture
 def topology() -> Topology:
     return load("minimal")
-
-
-def outside(topology: Topology, site: str) -> Topology:
-    """The same topology with a site whose cluster is somebody else's."""
-    spec = topology.sites[site].model_copy(update={"kafka": KafkaAddress(bootstrap="kafka.example:9093")})
-    return topology.model_copy(update={"sites": {**topology.sites, site: spec}})
-
-
-def rule(user: str, name: str = "feeds.x", operation: Operation = Operation.READ) -> Rule:
-    return Rule(user, Resource.TOPIC, Pattern.LITERAL, name, operation)
 
 
 bindings = st.builds(
@@ -153,7 +76,7 @@ def test_adds_come_before_removals_in_requests_of_bounded_size() -> None:
     add = tuple(Binding.of(rule("a", f"feeds.{n}")) for n in range(BATCH + 1))
     remove = tuple(Binding.of(rule("b", f"feeds.{n}")) for n in range(2 * BATCH))
     alone = (Binding.of(rule("c")),)
-    made = site_steps(SitePlan("tokyo", add, remove, 0, alone))
+    made = SitePlan("tokyo", add, remove, 0, alone).steps
     assert [type(step) for step in made] == [AddRules, AddRules, RemoveRules, RemoveRules, Confirm, LeaveAlone]
     assert [len(step.bindings) for step in made if isinstance(step, AddRules | RemoveRules)] == [BATCH, 1, BATCH, BATCH]
     assert tuple(b for step in made if isinstance(step, AddRules) for b in step.bindings) == add
@@ -189,7 +112,7 @@ def test_what_others_did_is_undone(topology: Topology) -> None:
     plan = plan_topology(topology, opened(stores), ["tokyo"])
     assert plan.sites[0].add == (lost,)
     assert set(plan.sites[0].remove) == {odd, wide}
-    told = [text for text, _ in tell_drift(plan)]
+    told = [text for text, _ in plan.drift_lines()]
     assert any("missing" in text for text in told)
     assert any("ducks may not READ topic feeds.ducks from 10.0.0.1" in text for text in told)
     apply_sites(topology, opened(stores))
@@ -208,8 +131,8 @@ def test_a_site_that_is_away_holds_up_no_other_and_is_finished_later(topology: T
         check_complete(results.values())
     plan = plan_topology(topology, opened(stores))
     assert [unread.site for unread in plan.unread] == ["duck-star"]
-    assert any("skipped, duck-star does not answer (is it up?)" in text for text, _ in tell(plan))
-    assert "1 sites could not be read" in totals(plan)
+    assert any("skipped, duck-star does not answer (is it up?)" in text for text, _ in plan.lines())
+    assert "1 sites could not be read" in plan.totals()
     stores["duck-star"] = MemoryStore()
     check_complete(apply_sites(topology, opened(stores)))
     with pytest.raises(AccessIncomplete, match=r"tokyo .*duck-star"):
@@ -236,9 +159,9 @@ def test_unknown_sites_are_refused_before_anything_is_done(topology: Topology) -
 
 def test_a_plan_is_told_as_it_is_done(topology: Topology) -> None:
     plan = plan_topology(topology, opened({site: MemoryStore() for site in topology.sites}))
-    told = [text for text, style in tell(plan) if style == "add"]
+    told = [text for text, style in plan.lines() if style == "add"]
     assert told == [
-        f"  + {line}" for step in steps(plan) if isinstance(step, AddRules) for line in together(step.bindings)
+        f"  + {line}" for step in plan.steps if isinstance(step, AddRules) for line in in_words(step.bindings)
     ]
     assert "  + ducks may READ topic feeds.ducks" in told
     assert "  + ducks may READ group ducks.*" in told
@@ -247,14 +170,14 @@ def test_a_plan_is_told_as_it_is_done(topology: Topology) -> None:
 def test_the_identity_of_a_plan_changes_with_anything_in_it(topology: Topology) -> None:
     one = SitePlan("tokyo", (Binding.of(rule("a")),), (), 0)
     plans = [
-        Plan("t", (one,)),
-        Plan("u", (one,)),
-        Plan("t", ()),
-        Plan("t", (SitePlan("tokyo", (), one.add, 0),)),
-        Plan("t", (SitePlan("tokyo", one.add, (), 1),)),
+        AccessPlan("t", (one,)),
+        AccessPlan("u", (one,)),
+        AccessPlan("t", ()),
+        AccessPlan("t", (SitePlan("tokyo", (), one.add, 0),)),
+        AccessPlan("t", (SitePlan("tokyo", one.add, (), 1),)),
     ]
     assert len({plan.identity for plan in plans}) == len(plans)
-    assert Plan("t", (one,)).identity == plans[0].identity
+    assert AccessPlan("t", (one,)).identity == plans[0].identity
     assert plans[0].to_builtins()["plan"] == plans[0].identity
 
 
@@ -267,7 +190,7 @@ def test_applying_ends_when_the_cluster_shows_the_new_rules(topology: Topology) 
 
 
 def test_a_cluster_that_never_shows_them_is_reported(topology: Topology, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applying, "CONFIRM_TIMEOUT", 0.05)
+    monkeypatch.setattr(planning, "CONFIRM_TIMEOUT", 0.05)
     store = MemoryStore()
     store.stale_reads = 1_000_000
     (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acl.quotas import KEYS, SetQuota, compile_quotas, diff_quotas, managed_users, tell, together
-from topologies.load import load
-from topologies.mistakes import TopologyErrors
+from acl.compile import KEYS, SetQuota, compile_quotas, diff_quotas, managed_users, quota_lines, together
+from topologies.loader.load import load
+from topologies.loader.mistakes import TopologyErrors
 from topologies.model import KafkaAddress, Topology
 
 TEXT = """
@@ -104,7 +104,7 @@ def test_whose_quotas_are_fairleads(topology: Topology) -> None:
 def test_changes_are_told_in_the_topologys_words() -> None:
     lines = [
         text
-        for text, _ in tell(
+        for text, _ in quota_lines(
             [
                 SetQuota("ducks", RATE, None, 2_000_000.0),
                 SetQuota("ducks", SHARE, 10.0, 20.0),
@@ -113,7 +113,7 @@ def test_changes_are_told_in_the_topologys_words() -> None:
         )
     ]
     assert lines == [
-        "  + quota of ducks: consume 16 Mbit/s",
-        "  + quota of ducks: requests 20 % (was 10 %)",
-        "  - quota of gone: produce 800 kbit/s",
+        "+ quota of ducks: consume 16 Mbit/s",
+        "+ quota of ducks: requests 20 % (was 10 %)",
+        "- quota of gone: produce 800 kbit/s",
     ]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acl.binding import Binding
-from acl.rules import Operation, Pattern, Resource, Rule, allowing, implies
+from acl.rules import Binding, Operation, Pattern, Resource, Rule, allowing, implies
 
 names = st.sampled_from(("red.", "red", "reds.", "red.A", "red.AB", "r"))
 users = st.sampled_from(("ann", "bob", "*"))

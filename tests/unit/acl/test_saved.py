@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from acl.apply import NotPlanned, apply_sites, check_complete, plan_topology
-from acl.binding import Binding
+from acl.apply import NotPlanned, apply_sites, check_complete
 from acl.compile import compile_site
-from acl.entries import Phase, RulesChange
-from acl.guard import FEW, TooManyRemovals, check_removals, parse_share
-from acl.plan import Plan, SitePlan, diff
-from acl.rules import Operation, Pattern, Resource, Rule
-from acl.saved import PlanFileError, load, save
-from acl.stale import StalePlan, State, remaining
+from acl.history import Phase, RulesChange
+from acl.plan import FEW, AccessPlan, SitePlan, TooManyRemovals, check_removals, diff, parse_share, plan_topology
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from acl.saved import PlanFileError, PlanState, StalePlan, load, remaining, save
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError
-from tests.unit.acl.test_plan import MemoryStore, opened, outside, rule
-from topologies.load import load as load_topology
+from tests.unit.acl.stores_in_memory import MemoryStore, opened, rule
+from tests.unit.acl.worlds import outside
+from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 
 SITE = "tokyo"
@@ -54,8 +52,8 @@ def test_a_plan_comes_back_from_its_file_as_it_was(topology: Topology, file: Pat
     assert plan.unread and plan.sites[0].alone == (ALONE,)
     save(plan, file)
     assert load(file, topology.name).content == plan
-    save(Plan(topology.name, ()), file)
-    assert load(file, topology.name).content == Plan(topology.name, ())
+    save(AccessPlan(topology.name, ()), file)
+    assert load(file, topology.name).content == AccessPlan(topology.name, ())
 
 
 def changed(text: str, **values: object) -> str:
@@ -107,8 +105,8 @@ def test_whatever_an_interrupted_apply_leaves_is_gone_on_with(data: st.DataObjec
     assert (now | set(left.plan.add)) - set(left.plan.remove) == {Binding.of(r) for r in DESIRED} | (held & {ALONE})
     assert left.before == len([b for b in held if managed(b)])
     if not planned.is_empty:
-        assert (left.state is State.DONE) == left.plan.is_empty
-        assert (left.state is State.NEW) == (now == held)
+        assert (left.state is PlanState.DONE) == left.plan.is_empty
+        assert (left.state is PlanState.NEW) == (now == held)
 
 
 @given(st.data())
@@ -174,12 +172,12 @@ def test_a_saved_plan_is_applied_per_site(topology: Topology) -> None:
     stores["duck-star"].bindings.add(ALONE)
     told: list[str] = []
     results = {r.site: r for r in apply_sites(topology, opened(stores), None, lambda s, t: told.append(t), saved=saved)}
-    assert results[SITE].error is None and results[SITE].state is State.NEW
+    assert results[SITE].error is None and results[SITE].state is PlanState.NEW
     assert isinstance(results["duck-star"].error, StalePlan)
     assert not stores["duck-star"].done and not stores["duck-star"].entries
     stores["duck-star"].bindings.clear()
     again = {r.site: r for r in apply_sites(topology, opened(stores), None, lambda s, t: told.append(t), saved=saved)}
-    assert (again[SITE].state, again[SITE].added) == (State.DONE, 0)
+    assert (again[SITE].state, again[SITE].added) == (PlanState.DONE, 0)
     assert again["duck-star"].error is None
     assert any("the plan is done already" in text for text in told)
     assert plan_topology(topology, opened(stores)).is_empty
@@ -193,7 +191,7 @@ def test_a_saved_plan_goes_on_where_it_was_interrupted(topology: Topology) -> No
     assert isinstance(first.error, UnavailableError) and old in store.bindings
     store.fail_after = None
     (second,) = apply_sites(topology, opened({SITE: store}), [SITE], saved=saved)
-    assert (second.state, second.added, second.removed, second.error) == (State.BEGUN, 0, 1, None)
+    assert (second.state, second.added, second.removed, second.error) == (PlanState.BEGUN, 0, 1, None)
     notes = [entry for entry in store.entries if isinstance(entry, RulesChange)]
     assert [note.phase for note in notes] == [Phase.INTENT, Phase.FAILED, Phase.INTENT, Phase.DONE]
     assert {note.plan for note in notes} == {saved.identity}

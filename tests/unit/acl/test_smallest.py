@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from acl.compile import smallest
-from acl.needs import Grant
+from acl.compile import RuleGrant, smallest
 from acl.rules import Operation, Pattern, Resource, Rule, implies
 from tests.support.examples import examples
 
@@ -21,8 +20,8 @@ rules = st.builds(
 
 
 @settings(max_examples=examples(300))
-@given(st.lists(st.builds(Grant, rules, st.sampled_from("pqr")), max_size=25))
-def test_exactly_the_rules_that_no_other_implies_are_kept_with_all_reasons(given_: list[Grant]) -> None:
+@given(st.lists(st.builds(RuleGrant, rules, st.sampled_from("pqr")), max_size=25))
+def test_exactly_the_rules_that_no_other_implies_are_kept_with_all_reasons(given_: list[RuleGrant]) -> None:
     kept = smallest(given_)
     everything = {grant.rule for grant in given_}
     assert set(kept) == {r for r in everything if not any(implies(other, r) for other in everything - {r})}

@@ -3,9 +3,23 @@ with patterns, all insert points. And a catalogue of topics to ask about, near m
 
 from __future__ import annotations
 
+import fnmatch
+
 from hypothesis import strategies as st
 
-from topologies.model import Customer, InsertPoint, Link, Permissions, Shore, Site, SiteKind, Stream, Topology, User
+from topologies.model import (
+    Customer,
+    InsertPoint,
+    KafkaAddress,
+    Link,
+    Permissions,
+    Shore,
+    Site,
+    SiteKind,
+    Stream,
+    Topology,
+    User,
+)
 
 IMO = {"star": "9074729", "marlin": "9321483"}
 SITES = {
@@ -112,3 +126,41 @@ def topologies(draw: st.DrawFn) -> Topology:
     return Topology(
         name="world", sites=SITES, streams=streams, links=tuple(kept), customers=customers, users=users, shore=shore
     )
+
+
+def arrives(topology: Topology, stream: str, site: str) -> bool:
+    """Whether a link brings logs of a stream to a site."""
+    return any(stream in link.streams for link in topology.links_to(site))
+
+
+def can_be_here(topology: Topology, stream: str, site: str) -> bool:
+    """Whether logs of a stream can be at a site, straight from the words of the design."""
+    kind = SITES[site].kind
+    held = {
+        InsertPoint.MOVES: kind in (SiteKind.PORT, SiteKind.HQ),
+        InsertPoint.SHIP: kind is SiteKind.SHIP,
+        InsertPoint.SHORE: topology.shore is not None and topology.shore.at == site,
+        InsertPoint.SITE: kind is not SiteKind.CUSTOMER and not (stream == "bookings" and kind is SiteKind.SHIP),
+    }[topology.streams[stream].insert_point]
+    return held or arrives(topology, stream, site)
+
+
+def feed_readable(topology: Topology, user: str, site: str) -> bool:
+    """Whether a customer may read its feed at a site, straight from the words of the design."""
+    customer = topology.customers.get(user)
+    if customer is None or customer.feed_at is None or "feeds" not in topology.streams:
+        return False
+    if site == customer.feed_at:
+        return True
+    brought = any(
+        "feeds" in link.streams
+        and (isinstance(s := link.streams["feeds"], str) or any(fnmatch.fnmatchcase(user, pattern) for pattern in s))
+        for link in topology.links_to(site)
+    )
+    return site in customer.reads_at and (brought or (topology.shore is not None and topology.shore.at == site))
+
+
+def outside(topology: Topology, site: str) -> Topology:
+    """The same topology with a site whose cluster is somebody else's."""
+    spec = topology.sites[site].model_copy(update={"kafka": KafkaAddress(bootstrap="kafka.example:9093")})
+    return topology.model_copy(update={"sites": {**topology.sites, site: spec}})

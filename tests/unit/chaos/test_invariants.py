@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 import pytest
 
-from edge import records
+from edge.logwriter import records
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records.custody import CustodyEntry
-from fairlead.wire.convention import marker_record
-from fairlead.wire.record import NewRecord, Record
 from tests.chaos.invariants import Stored, in_ledgers, in_order, in_terms, once, same_copies
 from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, reading
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge.garbage import SEARCHES, search_less_often
+from edge.bridge import SEARCHES, search_less_often
 
 
 @pytest.fixture(autouse=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 import struct
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
-from fairlead.wire.batch import Header, parse_header
-from fairlead.wire.types import FetchedPartition, ProduceResult, ProducerState, TopicPartition
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.batch import BatchHeader, parse_header
+from fairlead.kafka.protocol.types import FetchedPartition, ProduceResult, ProducerState, TopicPartition
+from replication.target.appender import TargetAppender
 
 OUT_OF_ORDER, FENCED, LOST, NOT_LEADER = 45, 47, 13, 6
 
@@ -19,12 +23,13 @@ class Log:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
+        self.start = 0
         self.end = 0
         self.state: tuple[int, int, int] | None = None  # producer, epoch, next sequence
-        self.last: list[Header] = []
+        self.last: list[BatchHeader] = []
 
     def append(self, batch: bytes) -> ProduceResult:
-        """As Kafka 4.3 decides (measured; see the design, section 5)."""
+        """As Kafka 4.3 decides (measured; docs/append-convention.md)."""
         header = parse_header(batch)
         if self.state is not None and self.state[0] == header.producer_id:
             _, epoch, following = self.state
@@ -49,6 +54,11 @@ class Log:
         self.last = [*self.last, header._replace(base_offset=base)][-5:]
         return ProduceResult(0, base, -1)
 
+    def delete_before(self, offset: int) -> None:
+        """As DeleteRecords: batches that are wholly below the offset are gone."""
+        self.start = max(self.start, offset)
+        self.batches = [each for each in self.batches if parse_header(each).next_offset > self.start]
+
     def at(self, offset: int) -> bytes:
         """The batch that contains an offset; empty when there is none."""
         for batch in self.batches:
@@ -59,7 +69,7 @@ class Log:
 
 
 class Broker:
-    """Looks like ``fairlead.wire.cluster.Cluster`` to the writer. ``luck`` decides what goes wrong."""
+    """Looks like ``fairlead.kafka.client.cluster.Cluster`` to the appender. ``luck`` decides what goes wrong."""
 
     def __init__(self, luck: random.Random, *, trouble: float = 0.0) -> None:
         self.logs: dict[TopicPartition, Log] = {}
@@ -102,8 +112,34 @@ class Broker:
             rival()
         return {tp: self.log(*tp).end for tp in logs}
 
+    async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.log(*tp).start for tp in logs}
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        for tp, offset in before.items():
+            self.log(*tp).delete_before(offset)
+        return dict(before)
+
     async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
         return {
             tp: FetchedPartition(0, self.log(*tp).end, -1, 0, (), memoryview(bytearray(self.log(*tp).at(offset))))
             for tp, offset in positions.items()
         }
+
+
+async def unlimited(_tp: TopicPartition) -> int:
+    return 1 << 30
+
+
+@contextlib.asynccontextmanager
+async def running(broker: Broker) -> AsyncIterator[TargetAppender]:
+    """An appender to the broker, at work. At the end its count of waiting steps must be right."""
+    made = TargetAppender(cast(Cluster, broker), memory=1 << 20, on_change=lambda: None, limit_of=unlimited)
+    task = asyncio.ensure_future(made.run())
+    try:
+        yield made
+        assert made._waiting == sum(len(each.queue) for each in made.replicas.values())  # noqa: SLF001
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

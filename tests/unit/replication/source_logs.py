@@ -1,4 +1,4 @@
-"""Logs as a source's broker stores them, drawn by Hypothesis: with holes, transactions, LogAppendTime, odd records.
+"""Logs as a source's broker stores them, drawn by Hypothesis: with gaps, transactions, LogAppendTime, odd records.
 
 Batches are built here by hand, byte for byte, so that nothing under test takes part in making its own input.
 """
@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from fairlead.wire.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, seal
-from fairlead.wire.codecs import Codec, compress
-from fairlead.wire.convention import PRODUCER_ID
-from fairlead.wire.varint import encode_signed
+from fairlead.kafka.convention import PRODUCER_ID
+from fairlead.kafka.protocol.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, seal
+from fairlead.kafka.protocol.codecs import Codec, compress
+from fairlead.kafka.protocol.coding import encode_signed
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 NOW = 1_790_000_000_000

@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from fairlead.endpoint import KafkaEndpoint
-from replication.brokers import BrokersCollector
+from fairlead.kafka.endpoint import KafkaEndpoint
+from replication.metrics import BrokersCollector
 
 
 def partition(leader: int, in_sync: int, replicas: int = 3) -> SimpleNamespace:

@@ -36,6 +36,7 @@ def snapshot(site: str = "beta", **changes: Any) -> dict[str, Any]:
         "fetched_bytes": 60_000,
         "lag": 7,
         "last_error": "",
+        "entries_refused": 3,
     }
     return {
         "site": site,
@@ -47,6 +48,7 @@ def snapshot(site: str = "beta", **changes: Any) -> dict[str, Any]:
         "logs": {"s.a": {"state": "diverged", "cause": "c", "since": SINCE, "link": None, "what_to_do": ""}},
         "memory": {"queued": 5, "limit": 256},
         "last_error": "",
+        "entries_refused": 3,
         **changes,
     }
 

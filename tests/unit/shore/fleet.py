@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.records import encode
-from fairlead.records.custody import LedgerEntry
+from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.duck import select
 from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
 from shore.jobs.containers_now import READINGS
@@ -24,11 +25,12 @@ from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.containers_now import NEWEST, OBSERVED
 from shore.tables.model import TIME
+from tests.support.ledgers import entry
 from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
-BOX, OTHER, YELLOW, STRANGER = "BIGU0000013", "BIGU0000029", "YELU0000018", "ZZZU0000010"
+BOX, OTHER, YELLOW, STRANGER = "BIGU0000016", "BIGU0000021", "YELU0000013", "ZZZU0000010"
 STAR, MARLIN = "9074729", "9321483"
 TOKYO, SINGAPORE = (35.6492, 139.7916), (1.2392, 103.8325)
 
@@ -262,5 +264,35 @@ def alert(offset: int, hours: float, state: str = "OPENED", alert_id: str = "a1"
     } | more
 
 
-def ledger(offset: int, entry: LedgerEntry, site: str = "tokyo") -> dict[str, Any]:
+def ledger(offset: int, entry: LedgerEntry) -> dict[str, Any]:
+    """The row of an entry in the ledger of the site that wrote it."""
+    if isinstance(entry, CustodyEntry):
+        site, entry = entry.granted_by, msgspec.structs.replace(entry, marker_batch=b"")
+    else:
+        site = "tokyo"
     return {"log": f"custody.{site}", "log_offset": offset, "entry_log": entry.log, "payload": encode(entry)}
+
+
+def story() -> list[tuple[str, dict[str, Any]]]:
+    """A ship's voyage with a box, another ship, two offices, an alert; ties and doubts included."""
+    return [
+        *(("booking_changes", row) for row in (change(1, 0), change(2, 5), change(3, 9, status="COMPLETED"))),
+        ("booking_changes", change(1, 5, "tokyo", customer="toyshop")),
+        *(("events", docked(i, hours, code)) for i, hours, code in ((1, 0, "ARRI"), (2, 10, "DEPA"), (3, 11, "DEPA"))),
+        ("events", docked(1, 0, "ARRI") | {"log": "events.star", "event_date_time": at(0.5)}),
+        ("events", docked(4, 60, "ARRI", "singapore")),
+        ("events", docked(5, 30, "DEPA", ship=MARLIN)),
+        ("events", event(6, 2, "LOAD")),
+        *(("positions", position(i, 10 + 3 * i, (35.0 - 2 * i, 139.0 - 2 * i))) for i in range(1, 12)),
+        *(("positions", position(20 + i, 30 + i, SINGAPORE, 0.0)) for i in range(2)),
+        *(("positions", position(i, 26 + i, TOKYO, 0.0, MARLIN)) for i in range(3)),
+        *(("readings", reading(i, i / 2)) for i in range(4)),
+        ("readings", reading(7, 0.5, sequence=1)),
+        ("readings", reading(8, 26, boot_id=2)),
+        ("readings", reading(1, 3, OTHER, latitude=1.0, longitude=2.0)),
+        *(("alerts", row) for row in (alert(1, 1), alert(2, 2, "CLEARED"), alert(3, 2, alert_id="a2"))),
+        *(
+            ("custody_entries", ledger(i, each))
+            for i, each in enumerate((entry(1, 0, "tokyo", "GTIN"), entry(2, 7, "star", "LOAD")))
+        ),
+    ]

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from shore.checkpoint import put_aside, read_checkpoint, write_checkpoint
+from shore.checkpoint import has_begun, put_aside, read_checkpoint, write_checkpoint
 from shore.errors import CheckpointDamagedError
+from shore.jobs.runner import JOBS
+from shore.jobs.state import renew_checkpoint
 from shore.places import Places
+from shore.tables import TABLES
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
@@ -93,3 +97,36 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, cont
         read_checkpoint(places, "readings")
     assert error.value.fields == {"job": "readings", "file": str(damaged)}
     assert "fairlead shore rebuild readings" in error.value.hint
+
+
+READERS = sorted(name for name, job in JOBS.items() if job.inputs)
+
+
+def test_jobs_that_read_no_logs_name_their_inputs() -> None:
+    assert READERS == sorted(job.name for job in JOBS.values() if not job.reads_logs)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("change", ["none", "one unread", "one fewer", "one more", "another order"])
+def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, change: str) -> None:
+    job = JOBS[name]
+    if change == "another order" and len(job.inputs) == 1:
+        change = "one fewer"
+    ids: list[str | None] = []
+    for table in job.inputs:
+        TABLES[table].create(Places.of(tmp_path).table(table))
+        ids.append(str(DeltaTable(Places.of(tmp_path).table(table)).metadata().id))
+    before: dict[str, list[str | None]] = {
+        "none": ids,
+        "one unread": [*ids[:-1], None],
+        "one fewer": ids[:-1] or [*ids, "gone"],
+        "one more": [*ids, "another"],
+        "another order": [*ids[1:], ids[0]],
+    }
+    source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":5,"index":-1,"isStartingVersion":false}'
+    lines = [source % each if each is not None else "-" for each in before[change]]
+    places = checkpoint(tmp_path, {0: "\n".join(lines)}, [0], job=name)
+    for _ in range(2):
+        renew_checkpoint(places, job)
+        assert has_begun(places, name) is (change in ("none", "one unread"))
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlead.kafka.columnar import Stretch, stretch
+from fairlead.kafka.convention import filler_batch, marker_record, term_batch
+from fairlead.kafka.protocol.errors import CorruptBatch
+from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.records import decoder, encode
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, ReeferSettings, Setpoints
-from fairlead.wire.columnar import Stretch, stretch
-from fairlead.wire.convention import filler_batch, marker_record, term_batch
-from fairlead.wire.errors import CorruptBatch
-from fairlead.wire.record import NewRecord, encode_batch
 from shore.parsing import read_strict
 from shore.source import readings as readings_rows
 from shore.source.columns import ROWS_PER_BATCH, RawCollector
 from shore.source.readings import ONLY_REJECTED, READINGS_SCHEMA, ReadingsCollector
 
-BOX = "BIGU0000013"
+BOX = "BIGU0000016"
 LOG = f"containers.{BOX}"
 
 
@@ -131,10 +131,10 @@ def _device(sequence: int) -> Device:
         (b"", "truncated"),
         (None, "no value"),
         (b"\xff\xfe", "JSON"),
-        (b'{"equipmentReference":"BIGU0000013"}', "device"),
+        (b'{"equipmentReference":"BIGU0000016"}', "device"),
         (b"[1,2]", "object"),
-        (b'{"equipmentReference":"BIGU0000013","device":{"deviceId":7}}', "deviceId"),
-        (encode(Reading(equipment_reference="YELU0000018", device=_device(1))), "YELU0000018"),
+        (b'{"equipmentReference":"BIGU0000016","device":{"deviceId":7}}', "deviceId"),
+        (encode(Reading(equipment_reference="YELU0000013", device=_device(1))), "YELU0000013"),
         (b"{}\n{}", "equipmentReference"),
         (b" ", "truncated"),
     ],
@@ -179,7 +179,7 @@ def test_one_bad_record_among_very_many_is_found_and_the_others_are_read() -> No
     assert rows.column("payload").to_pylist() == values
 
 
-NEEDED = b'{"equipmentReference":"BIGU0000013","device":{"deviceId":"d","bootId":1,"sequence":2,' + (
+NEEDED = b'{"equipmentReference":"BIGU0000016","device":{"deviceId":"d","bootId":1,"sequence":2,' + (
     b'"deviceDateTime":"2026-03-01T12:00:00Z"}'
 )
 
@@ -225,7 +225,7 @@ def test_what_no_column_can_hold_is_rejected_and_stops_nothing(changed: bytes) -
 
 def test_pretty_printed_json_and_other_time_zones_are_read() -> None:
     text = (
-        b'{\n "equipmentReference": "BIGU0000013",\n "device": {"deviceId": "d", "bootId": 1, "sequence": 2,'
+        b'{\n "equipmentReference": "BIGU0000016",\n "device": {"deviceId": "d", "bootId": 1, "sequence": 2,'
         b' "deviceDateTime": "2026-03-01T14:00:00+02:00"}, "later": [1]}'
     )
     (row,) = batch_of([text]).to_pylist()
@@ -274,7 +274,7 @@ def test_a_damaged_batch_is_told_with_its_log() -> None:
     damaged[-9] ^= 1
     collector = ReadingsCollector()
     collector.add(LOG, 0, stored([good], 7))
-    collector.add("containers.BIGU0000029", 0, stretch(damaged, 0, 2**62))
-    with pytest.raises(CorruptBatch, match="BIGU0000029") as error:
+    collector.add("containers.BIGU0000021", 0, stretch(damaged, 0, 2**62))
+    with pytest.raises(CorruptBatch, match="BIGU0000021") as error:
         collector.take()
-    assert error.value.fields == {"log": "containers.BIGU0000029", "offset": 7}
+    assert error.value.fields == {"log": "containers.BIGU0000021", "offset": 7}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from fairlead.cli import run
+from fairlead.cli.app import run
 from shore.append import append_once
 from shore.places import Places
 from shore.status import JobStatus, write_status
@@ -84,13 +85,25 @@ def test_numbers_for_programs_are_whole(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.usefixtures("filled")
+def test_no_text_in_csv_is_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    query = """select '=1+1' as "@name", '-2' as text, -2 as whole, -2.5::double as number, -2.5 as exact,
+        '=3'::blob as raw, chr(9) || '=4' as tab, 'a=b' as plain, ['=5'] as list"""
+    assert run(["sql", query, "--csv"]) == 0
+    header, row = csv.reader(capsys.readouterr().out.splitlines())
+    assert header == ["'@name", "text", "whole", "number", "exact", "raw", "tab", "plain", "list"]
+    assert row == ["'=1+1", "'-2", "-2", "-2.5", "-2.5", "'=3", "'\t=4", "a=b", '["=5"]']
+    assert run(["sql", query, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["text"] == "-2"
+
+
+@pytest.mark.usefixtures("filled")
 def test_wide_rows_are_not_squeezed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     query = "select customer, repeat('x', 60) as a, repeat('y', 600) as b from booking_changes order by customer"
     assert run(["sql", query]) == 0  # no terminal: one line a row, however long
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].split() == ["c0", "x" * 60, "y" * 600]
     narrow = Console(force_terminal=True, width=80, color_system=None, highlight=False)
-    monkeypatch.setattr("fairlead.commands.tableshow.console", narrow)
+    monkeypatch.setattr("fairlead.cli.commands.tables.console", narrow)
     assert run(["sql", query]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert lines[:4] == ["row 1", "customer  c0", f"a         {'x' * 60}", f"b         {'y' * 70}"]

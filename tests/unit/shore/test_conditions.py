@@ -19,7 +19,7 @@ from shore.tables.readings import READINGS
 from tests.support.examples import examples
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
-BOX = "BIGU0000013"
+BOX = "BIGU0000016"
 
 
 def conditions(readings: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,115 +6,24 @@ As job ``conditions`` does it, but with DuckDB in Spark's place for the hours.
 from __future__ import annotations
 
 import datetime as dt
-import math
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore import duck
 from shore.jobs import whole
-from shore.jobs.conditions import slices, spans, store
+from shore.jobs.conditions import slices, spans
 from shore.jobs.hourly import chunks
-from shore.places import Places
-from shore.tables import TABLES
-from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.model import TIME
-from shore.tables.readings import READINGS
 from tests.support.examples import examples
+from tests.unit.shore.hours import DERIVED, T0, Row, Shore, reading
 
-T0 = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
-DERIVED = {
-    "conditions": whole.conditions,
-    "mkt": whole.mkt,
-    "excursion_parts": whole.excursion_parts,
-    "excursions": whole.excursions,
-}
-_TOUCHED = pa.schema([("equipment_reference", pa.string()), ("window_start", TIME)])
-Row = dict[str, Any]
-
-
-def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) -> Row:
-    return {
-        "log": f"containers.{box}",
-        "log_offset": int(minute * 60) + 10**9,
-        "equipment_reference": box,
-        "device_id": "d",
-        "boot_id": 1,
-        "sequence": int(minute * 60),
-        "device_date_time": T0 + dt.timedelta(minutes=minute),
-        "supply_temperature": supply,
-        "setpoint_temperature": 4.0,
-        "is_powered": True,
-        "is_connected_to_power_source": True,
-        "latitude": 35.0 + minute / 1000,
-        "longitude": 139.0,
-    } | more
-
-
-class Shore:
-    """Tables in a folder, and what the job does with a batch."""
-
-    def __init__(self, folder: str) -> None:
-        self.places = Places(folder)
-        for name in ("readings", *DERIVED):
-            TABLES[name].create(self.places.table(name))
-
-    def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
-        """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
-        batch = pa.Table.from_pylist(list(rows), schema=READINGS.plain_schema)
-        location = self.places.table("readings")
-        if not stored:
-            write_deltalake(location, batch, mode="append")
-        touched = duck.select(TOUCHED, _TOUCHED, readings=batch)
-        readings = DeltaTable(location).to_pyarrow_dataset()
-        statement = hours_sql(ACTIVATION_ENERGY, touched=True)
-        store(
-            self.places,
-            duck.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
-            ACTIVATION_ENERGY,
-        )
-
-    def rows(self, name: str) -> list[Row]:
-        return stored_rows(self.places, name)
-
-    def check(self) -> None:
-        check(self.places)
-
-
-def check(places: Places) -> None:
-    """Every derived table is as it must be, and has no NaN."""
-    for name, everything in DERIVED.items():
-        stored, expected = stored_rows(places, name), by_key(name, everything(places))
-        assert [key(name, row) for row in stored] == [key(name, row) for row in expected]
-        for row, right in zip(stored, expected, strict=True):
-            assert {c: row[c] for c in right} == {c: close(v) for c, v in right.items()}, name
-            assert not any(isinstance(v, float) and math.isnan(v) for v in row.values())
-
-
-def stored_rows(places: Places, name: str) -> list[Row]:
-    return by_key(name, DeltaTable(places.table(name)).to_pyarrow_dataset().to_table())
-
-
-def close(value: Any) -> Any:
-    return pytest.approx(value, rel=1e-9, abs=1e-9) if isinstance(value, float) else value
-
-
-def key(name: str, row: Row) -> tuple[Any, ...]:
-    return tuple(row[column] for column in TABLES[name].key)
-
-
-def by_key(name: str, table: pa.Table) -> list[Row]:
-    rows: list[Row] = table.to_pylist()
-    return sorted(rows, key=lambda row: key(name, row))
 
 
 @pytest.fixture

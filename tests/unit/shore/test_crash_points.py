@@ -6,8 +6,7 @@ own functions for a batch. ``tests/integration/shore/test_crashes.py`` has the w
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,35 +21,11 @@ from shore.places import Places
 from shore.read import table
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
-from tests.support.crashes import Plan, PlantedCrash, Side, planted
-from tests.unit.shared.test_custody_chain import entry
+from tests.support.crashes import crash_everywhere
+from tests.support.ledgers import entry
 from tests.unit.shore import fleet as story
-from tests.unit.shore import test_conditions_batches as hours
-from tests.unit.shore.test_operations import RECORDS, raw
-
-
-def crash_everywhere(
-    batch: Callable[[int], Callable[[], None]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
-) -> int:
-    """Crash at one write more in each batch, until a batch has no such write; gives how many there are.
-
-    Args:
-        batch: Makes the n-th batch: what works on it, each time the same.
-        check: Sees that the tables are right.
-        sides: Of each write; each is a batch of its own.
-    """
-    for number, (at, side) in enumerate((at, side) for at in itertools.count() for side in sides):
-        work = batch(number)
-        with planted(Plan(at, side)) as plan:
-            try:
-                work()
-            except PlantedCrash:
-                assert plan.crashed
-        work()
-        check()
-        if not plan.crashed:
-            return at
-    raise AssertionError("no batch has so many writes")
+from tests.unit.shore import hours
+from tests.unit.shore.raw_records import RECORDS, raw
 
 
 class Batch:
@@ -74,7 +49,7 @@ def test_operations(tmp_path: Path) -> None:
 
     def batch(number: int) -> Callable[[], None]:
         nonlocal sent
-        moved = msgspec.structs.replace(entry(number + 1, number * 10, "tokyo", "GTIN"), log="containers.BIGU0000013")
+        moved = msgspec.structs.replace(entry(number + 1, number * 10, "tokyo", "GTIN"), log="containers.BIGU0000016")
         records = raw(*RECORDS, ("custody.tokyo", moved))
         offsets = pc.add(records["offset"], number * 1000)
         rows = records.set_column(records.schema.names.index("offset"), "offset", offsets)
@@ -100,7 +75,7 @@ def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:
 
     def batch(number: int) -> Callable[[], None]:
         minutes = (number * 10, number * 10 + 5, number * 10 - 31.5)  # new, of the same session, and late
-        rows = [hours.reading("BIGU0000013", minute, 9.0 if number % 2 else 4.0) for minute in minutes]
+        rows = [hours.reading("BIGU0000016", minute, 9.0 if number % 2 else 4.0) for minute in minutes]
         content = pa.Table.from_pylist(rows, schema=TABLES["readings"].plain_schema)
         append_once(shore.places.table("readings"), content, app="test", version=number)
         return lambda: shore.take(rows, stored=True)

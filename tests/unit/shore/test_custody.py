@@ -10,21 +10,17 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.custody_chain import chain
+from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
 from shore.append import append_once
-from shore.jobs import custody
 from shore.jobs.operations import rows_of
 from shore.places import Places
 from shore.tables import TABLES
-from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
 from tests.support.examples import examples
-from tests.unit.shared.test_custody_chain import LOG, came_back, claimed, entry, histories, refused
-from tests.unit.shore.test_operations import raw
+from tests.support.ledgers import LOG, came_back, claimed, entry, histories, refused
+from tests.unit.shore.raw_records import LEDGERS, VOYAGE, raw, store
 
-LEDGERS = next(operation for operation in OPERATIONS if operation.table is CUSTODY_ENTRIES)
-OTHER = "containers.BIGU0000029"
-VOYAGE = [entry(1, 0, "tokyo", "GTIN"), entry(2, 10, "star", "LOAD"), entry(3, 20, None, "GTOT")]
+OTHER = "containers.BIGU0000021"
 
 
 @pytest.fixture
@@ -33,13 +29,6 @@ def places(tmp_path: Path) -> Places:
     for name in ("custody", "custody_entries"):
         TABLES[name].create(made.table(name))
     return made
-
-
-def store(places: Places, batch: int, *entries: LedgerEntry | bytes) -> None:
-    """What job ``operations`` does with one batch."""
-    rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in entries)))
-    append_once(places.table("custody_entries"), rows, app="test", version=batch)
-    custody.rebuild(places, custody.touched(rows))
 
 
 def intervals(places: Places, *columns: str, log: str = LOG) -> list[tuple[Any, ...]]:
@@ -72,7 +61,7 @@ def test_intervals_grow_with_the_ledger(places: Places) -> None:
         (3, None, 21, None, False),
     ]
     (first, *_) = intervals(places, "equipment_reference", "from_date_time", "to_date_time", "event", "granted_by")
-    assert first == ("BIGU0000013", VOYAGE[0].event_date_time, VOYAGE[1].event_date_time, "GTIN", "tokyo")
+    assert first == ("BIGU0000016", VOYAGE[0].event_date_time, VOYAGE[1].event_date_time, "GTIN", "tokyo")
     assert intervals(places, "term", "holder", log=OTHER) == [(1, "sydney")]
 
 

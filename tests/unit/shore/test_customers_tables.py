@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from fairlead.cli import run
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.cli.app import run
 from fairlead.errors import UnknownNameError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.append import append_once
 from shore.errors import SchemaError
 from shore.feeds.tables import kept_tables
@@ -23,8 +23,8 @@ from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify.run import verify
-from tests.unit.shore.test_maintenance import age
-from topologies.load import load
+from tests.support.tables import age
+from topologies.loader.load import load
 from topologies.model import Customer, Topology
 
 DUCKS = "customers/ducks"
@@ -48,7 +48,7 @@ def places(tmp_path: Path) -> Places:
 
 def fill(places: Places, commits: int) -> None:
     for n in range(commits):
-        row = {"feed_offset": n, "kind": "reading", "equipment_reference": "BIGU0000013", "value": "{}"}
+        row = {"feed_offset": n, "kind": "reading", "equipment_reference": "BIGU0000016", "value": "{}"}
         content = pa.Table.from_pylist([row], schema=CUSTOMER_FEED.plain_schema)
         append_once(places.table(DUCKS), content, app="test", version=n)
 

@@ -19,7 +19,7 @@ from shore.tables import TABLES
 Allowed = Callable[..., list[tuple[str, str, int]]]
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-MINE, OTHER = "BIGU0000013", "BIGU0000029"
+MINE, OTHER = "BIGU0000016", "BIGU0000021"
 
 
 def hours(count: float) -> dt.datetime:

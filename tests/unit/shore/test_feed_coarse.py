@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.wire.record import Record
+from fairlead.kafka.protocol.record import Record
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.test_feed_histories import BOOKED, BOXES, SHOP, Change, Happened, Moved, World
+from tests.unit.shore.feed_histories import BOOKED, BOXES, SHOP, Change, Happened, Moved, World
 
 BOX = BOXES[0]
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.checkpoint import write_checkpoint
 from shore.feeds.entitlement import all_touched, entitled
 from shore.feeds.readers import FeedReader
@@ -22,7 +22,7 @@ from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.test_feed_histories import BOXES, T0, Change, Happened, World
+from tests.unit.shore.feed_histories import BOXES, T0, Change, Happened, World
 
 SHOP = "shop"
 READERS = {

@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from fairlead.wire.record import Record
+from fairlead.kafka.protocol.record import Record
 from shore.feeds.entitlement import all_touched, entitled
 from shore.feeds.readers import FeedReader
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.test_feed_histories import T0, World
+from tests.unit.shore.feed_histories import T0, World
 
 PORT = "port-authority"
 

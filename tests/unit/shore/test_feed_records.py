@@ -9,15 +9,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.wire.record import NewRecord, Record
+from fairlead.kafka.protocol.record import NewRecord, Record
 from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, kind_of, new_record, parse_origin, slices
 from shore.tables.feeds import FEEDS
 
 T = dt.datetime(2026, 3, 1, 12, 0, 0, 7000, tzinfo=dt.UTC)
 ROW: dict[str, Any] = {
-    "log": "containers.BIGU0000013",
+    "log": "containers.BIGU0000016",
     "log_offset": 41,
-    "equipment_reference": "BIGU0000013",
+    "equipment_reference": "BIGU0000016",
     "device_date_time": T,
     "received_date_time": T + dt.timedelta(seconds=1),
     "late": True,
@@ -29,10 +29,10 @@ ROW: dict[str, Any] = {
 
 def test_a_record_tells_where_it_came_from() -> None:
     record = new_record(ROW)
-    assert (record.value, record.key, record.timestamp_ms) == (b"{}", b"BIGU0000013", 1772366400007)
-    assert record.headers == (("origin", b"containers.BIGU0000013@41"), ("received", b"1772366401007"), ("late", b"1"))
+    assert (record.value, record.key, record.timestamp_ms) == (b"{}", b"BIGU0000016", 1772366400007)
+    assert record.headers == (("origin", b"containers.BIGU0000016@41"), ("received", b"1772366401007"), ("late", b"1"))
     plain = new_record(ROW | {"received_date_time": None, "late": False})
-    assert plain.headers == (("origin", b"containers.BIGU0000013@41"),)
+    assert plain.headers == (("origin", b"containers.BIGU0000016@41"),)
 
 
 def test_a_feed_read_back_gives_the_ledger() -> None:
@@ -47,7 +47,7 @@ def test_a_feed_read_back_gives_the_ledger() -> None:
             "feed_offset": 7,
             "log": ROW["log"],
             "log_offset": 41,
-            "equipment_reference": "BIGU0000013",
+            "equipment_reference": "BIGU0000016",
             "device_date_time": T,
             "retracts": False,
             "revision": None,
@@ -58,12 +58,12 @@ def test_a_feed_read_back_gives_the_ledger() -> None:
 
 def test_a_retraction_says_in_header_and_value_what_it_takes_back() -> None:
     record = new_record(ROW | {"retracts": 7, "payload": None, "received_date_time": None, "late": False})
-    assert record.headers == (("retracts", b"containers.BIGU0000013@41"),)
-    assert (record.key, record.timestamp_ms) == (b"BIGU0000013", 1772366400007)
+    assert record.headers == (("retracts", b"containers.BIGU0000016@41"),)
+    assert (record.key, record.timestamp_ms) == (b"BIGU0000016", 1772366400007)
     assert msgspec.json.decode(record.value or b"") == {
-        "retracts": "containers.BIGU0000013@41",
+        "retracts": "containers.BIGU0000016@41",
         "feedOffset": 7,
-        "equipmentReference": "BIGU0000013",
+        "equipmentReference": "BIGU0000016",
     }
     (row,) = delivered("ducks", [Record(9, record.timestamp_ms, record.key, record.value, record.headers)]).to_pylist()
     assert (row["feed_offset"], row["log"], row["log_offset"], row["retracts"]) == (9, ROW["log"], 41, True)

@@ -10,7 +10,7 @@ import pytest
 from shore.jobs import custody
 from shore.read import rows, sql
 from shore.tables import TABLES
-from tests.unit.shared.test_custody_chain import entry
+from tests.support.ledgers import entry
 from tests.unit.shore.fleet import BOX, OTHER, Fleet, alert, at, change, ledger, position, reading
 
 LOG = f"containers.{BOX}"
@@ -73,7 +73,7 @@ POSITIONS = """select log_offset, holder, vessel_imo_number, round(ship_latitude
 
 
 def test_readings_get_the_position_of_the_ship_that_held_the_log(fleet: Fleet) -> None:
-    held(fleet, entry(1, 0, "tokyo", "GTIN"), entry(2, 2, "star", "LOAD"), entry(3, 8, "tokyo", "DISC"))
+    held(fleet, entry(1, 0, "tokyo", "GTIN"), entry(2, 2, "star", "LOAD"), entry(3, 8, "tokyo", "DISC", by="star"))
     steps = [(10.0, (10.0, 179.5)), (10.5, (11.0, -179.5)), (12.5, (12.0, -178.0)), (13.0, (12.5, -177.0))]
     fleet.add(positions=[position(i, hours, place) for i, (hours, place) in enumerate(steps)])
     fleet.add(positions=[position(9, 10.0, (0.0, 0.0))])  # of two at one moment the first written

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.lag import lags
 from shore.places import Places
-from topologies.load import load
+from topologies.loader.load import load
 
 NOWHERE = KafkaEndpoint("hq", (("127.0.0.1", 1),), "shore", SecretStr("x"))
 _TABLE = '{"sourceVersion":1,"reservoirId":"t-1","reservoirVersion":5,"index":-1,"isStartingVersion":false}'

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from fairlead.cli import run
+from fairlead.cli.app import run
 from fairlead.errors import RefusedError, UnavailableError, UnknownNameError
 from shore.append import append_once
 from shore.backlog import backlog_of
@@ -27,6 +26,7 @@ from shore.places import Places
 from shore.read import sql
 from shore.tablelog import commit_actions, table_ids
 from shore.tables import TABLES
+from tests.support.tables import age
 
 READINGS = TABLES["readings"]
 NOW = dt.datetime.now(dt.UTC)
@@ -137,26 +137,6 @@ def test_files_that_one_query_opens() -> None:
     assert files_opened([("a", "b"), ("c", "d")]) == 1
     assert files_opened([("a", "c"), ("c", "d")]) == 2
     assert files_opened([("a", "z"), ("b", "c"), ("d", "e"), ("e", "f")]) == 3
-
-
-def age(places: Places, table: str, days: float) -> None:
-    """Make everything that the table's log says, and its files, so much older."""
-    root = Path(places.table(table))
-    back = int(days * 86_400_000)
-    for file in (root / "_delta_log").glob("*.json"):
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        for action in lines:
-            for kind, name in (
-                ("remove", "deletionTimestamp"),
-                ("add", "modificationTime"),
-                ("commitInfo", "timestamp"),
-            ):
-                if name in action.get(kind, {}):
-                    action[kind][name] -= back
-        file.write_text("\n".join(json.dumps(line) for line in lines))
-    for file in root.rglob("*"):
-        then = file.stat().st_mtime - back / 1000
-        os.utime(file, (then, then))
 
 
 def test_vacuum_keeps_what_the_last_days_need(places: Places) -> None:
@@ -277,10 +257,12 @@ def test_plan_then_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     places = Places.of(tmp_path / "minimal")
     TABLES["events"].create(places.table("events"))
     fill(places, 9, table="events")
-    assert run(["shore", "compact"]) == 0
+    assert run(["shore", "compact"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    assert run(["shore", "compact", "--dry-run"]) == 0
     told = capsys.readouterr().out
     assert "make few files of 9 small ones" in " ".join(told.split())
-    assert "run the same command with --yes" in told
+    assert "run the same command without --dry-run" in told
     assert run(["shore", "compact", "events", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tables"][0]["files_after"] == 1
     assert run(["shore", "compact", "--yes"]) == 0
@@ -292,5 +274,5 @@ def test_plan_then_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert run(["shore", "vacuum", "--yes"]) == 0
     assert "9 files of events deleted" in capsys.readouterr().out
     assert run(["shore", "vacuum", "--keep", "1h", "--yes"]) == 5
-    assert run(["shore", "vacuum", "--keep", "soon"]) == 3
-    assert run(["shore", "compact", "event"]) == 3
+    assert run(["shore", "vacuum", "--keep", "soon", "--yes"]) == 2
+    assert run(["shore", "compact", "event", "--yes"]) == 3

@@ -19,8 +19,8 @@ from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY, DAYS, GAS_CONSTANT, MKT, MONTHS
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
-from tests.unit.shore.test_conditions_batches import Row, Shore, reading
-from topologies.load import load
+from tests.unit.shore.hours import Row, Shore, reading
+from topologies.loader.load import load
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)  # a midnight
 FIRST, LAST = dt.datetime(2000, 1, 1, tzinfo=dt.UTC), dt.datetime(2100, 1, 1, tzinfo=dt.UTC)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli import run
+from fairlead.cli.app import run
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from shore.opened import check_tables, open_table
 from shore.places import Places
@@ -77,10 +77,10 @@ def test_one_table_from_python(folder: Path) -> None:
     [
         ["tables", "reading"],
         ["sql", "select * from reading"],
-        ["shore", "compact", "reading"],
-        ["shore", "vacuum", "reading"],
+        ["shore", "compact", "reading", "--yes"],
+        ["shore", "vacuum", "reading", "--yes"],
         ["shore", "verify", "--table", "reading"],
-        ["shore", "backfill", "--table", "reading"],
+        ["shore", "backfill", "--table", "reading", "--yes"],
     ],
 )
 def test_every_command_names_the_valid_tables(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,8 +97,8 @@ def test_every_command_names_the_valid_tables(command: list[str], capsys: pytest
         ["tables", "readings"],
         ["sql", "select * from readings"],
         ["report", "container", BOX],
-        ["shore", "compact"],
-        ["shore", "vacuum"],
+        ["shore", "compact", "--yes"],
+        ["shore", "vacuum", "--dry-run"],
     ],
 )
 def test_every_command_names_the_table_that_cannot_be_opened(
@@ -118,9 +118,9 @@ def test_keeping_before_there_is_a_table(
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     for command in ("compact", "vacuum"):
-        assert run(["shore", command]) == 0
+        assert run(["shore", command, "--dry-run"]) == 0
         assert "no such tables yet: fairlead shore run --once" in capsys.readouterr().out
-        assert run(["shore", command, "--json"]) == 0
+        assert run(["shore", command, "--yes", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"applied": False, "tables": []}
 
 

@@ -3,103 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 from pathlib import Path
 
 import msgspec
-import pyarrow as pa
 from deltalake import DeltaTable
 
-from fairlead.records import encode
-from fairlead.records.alert import Alert, Evidence
-from fairlead.records.booking import Booking
-from fairlead.records.custody import CustodyEntry
-from fairlead.records.event import Event, EventMetadata, EventPayload
-from fairlead.records.reading import Device, GeoLocation
-from fairlead.records.ship import Environment, Position
 from shore.append import append_once
 from shore.jobs.operations import PATTERN, rows_of
-from shore.tables.model import TIME
-from shore.tables.operations import OPERATIONS
-
-T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
-BY_NAME = {operation.table.name: operation for operation in OPERATIONS}
-BOX = "BIGU0000013"
-
-
-def raw(*records: tuple[str, msgspec.Struct | bytes]) -> pa.Table:
-    return pa.table(
-        {
-            "topic": [topic for topic, _ in records],
-            "offset": pa.array(range(1, len(records) + 1), pa.int64()),
-            "term": pa.array([1] * len(records), pa.int32()),
-            "timestamp": pa.array([T] * len(records), TIME),
-            "value": [value if isinstance(value, bytes) else encode(value) for _, value in records],
-        }
-    )
-
-
-RECORDS: tuple[tuple[str, msgspec.Struct], ...] = (
-    (
-        "alerts.tokyo",
-        Alert(
-            alert_id="a1",
-            kind="OVERBOARD",
-            severity="CRITICAL",
-            state="OPENED",
-            equipment_reference=BOX,
-            raised_at="tokyo",
-            event_date_time=T,
-            raised_date_time=T,
-            geo_location=GeoLocation(latitude=1.5, longitude=2.5),
-            evidence=(Evidence(name="immersed", weight=0.5),),
-        ),
-    ),
-    (
-        "events.tokyo",
-        Event(
-            metadata=EventMetadata(
-                event_id="e1", event_created_date_time=T, event_type="EQUIPMENT", publisher="terminal"
-            ),
-            payload=EventPayload(
-                event_date_time=T, equipment_event_type_code="LOAD", equipment_reference=BOX, un_location_code="JPTYO"
-            ),
-        ),
-    ),
-    (
-        "ships.9074729.location",
-        Position(
-            vessel_imo_number="9074729",
-            device=Device(device_id="d", boot_id=1, sequence=1, device_date_time=T),
-            heading=90,
-        ),
-    ),
-    (
-        "ships.9074729.environment",
-        Environment(
-            vessel_imo_number="9074729",
-            device=Device(device_id="d", boot_id=1, sequence=1, device_date_time=T),
-            wind_speed=7.5,
-        ),
-    ),
-    ("bookings.hq", Booking(booking_reference="B1", customer="ducks", equipment_reference=BOX, valid_from=T)),
-    (
-        "custody.tokyo",
-        CustodyEntry(
-            log=f"containers.{BOX}",
-            term=2,
-            marker_offset=10,
-            from_site="tokyo",
-            to_site="duck-star",
-            event="LOAD",
-            event_id="e1",
-            event_date_time=T,
-            granted_date_time=T,
-            granted_by="tokyo",
-            marker_batch=b"xyz",
-        ),
-    ),
-)
+from tests.unit.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
 
 
 def test_each_table_takes_its_own_records() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shore.jobs import reference, voyages
 from tests.support.examples import examples
-from tests.unit.shared.test_custody_chain import entry
+from tests.support.ledgers import entry
 from tests.unit.shore.fleet import (
     BOX,
     DERIVED,
@@ -22,7 +22,6 @@ from tests.unit.shore.fleet import (
     SINGAPORE,
     STAR,
     STRANGER,
-    TOKYO,
     YELLOW,
     Fleet,
     alert,
@@ -34,6 +33,7 @@ from tests.unit.shore.fleet import (
     merged,
     position,
     reading,
+    story,
     topology,
 )
 from topologies.model import Site, SiteKind
@@ -186,7 +186,9 @@ def test_a_box_is_where_its_ship_is(fleet: Fleet) -> None:
     fleet.add(positions=[position(2, 2, (29.0, 139.0)), position(1, 9, (0.0, 0.0), ship=MARLIN)])
     assert (fleet.now()["latitude"], fleet.now()["position_date_time"]) == (29.0, at(2))
     assert fleet.now(OTHER)["latitude"] == 5.0
-    fleet.add(custody_entries=[ledger(3, entry(3, 9, None, "GTOT"))])
+    fleet.add(
+        custody_entries=[ledger(3, entry(3, 9, "tokyo", "DISC", by="star")), ledger(4, entry(4, 12, None, "GTOT"))]
+    )
     row = fleet.now()
     assert [row[name] for name in ("holder", "custody_event", "latitude", "vessel")] == [None, "GTOT", None, None]
     assert fleet.differing() == []
@@ -211,6 +213,13 @@ def test_open_alerts_and_the_booking_of_a_box(fleet: Fleet) -> None:
     assert (fleet.now()["open_alerts"], fleet.now()["worst_severity"]) == (1, "ALARM")
     fleet.add(booking_changes=[change(8, 7, status="COMPLETED", valid_to=at(2))], readings=[reading(2, 3)])
     assert (fleet.now()["booking_reference"], fleet.now()["open_alerts"]) == (None, 1)
+    assert fleet.differing() == []
+
+
+def test_an_entry_that_is_not_believed_makes_no_row_for_a_box(fleet: Fleet) -> None:
+    opened_at_sea = entry(1, 0, "star", "GTIN", by="star", log=f"containers.{OTHER}")  # a ship cannot open a log
+    fleet.add(readings=[reading(1, 0)], custody_entries=[ledger(1, opened_at_sea)])
+    assert fleet.rows("containers_now", "equipment_reference") == [BOX]
     assert fleet.differing() == []
 
 
@@ -268,31 +277,6 @@ def test_rejected_records_are_counted_by_reason_on_the_day_of_receipt(fleet: Fle
 
 
 # -- any order, any batches, any repeats
-
-
-def story() -> list[tuple[str, dict[str, Any]]]:
-    """A ship's voyage with a box, another ship, two offices, an alert; ties and doubts included."""
-    return [
-        *(("booking_changes", row) for row in (change(1, 0), change(2, 5), change(3, 9, status="COMPLETED"))),
-        ("booking_changes", change(1, 5, "tokyo", customer="toyshop")),
-        *(("events", docked(i, hours, code)) for i, hours, code in ((1, 0, "ARRI"), (2, 10, "DEPA"), (3, 11, "DEPA"))),
-        ("events", docked(1, 0, "ARRI") | {"log": "events.star", "event_date_time": at(0.5)}),
-        ("events", docked(4, 60, "ARRI", "singapore")),
-        ("events", docked(5, 30, "DEPA", ship=MARLIN)),
-        ("events", event(6, 2, "LOAD")),
-        *(("positions", position(i, 10 + 3 * i, (35.0 - 2 * i, 139.0 - 2 * i))) for i in range(1, 12)),
-        *(("positions", position(20 + i, 30 + i, SINGAPORE, 0.0)) for i in range(2)),
-        *(("positions", position(i, 26 + i, TOKYO, 0.0, MARLIN)) for i in range(3)),
-        *(("readings", reading(i, i / 2)) for i in range(4)),
-        ("readings", reading(7, 0.5, sequence=1)),
-        ("readings", reading(8, 26, boot_id=2)),
-        ("readings", reading(1, 3, OTHER, latitude=1.0, longitude=2.0)),
-        *(("alerts", row) for row in (alert(1, 1), alert(2, 2, "CLEARED"), alert(3, 2, alert_id="a2"))),
-        *(
-            ("custody_entries", ledger(i, each))
-            for i, each in enumerate((entry(1, 0, "tokyo", "GTIN"), entry(2, 7, "star", "LOAD")))
-        ),
-    ]
 
 
 @pytest.fixture(scope="module")

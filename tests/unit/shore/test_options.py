@@ -21,9 +21,9 @@ def test_usual_options() -> None:
 @pytest.mark.parametrize(
     ("topic", "taken"),
     [
-        ("containers.BIGU0000013", True),
+        ("containers.BIGU0000016", True),
         ("containers", False),
-        ("containersx.BIGU0000013", False),
+        ("containersx.BIGU0000016", False),
         ("secret.containers.1", False),
         ("__consumer_offsets", False),
     ],

@@ -10,7 +10,7 @@ import pytest
 from shore.jobs import custody
 from shore.read import rows, sql
 from shore.tables import TABLES
-from tests.unit.shared.test_custody_chain import entry
+from tests.support.ledgers import entry
 from tests.unit.shore.fleet import (
     BOX,
     SINGAPORE,
@@ -79,7 +79,3 @@ def test_what_a_port_authority_asks(folder: Path) -> None:
         ("MV Duck Star", at(0), "Our own", "LOAD", 1),
         ("MV Duck Star", at(0), "Yellow Box Leasing", "DISC", 1),
     ]
-
-
-def test_there_are_questions() -> None:
-    assert len(QUESTIONS) >= 8

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from fairlead.wire.columnar import decode
-from fairlead.wire.convention import term_batch
-from fairlead.wire.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
-from fairlead.wire.record import NewRecord
-from fairlead.wire.types import TP, FetchedPartition, TopicPartition
+from fairlead.kafka.columnar import decode
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP, FetchedPartition, TopicPartition
+from shore.losses import Loss
 from shore.source import logs, portions
 from shore.source.errors import DataLossError
 from shore.source.logs import RangeReader
@@ -75,10 +76,10 @@ class Store:
         return {log: self._logs[log][0][0] for log in logs}
 
 
-async def read(store: Any, work: Sequence[Range], **more: bool) -> Read:
+async def read(store: Any, work: Sequence[Range], fail_on_data_loss: bool = False) -> Read:
     """(log, offset) in the order in which they came; each record's value must be that of its offset."""
     found: Read = []
-    async for log, stretch in RangeReader(store, work, **more).stretches():
+    async for log, stretch in RangeReader(store, work, fail_on_data_loss=fail_on_data_loss).stretches():
         columns = decode([stretch])
         starts, sizes = columns.value.start.tolist(), columns.value.size.tolist()
         values = [columns.data[start : start + size] for start, size in zip(starts, sizes, strict=True)]
@@ -166,6 +167,10 @@ async def test_deleted_and_overtaken_logs_end_their_range_and_no_other() -> None
     store.write("b", [10])
     work = [Range("a", 0, 20, 40), Range("b", 0, 0, 10), Range("gone", 0, 0, 5)]
     assert sorted(await read(store, work)) == every(Range("a", 0, 30, 40), work[1])
+    told: list[Loss] = []
+    async for _ in RangeReader(cast(Any, store), work, on_loss=told.append).stretches():
+        pass
+    assert sorted((each.log, each.first, each.last) for each in told) == [("a", 20, 29), ("gone", 0, 4)]
     for lost in (work[0], work[2]):
         with pytest.raises(DataLossError):
             await read(store, [lost], fail_on_data_loss=True)

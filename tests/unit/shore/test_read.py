@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def append(folder: Path, version: int, count: int) -> bool:
     found = [
-        {"log": "containers.BIGU0000013", "log_offset": i + 100 * version, "supply_temperature": float(i),
+        {"log": "containers.BIGU0000016", "log_offset": i + 100 * version, "supply_temperature": float(i),
          "device_date_time": T0 + dt.timedelta(minutes=i)}
         for i in range(count)
     ]  # fmt: skip

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from deltalake.exceptions import DeltaError
 
-from fairlead.cli import run
-from fairlead.commands.shoreverify import what_to_do
+from fairlead.cli.app import run
+from fairlead.cli.commands.shore.tables import what_to_do
 from fairlead.errors import UnavailableError
 from shore import damage
 from shore.places import Places
@@ -34,11 +34,11 @@ def test_proof_and_repair_before_the_site_was_started(capsys: pytest.CaptureFixt
         assert "fairlead up" in capsys.readouterr().err
     assert run(["shore", "rebuild", "reading", "--yes"]) == 3
     assert "did you mean 'readings'" in capsys.readouterr().err
-    assert run(["shore", "rebuild", "readings"]) == 0  # nobody at a terminal, and no --yes
-    assert "with --yes" in capsys.readouterr().out
-    assert run(["shore", "rebuild", "readings", "--json"]) == 0
+    assert run(["shore", "rebuild", "readings"]) == 2  # nobody at a terminal, and no --yes
+    assert "--yes" in capsys.readouterr().err
+    assert run(["shore", "rebuild", "readings", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"applied": False, "job": "readings"}
-    assert run(["shore", "backfill", "--from", "yesterday"]) == 3
+    assert run(["shore", "backfill", "--yes", "--since", "yesterday"]) == 2
     assert "a day like 2026-03-01" in " ".join(capsys.readouterr().err.split())
 
 

@@ -203,3 +203,17 @@ def test_marks_do_not_depend_on_the_order_of_events(history: tuple[list[Event], 
     events, _ = history
     assert marks(events) == marks(events[::-1])
     assert [mark.time for mark in marks(events)] == sorted(mark.time for mark in marks(events))
+
+
+@given(histories())
+def test_no_two_calls_or_legs_have_one_key(history: tuple[list[Event], list[Fix]]) -> None:
+    """Also where events contradict each other: Delta's tables are kept by these keys."""
+    events, fixes = history
+    calls, legs = sail(events, track(*fixes), PORTS)
+    assert len({(call.time, call.port) for call in calls}) == len(calls)
+    assert len({leg.time for leg in legs}) == len(legs)
+
+
+def test_a_departure_from_a_port_where_the_ship_is_not_makes_no_second_leg_of_that_time() -> None:
+    _, legs = sail([said(0, "ARRI", A), said(1, "ARRI", B), said(2, "DEPA", A)], track(), PORTS)
+    assert passages(legs) == [("JPTYO", "SGSIN", None, 1.0, 0), ("JPTYO", None, 2.0, None, 0)]

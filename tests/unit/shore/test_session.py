@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+from pyspark import SparkConf
 
+from fairlead.errors import ConfigurationError, UnavailableError
 from shore import session
 
 
@@ -36,3 +39,65 @@ def test_both_have_delta_and_utc(tmp_path: Path) -> None:
         found = session.settings(tmp_path, master=master)
         assert "delta" in found["spark.sql.extensions"]
         assert found["spark.sql.session.timeZone"] == "UTC"
+
+
+def test_everything_that_spark_sends_is_authenticated_and_encrypted(tmp_path: Path) -> None:
+    """What executors are sent holds the password of Kafka."""
+    for master in ("local[2]", "spark://there:7077", "yarn"):
+        found = session.settings(tmp_path, master=master)
+        assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
+        assert session.SECRET not in found
+
+
+class _Started(Exception):
+    pass
+
+
+def _start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, extra: dict[str, str] | None = None
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The settings that show on Spark's command line, and those of its context."""
+    seen: list[dict[str, str]] = []
+
+    def launch_gateway(conf: SparkConf, _options: object) -> None:
+        seen.append(dict(conf.getAll()))
+
+    def context(*, gateway: object, conf: SparkConf) -> None:
+        seen.append(dict(conf.getAll()))
+        raise _Started("as far as it goes")
+
+    fake = type("Context", (), {"_active_spark_context": None, "__new__": lambda _cls, **named: context(**named)})
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(session, "find_java", lambda: Path("/usr/bin/java"))
+    monkeypatch.setattr(session, "launch_gateway", launch_gateway)
+    monkeypatch.setattr(session, "SparkContext", fake)
+    with pytest.raises(UnavailableError, match="as far as it goes"):
+        session.spark(tmp_path, master=master, extra=extra)
+    shown, used = seen
+    return shown, used
+
+
+def test_one_machine_has_a_secret_of_its_own_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secrets = set()
+    for _ in range(2):
+        shown, used = _start(tmp_path, monkeypatch, "local[2]")
+        assert session.SECRET not in shown
+        secrets.add(used[session.SECRET])
+    assert len(secrets) == 2 and all(len(secret) >= 32 for secret in secrets)
+
+
+def test_the_secret_of_a_cluster_is_on_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, used = _start(tmp_path, monkeypatch, "spark://there:7077", {session.SECRET: "of-the-cluster"})
+    assert used[session.SECRET] == "of-the-cluster"
+    assert "of-the-cluster" not in str(shown)
+
+
+def test_a_cluster_without_a_secret_is_refused_unless_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ConfigurationError, match="spark://there:7077") as caught:
+        session.spark(tmp_path, master="spark://there:7077")
+    assert "FAIRLEAD_SECRET_<SITE>_SPARK" in caught.value.hint
+    off = {"spark.authenticate": "false", "spark.network.crypto.enabled": "false"}
+    _, used = _start(tmp_path, monkeypatch, "spark://there:7077", off)
+    assert session.SECRET not in used

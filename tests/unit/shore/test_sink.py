@@ -22,8 +22,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import headers as names
-from fairlead.wire.record import NewRecord, Record
 from shore.sink import options as sink_options
 from shore.sink.errors import ChangedBatchError, SinkOptionError, SinkRowError, StaleBatchError
 from shore.sink.options import parse_sink_options

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.wire.codecs import Codec
-from fairlead.wire.convention import term_batch
-from fairlead.wire.record import NewRecord, Record
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord, Record
 from shore.source.sizes import (
     LEAST_BYTES,
     MOST_BYTES,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -18,7 +19,7 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
-from fairlead.wire.errors import ConnectionLost
+from fairlead.kafka.protocol.errors import ConnectionLost
 from shore.checkpoint import write_checkpoint
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
 from shore.jobs.board import Board as RealBoard
@@ -30,13 +31,13 @@ from shore.jobs.state import check_state
 from shore.places import Places
 from shore.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.tables import TABLES
-from topologies.load import load
+from topologies.loader.load import load
 
 SPARKS_WORDS = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING] boom
 Traceback (most recent call last):
   File "x.py", line 3, in read
     raise broker_error(code, log)
-fairlead.wire.errors.ConnectionLost: no broker of alpha can be reached at 127.0.0.1:1
+fairlead.kafka.protocol.errors.ConnectionLost: no broker of alpha can be reached at 127.0.0.1:1
   what to do: start it
 SQLSTATE: XXKST"""
 
@@ -112,7 +113,6 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
     (Path(places.table("events")) / "_delta_log").rename(tmp_path / "events-log")
     with pytest.raises(SplitStateError, match="table events is gone"):
         check_state(places, jobs)
-    check_state(Places.of(tmp_path, "s3://bucket/fairlead"), jobs)
 
 
 def test_places() -> None:
@@ -329,12 +329,12 @@ def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
     assert (ended.error, ended.error_at is not None) == ("no\n  what to do: do", True)
 
 
-def test_a_site_that_is_away_at_the_beginning() -> None:
+def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
     def away(context: JobContext) -> DataStreamWriter:
         raise ConnectionLost("no broker of alpha can be reached", hint="start it")
 
     job = dataclasses.replace(JOBS["feeds"], query=away)
-    context = cast(Any, None)
+    context = cast(Any, SimpleNamespace(places=Places.of(tmp_path)))
     with pytest.raises(ConnectionLost):
         start_query(context, job, True)
     with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:

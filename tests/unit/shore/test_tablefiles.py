@@ -133,7 +133,7 @@ def test_rows_are_found_by_every_column_whatever_has_no_statistics_or_no_value(t
     location = str(tmp_path / table.name)
     replace(table, pruned_by=()).create(location)  # as it was made by a version before
     table.create(location)
-    box, log = "BIGU0000013", "containers.BIGU0000013"
+    box, log = "BIGU0000016", "containers.BIGU0000016"
     row = {"log": log, "log_offset": 7, "equipment_reference": box, "reason": "broken", "device_id": "d"}
     schema = table.plain_schema
     writer = FileWriter(location, table)
@@ -156,7 +156,7 @@ def test_files_as_rows() -> None:
 
 
 def row(offset: int, reason: str | None = None) -> dict[str, Any]:
-    return {"log": "containers.BIGU0000013", "log_offset": offset, "payload": b"{}", "reason": reason}
+    return {"log": "containers.BIGU0000016", "log_offset": offset, "payload": b"{}", "reason": reason}
 
 
 def rows(*some: dict[str, Any]) -> pa.RecordBatch:

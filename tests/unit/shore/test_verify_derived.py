@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from fairlead.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.checkpoint import write_checkpoint
 from shore.damage import damaged
 from shore.places import Places
@@ -20,11 +20,11 @@ from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify.catalogue import DERIVED
 from shore.verify.derived import check_derived
 from shore.verify.run import verify
-from tests.unit.shared.test_custody_chain import T, entry
+from tests.support.ledgers import T, entry
 from tests.unit.shore import fleet as story
-from tests.unit.shore import test_conditions_batches as hours
-from tests.unit.shore.test_custody import VOYAGE, store
-from topologies.load import load
+from tests.unit.shore import hours
+from tests.unit.shore.raw_records import VOYAGE, store
+from topologies.loader.load import load
 from topologies.model import Customer
 
 CUSTODY = next(each for each in DERIVED if each.table == "custody")
@@ -34,7 +34,7 @@ CUSTODY = next(each for each in DERIVED if each.table == "custody")
 def places(tmp_path: Path) -> Places:
     """A chain of custody of three terms, of which the job has done all."""
     made = Places.of(tmp_path)
-    for name in ("custody", "custody_entries"):
+    for name in ("custody", "custody_entries", "sites", "owners"):
         TABLES[name].create(made.table(name))
     store(made, 0, *VOYAGE)
     write_checkpoint(made, "operations", {"custody.tokyo": 9}, "{}")
@@ -142,7 +142,7 @@ def test_tables_of_every_kind_are_compared(tmp_path: Path) -> None:
         alerts=[story.alert(1, 1)],
     )
     batch = hours.Shore(str(tmp_path / "hours"))
-    batch.take([hours.reading("BIGU0000013", minute, 9.0) for minute in range(0, 300, 5)])
+    batch.take([hours.reading("BIGU0000016", minute, 9.0) for minute in range(0, 300, 5)])
     for places, names in ((fleet.places, story.DERIVED), (batch.places, hours.DERIVED)):
         for made_of in DERIVED:
             if made_of.table not in names:

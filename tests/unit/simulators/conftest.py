@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.endpoint import Address
-from simulators.links.line import HOST
+from fairlead.kafka.endpoint import Address
+from simulators.network.line import HOST
 
 
 @pytest.fixture

@@ -16,18 +16,17 @@ from rich.console import Console
 
 from fairlead.records.alert import Alert, AlertState
 from fairlead.records.reading import GeoLocation
-from simulators.live.chart import Mark, draw, is_land, window
-from simulators.live.gather import Gathering, links_of
-from simulators.live.layout import frame
-from simulators.live.state import AlertLine, Holder, LinkState, View
-from simulators.player import Progress
-from simulators.steps import Kind, Publish
-from simulators.voyage import Voyage
+from simulators.live.chart import ChartMark, draw, is_land, window
+from simulators.live.gather import AlertLine, BoxHolder, Gathering, LinkLine, VoyageView, links_of
+from simulators.live.screen import frame
+from simulators.steps import MessageKind, Publish
+from simulators.voyage.player import Progress
+from simulators.voyage.voyage import Voyage
 from tests.support.examples import examples
 from tests.unit.simulators.worlds import small_plan, small_steps, voyage
 
 NOON = dt.datetime(2026, 9, 13, 12, tzinfo=dt.UTC)
-VIEW = View(
+VIEW = VoyageView(
     title="The duck voyage",
     clock=NOON,
     starts=NOON - dt.timedelta(days=5),
@@ -38,14 +37,14 @@ VIEW = View(
     expected=27_000,
     per_second=1_234.5,
     holders=(
-        Holder("duck-star", (-33.0, 155.0), 96, ship=True, lost=4),
-        Holder("blue-marlin", (20.0, 130.0), 44, ship=True),
-        Holder("tokyo", (35.6, 139.8), 12, ship=False),
-        Holder("sydney", (-33.9, 151.2), 0, ship=False),
+        BoxHolder("duck-star", (-33.0, 155.0), 96, ship=True, lost=4),
+        BoxHolder("blue-marlin", (20.0, 130.0), 44, ship=True),
+        BoxHolder("tokyo", (35.6, 139.8), 12, ship=False),
+        BoxHolder("sydney", (-33.9, 151.2), 0, ship=False),
     ),
     links=(
-        *(LinkState(f"tokyo->port-{n}", "mirroring", n) for n in range(40)),
-        LinkState("duck-star->los-angeles", "unavailable", None),
+        *(LinkLine(f"tokyo->port-{n}", "mirroring", n) for n in range(40)),
+        LinkLine("duck-star->los-angeles", "unavailable", None),
     ),
     open_alerts={"CRITICAL": 4, "WARNING": 1},
     alerts=tuple(
@@ -61,7 +60,7 @@ def course() -> Voyage:
     return voyage()
 
 
-def shown(view: View, columns: int, lines: int, *, colours: bool = False) -> list[str]:
+def shown(view: VoyageView, columns: int, lines: int, *, colours: bool = False) -> list[str]:
     console = Console(
         width=columns,
         height=lines,
@@ -137,7 +136,9 @@ def test_a_chart_over_the_date_line_is_one_piece() -> None:
     places = [(35.6, 139.8), (33.7, -118.3)]  # Tokyo and Los Angeles: the Pacific, not the whole world
     shown_here = window(places, 60, 15)
     assert 120 * shown_here.scale < 130
-    lines = draw(shown_here, 60, 15, [Mark(*places[0], "■", "tokyo", ""), Mark(*places[1], "■", "los-angeles", "")])
+    lines = draw(
+        shown_here, 60, 15, [ChartMark(*places[0], "■", "tokyo", ""), ChartMark(*places[1], "■", "los-angeles", "")]
+    )
     text = [line.plain for line in lines]
     [row] = [line for line in text if "tokyo" in line]
     [other] = [line for line in text if "los-angeles" in line]
@@ -154,7 +155,7 @@ def test_a_chart_over_the_date_line_is_one_piece() -> None:
 def test_every_place_is_on_the_chart(places: list[tuple[float, float]], columns: int, rows: int) -> None:
     found = window(places, columns, rows)
     for place in places:
-        lines = draw(found, columns, rows, [Mark(*place, "x", "", "")])
+        lines = draw(found, columns, rows, [ChartMark(*place, "x", "", "")])
         assert [len(line.plain) for line in lines] == [columns] * rows
         assert sum(line.plain.count("x") for line in lines) == 1
 
@@ -185,7 +186,7 @@ def test_boxes_are_where_the_plan_has_them() -> None:
 def test_readings_per_second_are_those_of_the_last_seconds() -> None:
     wall = [0.0]
     gathering = Gathering(course(), speed=None, keys=False, clock=lambda: wall[0])
-    readings = [step for step in small_steps() if isinstance(step, Publish) and step.kind is Kind.READING]
+    readings = [step for step in small_steps() if isinstance(step, Publish) and step.kind is MessageKind.READING]
     assert gathering.view(None).per_second == 0
     for second in range(1, 31):
         wall[0] = second
@@ -233,5 +234,5 @@ def test_progress_and_links_are_told_as_they_are() -> None:
     links = links_of([{"links": [{"name": "a->b", "state": "mirroring", "lag": 3, "records": 9}]}, None])
     view = gathering.view(None, links)
     assert (view.clock, view.phase, view.published, view.troubles) == (NOON, "paused", 7, {"tokyo": "refused"})
-    assert view.links == (LinkState("a->b", "mirroring", 3),)
+    assert view.links == (LinkLine("a->b", "mirroring", 3),)
     assert "as fast as it goes" in "\n".join(shown(view, 100, 30))

@@ -11,18 +11,16 @@ from functools import cache
 import pytest
 from rich.console import Console
 
-from fairlead import cli
+from fairlead.cli import app as cli
 from fairlead.errors import ExitCode
 from simulators.scale.costs import BENCHMARKED, custody_bytes, overhead
-from simulators.scale.model import Size
-from simulators.scale.sizing import MODELLED, modelled, size
+from simulators.scale.sizing import MODELLED, Size, hops, modelled, size
 from simulators.scale.table import as_tables, human
-from simulators.scale.ways import ways
-from simulators.steps import Kind
-from simulators.voyage import Voyage
+from simulators.steps import MessageKind
+from simulators.voyage.voyage import Voyage
 from tests.unit.simulators.worlds import big_blue, published, voyage
 
-READINGS = "containers.BIGU1000004"
+READINGS = "containers.BIGU1000005"
 
 
 @cache
@@ -36,7 +34,7 @@ def sized(containers: int) -> Size:
 
 
 def names(log: str, origin: str, berth: str | None = None) -> list[tuple[str, bool]]:
-    return [(way.link.name, way.late) for way in ways(big_blue(), log, origin, berth)]
+    return [(way.link.name, way.late) for way in hops(big_blue(), log, origin, berth)]
 
 
 def test_a_ports_records_go_everywhere_ashore_by_cable_and_to_no_ship() -> None:
@@ -64,7 +62,7 @@ def test_a_ships_position_goes_by_satellite_and_to_the_other_ship() -> None:
 
 def test_each_site_gets_a_record_once() -> None:
     for log, origin in ((READINGS, "duck-star"), ("events.tokyo", "tokyo"), ("custody.blue-marlin", "blue-marlin")):
-        targets = [way.link.to for way in ways(big_blue(), log, origin, "sydney")]
+        targets = [way.link.to for way in hops(big_blue(), log, origin, "sydney")]
         assert len(targets) == len(set(targets))
         assert origin not in targets
 
@@ -85,7 +83,7 @@ def test_bytes_of_one_link_are_those_of_the_messages() -> None:
     table = small().plan.timetables["duck-star"]
     left, berthed = table.calls[1].departs, table.calls[2].arrives
     steps = published(small().steps())
-    own = [s for s in steps if s.site == "duck-star" and s.kind is Kind.READING and s.sim_time >= left]
+    own = [s for s in steps if s.site == "duck-star" and s.kind is MessageKind.READING and s.sim_time >= left]
     moved = [s for s in steps if s.site == "duck-star" and s.moves_log and s.sim_time >= left]
     marker, _ = custody_bytes(str(moved[0].moves_log), "duck-star", moved[0].key, moved[0].sim_time)
     stored = sum(len(s.payload) + overhead(own[0]) for s in own) + marker * len(moved)
@@ -160,7 +158,7 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, 
 
 
 def test_scale_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run("minimal", "--scale", "12", "--interval", "6h", "--json", capsys=capsys)
+    code, out, _ = run("size", "12", "minimal", "--interval", "6h", "--json", capsys=capsys)
     assert code == ExitCode.OK
     body = json.loads(out)
     assert body["containers"] == 12
@@ -170,13 +168,13 @@ def test_scale_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_topology_follows_from_the_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run("--scenario", "harbour", "--scale", "10", "--interval", "12h", "--json", capsys=capsys)
+    code, out, _ = run("size", "10", "--scenario", "harbour", "--interval", "12h", "--json", capsys=capsys)
     assert code == ExitCode.OK
     assert json.loads(out)["topology"] == "minimal"
 
 
 def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run("--list-scenarios", "--json", capsys=capsys)
+    code, out, _ = run("list", "--json", capsys=capsys)
     assert code == ExitCode.OK
     assert "port-strike" in [entry["name"] for entry in json.loads(out)]
 
@@ -184,8 +182,8 @@ def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("minimal", "--scale", "10", "--containers", "10"), "--scale and --containers"),
-        (("minimal", "--scenario", "duck-voyage", "--scale", "20"), "does not fit topology minimal"),
+        (("run", "minimal", "--speed", "10", "--realtime"), "--realtime and --speed"),
+        (("size", "20", "minimal", "--scenario", "duck-voyage"), "does not fit topology minimal"),
     ],
 )
 def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:

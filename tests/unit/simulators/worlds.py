@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 from collections.abc import Iterable
 from functools import cache
 
-from simulators.plan import Plan
-from simulators.scenario import Scenario
-from simulators.scenario_file import load, parse
+from simulators.fleet.plan import VoyagePlan
+from simulators.fleet.scenario import Scenario
+from simulators.fleet.scenario_file import load, parse
 from simulators.steps import Barrier, Publish, Step
-from simulators.voyage import Voyage
-from topologies.load import load as load_topology
+from simulators.voyage.voyage import Voyage
+from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 
 
@@ -32,7 +33,7 @@ def voyage(seed: int = 7, containers: int = 30, *, hours: int = 12, with_bad: bo
 
 
 @cache
-def small_plan() -> Plan:
+def small_plan() -> VoyagePlan:
     return voyage().plan
 
 
@@ -76,3 +77,12 @@ def transhipment(**replaced: str) -> Scenario:
     for old, new in replaced.items():
         text = text.replace(old, new)
     return parse(text, "transhipment.yaml")
+
+
+def digest(steps: Iterable[Step]) -> str:
+    """A hash of a voyage's steps: what is published, and when."""
+    total = hashlib.sha256()
+    for step in steps:
+        total.update(step.payload if isinstance(step, Publish) else repr(step).encode())
+        total.update(step.sim_time.isoformat().encode())
+    return total.hexdigest()

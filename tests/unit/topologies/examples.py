@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from topologies.load import read
-from topologies.mistakes import Mistake, TopologyErrors
+from topologies.loader.load import read
+from topologies.loader.mistakes import Mistake, TopologyErrors
 
 RIGHT = """\
 name: small

@@ -23,8 +23,8 @@ from topologies.expression import (
     evaluate,
     format_expression,
     names,
+    parse,
 )
-from topologies.expression_parser import parse
 
 NAMES = ("u:ann", "u:bob", "g:staff", "r:audit")
 # A tree as plain tuples, written and evaluated here without any code of acl: ("name", n), ("!", t), ("&"|"|", [t, …]).

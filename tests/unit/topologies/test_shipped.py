@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 
 import pytest
 
 from fairlead.errors import ConfigurationError, UnknownNameError
-from topologies.load import load, shipped
-from topologies.mistakes import TopologyErrors
-from topologies.model import InsertPoint, Link, SiteKind, Topology
+from fairlead.names import LogName, container_check_digit, parse_log
+from topologies.loader.load import load, shipped
+from topologies.loader.mistakes import TopologyErrors
+from topologies.model import WRITTEN_BY_SERVICES, SiteKind, Topology
 from topologies.values import FOREVER
-
-DAY = dt.timedelta(days=1)
-EVERYWHERE = {"custody", "alerts", "events", "ships"}
-
-
-@pytest.fixture(scope="module")
-def big_blue() -> Topology:
-    return load("big-blue", env={})
-
-
-def _link(topology: Topology, name: str) -> Link:
-    return next(link for link in topology.directed_links() if link.name == name)
-
-
-def test_five_come_along() -> None:
-    assert sorted(shipped()) == ["big-blue", "chain", "fan-in", "minimal", "two-way"]
 
 
 @pytest.mark.parametrize("name", sorted(shipped()))
@@ -36,98 +20,82 @@ def test_each_loads_under_its_own_name(name: str) -> None:
     assert topology.name == name
     names = [link.name for link in topology.directed_links()]
     assert len(names) == len(set(names)), "a link's name names one link"
+    if "custody" in topology.streams:
+        kept = {site.retention_of("custody") for site in topology.sites.values()}
+        assert kept == {FOREVER}, "the ledger is never cut"
 
 
-def test_big_blues_sites(big_blue: Topology) -> None:
-    assert {name: (site.kind, site.unlocode or site.imo) for name, site in big_blue.sites.items()} == {
-        "los-angeles": (SiteKind.HQ, "USLAX"),
-        "tokyo": (SiteKind.PORT, "JPTYO"),
-        "singapore": (SiteKind.PORT, "SGSIN"),
-        "sydney": (SiteKind.PORT, "AUSYD"),
-        "duck-star": (SiteKind.SHIP, "9074729"),
-        "blue-marlin": (SiteKind.SHIP, "9321483"),
-        "ducks-hq": (SiteKind.CUSTOMER, None),
-    }
-    assert big_blue.shore is not None and big_blue.shore.at == "los-angeles"
+def test_feeds_of_big_blue_go_where_they_are_read_and_nowhere_else() -> None:
+    links = {link.name for link in load("big-blue", env={}).directed_links() if "feeds" in link.streams}
+    assert links == {"los-angeles->tokyo", "tokyo->ducks-hq"}
 
 
-def test_big_blues_retention(big_blue: Topology) -> None:
-    kept = {name: site.retention_of("containers") for name, site in big_blue.sites.items()}
-    assert kept["los-angeles"] == FOREVER
-    assert {kept[port] for port in ("tokyo", "singapore", "sydney")} == {365 * DAY}
-    assert all(DAY <= kept[ship] <= 60 * DAY for ship in ("duck-star", "blue-marlin"))
-    assert {site.retention_of("custody") for site in big_blue.sites.values()} == {FOREVER}, "the ledger is never cut"
+EXAMPLES = [*sorted(shipped()), "simulators/topologies/pacific-loop.yaml"]
 
 
-def test_big_blues_streams(big_blue: Topology) -> None:
-    moving = {n: s.owners for n, s in big_blue.streams.items() if s.insert_point is InsertPoint.MOVES}
-    assert moving == {"containers": ("BIGU",), "yellow": ("YELU",), "red": ("REDU",)}
-    assert big_blue.container_stream("YELU1234567") == "yellow"
-    assert big_blue.streams["ships"].insert_point is InsertPoint.SHIP, "a default stream keeps what is not mentioned"
-    assert big_blue.streams["alerts"].priority == "urgent"
+def _shipping(name: str) -> Topology:
+    file = Path(__file__).parents[3] / name
+    return load(str(file) if file.suffix else name, env={})
 
 
-def test_big_blues_links_on_land(big_blue: Topology) -> None:
-    land = ("los-angeles", "tokyo", "singapore", "sydney")
-    for a in land:
-        for b in land:
-            if a != b:
-                link = _link(big_blue, f"{a}->{b}")
-                assert set(big_blue.streams) - {"feeds"} <= set(link.streams)
-                assert link.rate is None
-    feeding = {link.name for link in big_blue.directed_links() if "feeds" in link.streams}
-    assert feeding == {"los-angeles->tokyo", "tokyo->ducks-hq"}, "feeds go where they are read, nowhere else"
-    assert _link(big_blue, "tokyo->ducks-hq").streams == {"feeds": ("ducks",)}
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_a_ship_is_asked_for_what_it_writes_itself_and_for_boxes_only(name: str) -> None:
+    topology = _shipping(name)
+    for link in topology.directed_links():
+        ship = topology.sites[link.from_]
+        if ship.kind is SiteKind.SHIP:
+            own = {stream: keys for stream, keys in link.streams.items() if stream not in topology.moving_streams}
+            assert own == {stream: (link.from_ if stream != "ships" else f"{ship.imo}.*",) for stream in own}, link.name
 
 
-@pytest.mark.parametrize("ship", ["duck-star", "blue-marlin"])
-def test_big_blues_links_of_ships(big_blue: Topology, ship: str) -> None:
-    for name in (f"{ship}->los-angeles", f"los-angeles->{ship}"):
-        satellite = _link(big_blue, name)
-        assert set(satellite.streams) == EVERYWHERE
-        assert satellite.rate == 8000, "64 kbit/s"
-    boxes = {"containers", "yellow", "red"}
-    for port in ("tokyo", "singapore", "sydney"):
-        ashore, on_board = _link(big_blue, f"{ship}->{port}:berthed"), _link(big_blue, f"{port}->{ship}:berthed")
-        assert set(ashore.streams) == EVERYWHERE | boxes | {"strays", "deadletters"}
-        assert set(ashore.streams.values()) == {"all"}
-        assert set(on_board.streams) == EVERYWHERE | boxes | {"bookings"}  # the watch goes by them
-        assert {on_board.streams[box] for box in boxes} == {"aboard"}
+def _own_logs(topology: Topology) -> dict[str, str]:
+    """Every log that a voyage, or a producer, writes under the name of one site, with that site."""
+    found: dict[str, str] = {}
+    for name, site in topology.sites.items():
+        at_sea = site.kind is SiteKind.SHIP
+        for stream in set(topology.streams) - {"feeds", *topology.moving_streams}:
+            match stream:
+                case "ships":
+                    keys = [f"{site.imo}.location", f"{site.imo}.environment"] if at_sea else []
+                case "bookings":
+                    keys = [] if at_sea else [name]
+                case _:
+                    keys = [name if stream in WRITTEN_BY_SERVICES else f"{name}.cpu"]
+            if site.kind is not SiteKind.CUSTOMER:
+                found |= {f"{stream}.{key}": name for key in keys}
+    return found
 
 
-def test_big_blues_customers(big_blue: Topology) -> None:
-    where = {name: (customer.feed_at, customer.reads_at) for name, customer in big_blue.customers.items()}
-    assert where == {
-        "ducks": ("los-angeles", ("ducks-hq",)),
-        "yellow": (None, ("singapore",)),
-        "red": (None, ("singapore",)),
-        "toyshop": ("los-angeles", ()),
-        "singapore-mpa": ("los-angeles", ()),
-    }
-    assert {name: customer.feed for name, customer in big_blue.customers.items() if customer.feed_at} == {
-        "ducks": "detailed",
-        "toyshop": "coarse",
-        "singapore-mpa": "movements",
-    }
-    assert big_blue.customers["singapore-mpa"].port == big_blue.sites["singapore"].unlocode
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_log_comes_to_all_sites_that_take_its_stream(name: str) -> None:
+    """Though ships pass on nothing of others: who takes a stream from a site ashore gets all logs of it, and from a
+    ship what the ship writes."""
+    topology = _shipping(name)
+    links = topology.directed_links()
+    ashore = [each for each in links if topology.sites[each.from_].kind is not SiteKind.SHIP]
+    logs = _own_logs(topology)
+    assert {log.partition(".")[0] for log in logs} >= set(topology.streams) - {"feeds", *topology.moving_streams}
+    for log, holder in logs.items():
+        parsed = parse_log(log)
+        assert parsed is not None
+        reached, before = {holder}, set[str]()
+        while reached != before:
+            before = set(reached)
+            reached |= {each.to for each in links if each.from_ in reached and topology.takes(each, parsed)}
+        takers = {
+            each.to for each in links if parsed.stream in each.streams and (each in ashore or each.from_ == holder)
+        }
+        assert reached == takers | {holder}, log
 
 
-def test_the_three_patterns() -> None:
-    two_way, chain, fan_in = (load(name, env={}) for name in ("two-way", "chain", "fan-in"))
-    assert {(link.from_, link.to) for link in two_way.directed_links()} == {("east", "west"), ("west", "east")}
-    assert two_way.fixed_holder("metrics.west.cpu") == "west"
-    assert {(link.from_, link.to) for link in chain.directed_links()} == {
-        ("san-francisco", "singapore"),
-        ("singapore", "san-francisco"),
-        ("singapore", "sydney"),
-        ("sydney", "singapore"),
-    }
-    # Transit: what Singapore passes on to Sydney is not only its own.
-    assert _link(chain, "singapore->sydney").streams == {"metrics": "all"}
-    assert {(link.from_, link.to) for link in fan_in.directed_links()} == {("new-york", "london"), ("paris", "london")}
-    kept = {name: site.retention_of("metrics") for name, site in fan_in.sites.items()}
-    assert kept["london"] > 100 * max(kept["new-york"], kept["paris"])
-    assert not set(chain.streams) & EVERYWHERE, "no streams of shipping where nothing is shipped"
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_boxes_come_to_every_site_that_takes_their_stream(name: str) -> None:
+    topology = _shipping(name)
+    for stream in topology.moving_streams:
+        ten = topology.streams[stream].owners[0] + "100001"
+        box = LogName(stream, ten + container_check_digit(ten))
+        for link in topology.directed_links():
+            assert topology.takes(link, box) == (stream in link.streams), link.name
 
 
 def test_a_name_that_is_none_has_a_nearest() -> None:

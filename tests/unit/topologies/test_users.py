@@ -6,12 +6,12 @@ from typing import cast
 
 import pytest
 
-from fairlead.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.sites import LocalSites
 from tests.unit.topologies.examples import RIGHT
-from topologies.directory import Directory
-from topologies.load import load, read
+from topologies.endpoints import EndpointResolver
+from topologies.loader.load import load, read
 from topologies.users import Role, is_reserved, service_users, upstream_user
 
 
@@ -72,26 +72,45 @@ ELSEWHERE = {
 }
 
 
-def _directory(secrets: dict[str, str]) -> Directory:
-    return Directory(read(RIGHT, "small.yaml", env=ELSEWHERE), cast(LocalSites, _Local()), env=secrets)
+def _directory(secrets: dict[str, str]) -> EndpointResolver:
+    return EndpointResolver(read(RIGHT, "small.yaml", env=ELSEWHERE), cast(LocalSites, _Local()), env=secrets)
 
 
 def test_a_site_with_an_address_is_there() -> None:
-    secrets = {"FAIRLEAD_SECRET_DUCK_STAR_REPLICATOR_TOKYO": "one", "FAIRLEAD_SECRET_DUCK_STAR_BRIDGE": "two"}
-    directory = _directory(secrets)
-    kafka = directory.kafka("duck-star", "replicator.tokyo")
+    secrets = {"FAIRLEAD_SECRET_DUCK_STAR_REPLICATOR_TOKYO": "one", "FAIRLEAD_SECRET_DUCK_STAR_BRIDGE_MQTT": "two"}
+    resolver = _directory(secrets)
+    kafka = resolver.kafka("duck-star", "replicator.tokyo")
     assert kafka.bootstrap == (("a", 9092), ("::1", 9093))
     assert kafka.password is not None and kafka.password.get_secret_value() == "one"
     assert (kafka.security_protocol, str(kafka.tls_ca)) == ("SASL_SSL", "/etc/ca.pem")
-    mqtt = directory.mqtt("duck-star", "bridge")
-    assert (mqtt.host, mqtt.port) == ("ship", 8883)
+    mqtt = resolver.mqtt("duck-star", "bridge")
+    assert (mqtt.host, mqtt.port, mqtt.tls, mqtt.tls_ca) == ("ship", 8883, True, None)
     assert mqtt.password is not None and mqtt.password.get_secret_value() == "two"
 
 
+def test_the_bridge_never_shows_its_kafka_password_to_an_mqtt_broker() -> None:
+    resolver = _directory({"FAIRLEAD_SECRET_DUCK_STAR_BRIDGE": "kafka's", "FAIRLEAD_SECRET_DUCK_STAR_BRIDGE_NEXT": "n"})
+    assert resolver.kafka("duck-star", "bridge").password is not None
+    with pytest.raises(ConfigurationError) as caught:
+        resolver.mqtt("duck-star", "bridge")
+    assert "FAIRLEAD_SECRET_DUCK_STAR_BRIDGE_MQTT" in caught.value.hint
+
+
+def test_clear_text_to_an_mqtt_broker_has_to_be_asked_for() -> None:
+    asked = ELSEWHERE | {"FAIRLEAD_SITES__DUCK_STAR__MQTT__PORT": "1883"}
+    secrets = {"FAIRLEAD_SECRET_DUCK_STAR_DEVICE": "one"}
+    for security, tls in (("TLS", True), ("PLAINTEXT", False)):
+        env = asked | {"FAIRLEAD_SITES__DUCK_STAR__MQTT__SECURITY": security}
+        resolver = EndpointResolver(read(RIGHT, "small.yaml", env=env), cast(LocalSites, _Local()), env=secrets)
+        assert resolver.mqtt("duck-star", "device").tls is tls
+    topology = read(RIGHT, "small.yaml", env=asked)
+    assert EndpointResolver(topology, cast(LocalSites, _Local()), env=secrets).mqtt("duck-star", "device").tls
+
+
 def test_a_site_without_an_address_is_local() -> None:
-    directory = _directory({})
-    assert directory.kafka("tokyo", "bridge") == KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "bridge")
-    assert directory.mqtt("tokyo", "device").port == 2
+    resolver = _directory({})
+    assert resolver.kafka("tokyo", "bridge") == KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "bridge")
+    assert resolver.mqtt("tokyo", "device").port == 2
 
 
 def test_a_missing_password_names_its_variable() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from shore.alerts.box import Reading
 from shore.alerts.limits import DAY_MS, HOUR_MS, MINUTE_MS
 
-BOX: Final = "BIGU0000013"
+BOX: Final = "BIGU0000016"
 LOG: Final = f"containers.{BOX}"
 T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 T0_MS: Final = 1_772_323_200_000

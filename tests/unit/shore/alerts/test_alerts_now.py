@@ -25,13 +25,13 @@ from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import table_of
 from tests.support.examples import examples
+from tests.support.ledgers import entry
 from tests.support.tables import fill
-from tests.unit.shared.test_custody_chain import entry
 from tests.unit.shore.alerts.logs import BOX, LOG, every, reading
 from tests.unit.shore.fleet import STAR, T0, alert, at, change, ledger, topology
 from topologies.model import Site, SiteKind
 
-OTHER = "BIGU0000029"
+OTHER = "BIGU0000021"
 _HOLDERS: list[dict[str, Any]] = [
     ledger(1, entry(1, 0, "tokyo", "GTIN", event_date_time=at(0))),
     ledger(2, entry(2, 30, "star", "LOAD", event_date_time=at(2))),
@@ -220,7 +220,7 @@ def _story() -> list[tuple[str, dict[str, Any]]]:
     return [
         *(("alerts_ashore", row) for row in table_of(ashore).to_pylist()),
         *(("custody_entries", row) for row in _HOLDERS),
-        *(("custody_entries", ledger(n, e, "singapore")) for n, e in enumerate(of_other)),
+        *(("custody_entries", ledger(n, e)) for n, e in enumerate(of_other)),
         *(("alerts", alert(n, n, state, equipment_reference=box, alert_id=f"{box}-{n % 2}", revision=n // 2))
           for n, (state, box) in enumerate([("OPENED", BOX), ("OPENED", BOX), ("UPDATED", BOX), ("CLEARED", BOX)])),
         ("alerts", alert(9, 5, equipment_reference=OTHER, alert_id="other")),

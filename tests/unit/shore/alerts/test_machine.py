@@ -10,12 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge.detection.atmosphere import Humidity
-from edge.detection.power import PowerLost
-from edge.detection.temperature import OutOfBand
-from edge.detection.thresholds import default_thresholds
-from edge.detection.watch import Watch
-from edge.messages import Identity, ReadingMessage
+from edge.alerts.engine import AlertEngine
+from edge.alerts.rules.reefer import HumidityRule, PowerLostRule, TemperatureRule
+from edge.alerts.thresholds import default_thresholds
+from edge.messages import MessageId, ReadingMessage
 from fairlead.records import reading as records
 from shore.alerts import limits
 from shore.alerts.box import Box, Bucket, Reading, pack, unpack
@@ -321,7 +319,7 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
 @given(logs)
 def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[Reading]) -> None:
     calm = [r for n, r in enumerate(log) if all(abs(r.at_ms - o.at_ms) < FORGET_MS for o in log[:n])]
-    watch = Watch("tokyo", [OutOfBand(), PowerLost(), Humidity()])
+    watch = AlertEngine("tokyo", [TemperatureRule(), PowerLostRule(), HumidityRule()])
     board = [alert for r in calm for alert in watch.see(message(r), LOG, r.at_ms)]
     ashore = [s for s in states(*calm) if s.kind != "SILENCE"]
     assert watch.failures == 0
@@ -347,4 +345,4 @@ def message(r: Reading) -> ReadingMessage:
         is_connected_to_power_source=bool(r.is_connected_to_power_source),
         is_powered=bool(r.is_powered),
     )
-    return ReadingMessage(LOG, BOX, record, Identity(r.device, r.boot, r.sequence), r.at_ms)
+    return ReadingMessage(LOG, BOX, record, MessageId(r.device, r.boot, r.sequence), r.at_ms)

@@ -23,7 +23,7 @@ from shore.tables.alerts_ashore import compared, table_of
 from tests.support.tables import fill
 from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, every, logs, reading
 
-OTHER = "containers.BIGU0000029"
+OTHER = "containers.BIGU0000021"
 KEY = 7  # a bucket that both are in
 HEARD = T0_MS + 1000 * HOUR_MS
 ASHORE = Sites({BOX: "tokyo"}, {"tokyo": HEARD})

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 
 from shore.alerts.box import COLUMNS, Reading
-from shore.alerts.machine import advance
+from shore.alerts.limits import FORGET_MS
+from shore.alerts.machine import advance, expire
 from shore.places import Places
-from shore.tables.alerts_ashore import compared, everything, table_of
+from shore.tables.alerts_ashore import ALERTS_ASHORE, comparable, compared, everything, table_of
 from shore.tables.readings import READINGS
 from tests.unit.shore.alerts.logs import LOG, at, every, reading
 
@@ -53,3 +55,49 @@ def test_fractions_of_a_millisecond_are_cut_off(tmp_path: Path) -> None:
     more = dt.timedelta(microseconds=999)
     store(places, [row(LOG, r) | {"device_date_time": at(r) + more} for r in warm])
     assert everything(places).equals(table_of(advance(LOG, None, warm)[1]))
+
+
+@pytest.mark.parametrize("then", ["nothing", "delayed", "left"])
+@pytest.mark.parametrize("column", [name for name in ALERTS_ASHORE.plain_schema.names if name != "alert_id"])
+def test_a_value_of_a_silence_that_only_time_tells_is_compared_too(tmp_path: Path, then: str, column: str) -> None:
+    places = Places.of(tmp_path)
+    READINGS.create(places.table("readings"))
+    before = every(10, 60)
+    after = {"nothing": [], "delayed": [reading(70)], "left": [reading(300, term=3)]}[then]
+    store(places, [row(LOG, r) for r in [*before, *after]])
+    box, found = advance(LOG, None, before)
+    assert box is not None
+    opened = expire(LOG, box, box.due_ms, watched=True)
+    found += opened.states
+    found += advance(LOG, opened.box, after)[1]
+    table = table_of(found)
+    assert [each["reason"] for each in table.to_pylist()] == ["fault", *([then] if after else [])]
+    there, must = comparable(places, table, everything(places))
+    assert there.num_rows == table.num_rows
+    assert there.equals(must)
+    kind = table.schema.field(column).type
+    changed = [_other(value, kind) for value in table[column].to_pylist()]
+    forged = table.set_column(table.schema.get_field_index(column), table.schema.field(column), pa.array(changed, kind))
+    there, must = comparable(places, forged, everything(places))
+    assert not there.equals(must)
+
+
+def test_a_forgotten_box_is_left_out(tmp_path: Path) -> None:
+    places = Places.of(tmp_path)
+    READINGS.create(places.table("readings"))
+    store(places, [row(LOG, r) for r in every(10, 60)])
+    box, _ = advance(LOG, None, every(10, 60))
+    assert box is not None
+    opened = expire(LOG, box, box.due_ms, watched=True)
+    assert opened.box is not None
+    ended = expire(LOG, opened.box, opened.box.at_ms + FORGET_MS, watched=True)
+    there, must = comparable(places, table_of([*opened.states, *ended.states]), everything(places))
+    assert there.num_rows == must.num_rows == 0
+
+
+def _other(value: Any, kind: pa.DataType) -> Any:
+    if pa.types.is_timestamp(kind):
+        return value + dt.timedelta(seconds=1)
+    if pa.types.is_string(kind):
+        return f"{value}X"
+    return (value or 0) + 1

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli import run
+from fairlead.cli.app import run
 from tests.support import port_story
 from tests.support.port_story import ON_DOCK, WARM
 
 
 def test_container(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", "container", ON_DOCK.lower(), "--from", "2026-03-04T01:00", "--to", "2026-03-05"]) == 0
+    assert run(["report", "container", ON_DOCK.lower(), "--since", "2026-03-04T01:00", "--until", "2026-03-05"]) == 0
     told = capsys.readouterr().out
     page = folder / "reports" / ON_DOCK / f"{ON_DOCK}.html"
     assert "36 readings, 0 excursions, 0 alerts" in told
@@ -31,8 +31,8 @@ def test_container(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "code", "told"),
     [
         (["BIGU1000011"], 3, "check digit must be 0"),
-        ([WARM, "--from", "yesterday"], 2, "this is no time"),
-        ([WARM, "--from", "2026-03-02", "--to", "2026-03-02T00:00Z"], 2, "--from is not before --to"),
+        ([WARM, "--since", "yesterday"], 2, "this is no time"),
+        ([WARM, "--since", "2026-03-02", "--until", "2026-03-02T00:00Z"], 2, "--since is not before --until"),
     ],
 )
 def test_container_with_wrong_options(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli import run
+from fairlead.cli.app import run
 from shore.places import Places
 from shore.report.doubts import doubts
 from shore.status import JobStatus, write_status

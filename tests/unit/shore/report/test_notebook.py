@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 
 from shore.places import Places
-from tests.support.notebook import cells, run
+from tests.support.notebook import run
 from tests.support.port_story import WARM, WRONG
 
 NOTEBOOK = Path(__file__).parents[4] / "docs" / "port-operator.ipynb"
-
-
-def test_the_notebook_is_kept_without_outputs() -> None:
-    code = [cell for cell in cells(NOTEBOOK) if cell["cell_type"] == "code"]
-    assert code
-    assert [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None] == []
 
 
 def test_the_notebook_tells_the_story(story: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from shore.places import Places
 from shore.report.container import container_report, open_container
 from shore.report.container_page import container_page
 from shore.report.pack import Manifest, read_manifest, write_pack
-from tests.support.port_story import WARM, WRONG, at
+from tests.support.port_story import WARM, WRONG, at, write
 from tests.support.tables import fill
 
 
@@ -56,6 +56,30 @@ def test_figures_can_be_traced_to_the_log(packed: Path) -> None:
     assert (log.log, log.records, log.sha256) == (f"containers.{WARM}", 210, digest.hexdigest())
     assert manifest.tables["readings"] == 1
     assert manifest.missing_tables == ()
+
+
+FORMULAS = ("=1+1", "+1", "-18.5", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("http://evil","x")')
+
+
+def test_no_text_in_csv_is_a_formula_and_parquet_has_it_exactly(tmp_path: Path) -> None:
+    """Whoever opens a pack runs nothing that a device or a terminal has written."""
+    write(tmp_path / "state")
+    bad = [
+        {"log": f"containers.{WARM}", "log_offset": 900 + n, "equipment_reference": WARM, "reason": reason}
+        | {"record_date_time": at(4), "received_date_time": at(4)}
+        for n, reason in enumerate((*FORMULAS, "plain", "a=b"))
+    ]
+    fill(tmp_path / "state", {"readings_rejected": bad})
+    pack(Places.of(tmp_path / "state"), WARM, tmp_path / "pack")
+    with (tmp_path / "pack" / "readings_rejected.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if int(row["log_offset"]) >= 900]
+    assert [row["reason"] for row in rows] == [*(f"'{each}" for each in FORMULAS), "plain", "a=b"]
+    assert rows[0]["log_offset"] == "900"
+    exact = pq.read_table(tmp_path / "pack" / "readings_rejected.parquet")["reason"].to_pylist()
+    assert set(FORMULAS) <= set(exact)
+    with (tmp_path / "pack" / "readings.csv").open(encoding="utf-8", newline="") as file:
+        cells = {cell for row in csv.DictReader(file) for cell in row.values()}
+    assert not any(cell.startswith("'") for cell in cells)  # numbers below zero are numbers
 
 
 def test_the_sums_are_of_every_file(packed: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli import run
+from fairlead.cli.app import run
 from shore.places import Places
 from shore.report import drawing
 from shore.report.container import container_report, open_container

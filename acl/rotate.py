@@ -1,0 +1,294 @@
+"""Give a user a new password, site by site: open connections continue, new logins need the new password.
+
+Kafka keeps one SCRAM-SHA-512 credential per user, so it never accepts two passwords at once. Fairlead's services read
+their password at each login and know both while it changes (``LocalSites.change_password``). At a site outside this
+machine the operator provides the new password: ``FAIRLEAD_SECRET_<SITE>_<USER>_NEXT``, or the usual variable or local
+override file where only the cluster is to follow.
+
+A leaked password needs more. Kafka ends a session only when its broker stops, or when the client must log in again
+(``connections.max.reauth.ms``, counted from each login). But it checks every request against the current ACLs. So the
+user's ACLs are revoked, which stops open sessions at once, and restored when no session from before can be left.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from confluent_kafka.admin import ConfigResource, ResourceType
+
+from acl.history import LEAKED, UNTIL, Entry, UserChange, note, noting, stamp
+from acl.kafka import Client
+from acl.plan import AccessRun, SitePlan, carry_out
+from acl.rules import Binding
+from acl.store import AdminStore, rules_of
+from acl.users import existing
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.kafka.admin import with_active_password
+from fairlead.kafka.credentials import give_password
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local import mosquitto
+from fairlead.local.kafka import CONTROLLER
+from fairlead.local.passwords import MQTT_BRIDGE, next_variable, secret_variable
+from fairlead.local.sites import LocalSites
+from topologies.endpoints import EndpointResolver
+from topologies.model import Topology
+from topologies.users import ADMIN, is_reserved, service_users
+
+MARGIN = 2.0  # seconds beyond the longest life of a session
+_SETTING = "connections.max.reauth.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedAcls:
+    """Rules that were taken away, and how long sessions may live.
+
+    Args:
+        seconds: How long a session lives; None where sessions never end by themselves.
+        since: When the password changed, in ``time.monotonic``; until then, when the rules were revoked.
+        ends: When no old session is left, by the clock; None until the password has changed, or where nobody knows.
+    """
+
+    rules: tuple[Binding, ...]
+    seconds: float | None
+    since: float
+    ends: dt.datetime | None = None
+
+    def counted(self) -> RevokedAcls:
+        """The same, from now on: the old password opens no session any more."""
+        ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.seconds + MARGIN) if self.seconds else None
+        return replace(self, since=time.monotonic(), ends=ends)
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until they can be given back."""
+        if self.seconds is None:
+            return None
+        return max(0.0, self.since + self.seconds + MARGIN - time.monotonic())
+
+
+def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
+    """Take away all rules that name a user, and return when the brokers judge by that."""
+    with Client(admin) as client:
+        seconds = session_seconds(_settings(client))
+        store = AdminStore(client, local=False)
+        rules = rules_of(store, user)
+        carry_out(SitePlan(admin.site, (), rules, 0).steps, AccessRun(store))
+    return RevokedAcls(rules, seconds, time.monotonic())
+
+
+def restore(admin: KafkaEndpoint, revoked: RevokedAcls) -> None:
+    """Make the rules again."""
+    with Client(admin) as client:
+        run = AccessRun(AdminStore(client, local=False))
+        carry_out(SitePlan(admin.site, revoked.rules, (), 0).steps, run)
+
+
+def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | None:
+    """How long a session lives at most, by the brokers' settings; None for ever (Kafka's default)."""
+    longest = 0.0
+    for settings in brokers.values():
+        of_listeners = [
+            value
+            for name, value in settings.items()
+            if name.startswith("listener.name.") and name.endswith(f".{_SETTING}")
+        ]
+        # A listener without a setting of its own has the general one; the listeners' names are not among the settings.
+        own = [int(value or 0) for value in of_listeners] or [int(settings.get(_SETTING) or 0)]
+        if 0 in own:
+            return None
+        longest = max(longest, *own)
+    return longest / 1000 if longest else None
+
+
+def _settings(client: Client) -> dict[str, dict[str, str | None]]:
+    described = client.wait(
+        cast("Future[Any]", client.admin.describe_cluster(request_timeout=client.timeout)), "asking"
+    )
+    resources = [ConfigResource(ResourceType.BROKER, str(node.id)) for node in described.nodes]
+    futures = client.admin.describe_configs(resources, request_timeout=client.timeout)
+    return {
+        resource.name: {name: entry.value for name, entry in client.wait(future, "asking for settings").items()}
+        for resource, future in futures.items()
+    }
+
+
+Progress = Callable[[str, str], None]
+MQTT_USERS = (mosquitto.DEVICE, mosquitto.REPLAY)  # of Mosquitto alone, where a site has them
+
+
+@dataclass(frozen=True, slots=True)
+class Rotated:
+    """What came of it at one site.
+
+    Args:
+        password_in: Where the new password is; never the password. Empty where it was not changed.
+        revoked: The user's rules, if they were taken away until its old sessions have ended.
+        by_hand: What is left to the operator there; empty where nothing is.
+    """
+
+    site: str
+    user: str
+    password_in: str = ""
+    error: FairleadError | None = None
+    revoked: RevokedAcls | None = None
+    by_hand: str = ""
+
+
+class RotationIncomplete(UnavailableError):
+    """The password could not be changed at some sites; the others are done. The same command finishes."""
+
+
+def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
+    """The sites where a user has a password.
+
+    Raises:
+        UnknownNameError: nowhere. RefusedError: it is the brokers' own.
+    """
+    if user == CONTROLLER:
+        raise RefusedError(
+            f"the password of {CONTROLLER} is the brokers' own, among themselves, and changes with their data only",
+            hint="no client has it; if it leaked with a broker's folder, make the site anew: "
+            "fairlead down SITE --purge, fairlead up SITE",
+        )
+    found = tuple(
+        site
+        for site in topology.sites
+        if user == ADMIN
+        or user in service_users(topology, site)
+        or (user in MQTT_USERS and topology.sites[site].is_local and topology.sites[site].mqtt is None)
+    )
+    if not found:
+        known = {name for site in topology.sites for name in service_users(topology, site)}
+        raise UnknownNameError("user with a password", user, known | {ADMIN, *MQTT_USERS})
+    return found
+
+
+def rotate(
+    topology: Topology,
+    resolver: EndpointResolver,
+    local: LocalSites,
+    user: str,
+    sites: Collection[str],
+    on_progress: Progress = lambda _site, _text: None,
+    *,
+    now: bool = False,
+) -> tuple[Rotated, ...]:
+    """Change a user's password at these sites, one after another; errors are in the results.
+
+    Args:
+        now: The password has leaked: first take away the user's rules, so that what is connected gets nothing more.
+            ``readmit`` gives them back. Not for Fairlead's services and ``admin``.
+
+    Raises:
+        RefusedError: ``now`` for a user that Fairlead itself works as. Nothing was changed.
+    """
+    if now:
+        check_may_revoke(user)
+
+    def one(site: str) -> Rotated:
+        revoked: RevokedAcls | None = None
+        intent = _intent(topology, site, user, now=now)
+
+        def facts() -> dict[str, Any]:
+            until = revoked.ends if revoked else None
+            return {"detail": {**intent.detail, UNTIL: until.isoformat()}} if until else {}
+
+        try:
+            with noting(lambda entries: _note(resolver, site, entries), intent, facts=facts):
+                if now:
+                    revoked = revoke(resolver.kafka(site, ADMIN), user)
+                    on_progress(site, f"{len(revoked.rules)} ACLs of {user} revoked")
+                password_in = (_locally if topology.sites[site].is_local else _outside)(resolver, local, site, user)
+                if revoked:
+                    revoked = revoked.counted()  # until here the old password opened sessions
+        except FairleadError as error:
+            on_progress(site, error.what)
+            return Rotated(site, user, error=error, revoked=revoked)
+        on_progress(site, f"{user} has another password, in {password_in}")
+        return Rotated(site, user, password_in, revoked=revoked, by_hand=_by_hand(topology, site, user))
+
+    return tuple(one(site) for site in sites)
+
+
+def check_may_revoke(user: str) -> None:
+    """Raise RefusedError for a user that Fairlead itself works as: its rules cannot be revoked for a while."""
+    if is_reserved(user):
+        raise RefusedError(
+            f"{user} is a user of Fairlead's own: without its rules the site would stop working",
+            hint=f"fairlead acl rotate {user} refuses the old password at once; sessions that are open end when the "
+            "site's brokers are restarted one by one, which Fairlead's services survive",
+        )
+
+
+def readmit(topology: Topology, resolver: EndpointResolver, done: Rotated) -> None:
+    """Give a user its rules at one site again, when its old sessions have ended."""
+    if done.revoked is None:
+        return
+    intent = UserChange(**stamp(topology.name, done.site), user=done.user, action="readmit")
+    with noting(lambda entries: _note(resolver, done.site, entries), intent):
+        restore(resolver.kafka(done.site, ADMIN), done.revoked)
+
+
+def check_complete(results: Collection[Rotated]) -> None:
+    """Raise unless every site is done: the site's own error when there is only one, else ``RotationIncomplete``."""
+    failed = [(result.site, result.error) for result in results if result.error is not None]
+    if len(failed) == 1 and len(results) == 1:
+        raise failed[0][1]
+    if failed:
+        raise RotationIncomplete(
+            "the old password still counts at " + ", ".join(f"{site} ({error.what})" for site, error in failed),
+            hint="the other sites are done; when these are back, the same command with --site for each finishes",
+            sites=[site for site, _ in failed],
+        )
+
+
+def _locally(resolver: EndpointResolver, local: LocalSites, site: str, user: str) -> str:
+    local.change_password(site, user, give_password)
+    return f"{local.folder / 'secrets.json'} (mode 0600), under {site}, {user}"
+
+
+def _outside(resolver: EndpointResolver, local: LocalSites, site: str, user: str) -> str:
+    endpoint, admin = resolver.kafka(site, user), with_active_password(resolver.kafka(site, ADMIN))
+    new = resolver.next_password(site, user)
+    if user == ADMIN and new is None:
+        raise ConfigurationError(
+            f"{site} is outside this machine, and to change the password of {ADMIN} both are needed",
+            hint=f"the present one in {secret_variable(site, user)}, the new one in {next_variable(site, user)}",
+            site=site,
+        )
+    _require_user(admin, user)
+    wanted = new or endpoint.password
+    if wanted is None:  # an endpoint of a site outside this machine always has one
+        raise ConfigurationError(f"the password of {user} at {site} is not known", site=site, user=user)
+    give_password(admin, user, wanted)
+    return next_variable(site, user) if new is not None else f"{secret_variable(site, user)}, or the override file"
+
+
+def _require_user(admin: KafkaEndpoint, user: str) -> None:
+    with Client(admin) as client:
+        if not existing(client, [user]):
+            raise UnknownNameError(f"SCRAM user of {admin.site} named", user, [admin.user or ADMIN])
+
+
+def _by_hand(topology: Topology, site: str, user: str) -> str:
+    address = topology.sites[site].mqtt
+    if address is None or user != mosquitto.BRIDGE:
+        return ""
+    return (
+        f"{user} also logs in to the MQTT broker at {address.host}:{address.port}, which Fairlead did not start. Its "
+        "password there is another one and has not changed: change it there, with the new one in the bridge's "
+        f"environment or secrets' folder before ({next_variable(site, MQTT_BRIDGE)}, or {site}.{MQTT_BRIDGE}.next)"
+    )
+
+
+def _intent(topology: Topology, site: str, user: str, *, now: bool) -> UserChange:
+    return UserChange(**stamp(topology.name, site), user=user, action="rotate", detail=LEAKED if now else {})
+
+
+def _note(resolver: EndpointResolver, site: str, entries: Iterable[Entry]) -> None:
+    note(resolver.kafka(site, ADMIN), entries)  # asked for anew: it may be admin's own password that changes

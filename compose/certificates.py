@@ -1,0 +1,67 @@
+"""Certificates of a Compose project, by an authority of its own: made once, and again when they are about to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from compose.fleet import Fleet
+from fairlead.certs.authority import issue, new_authority
+from fairlead.certs.facts import all_facts, facts
+from fairlead.certs.model import KeyPair
+from fairlead.errors import RefusedError
+from fairlead.local.files import write_file
+
+RENEW_DAYS: Final = 60  # a certificate with fewer left is made anew at the next rendering
+
+
+def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
+    """Write ``certificates/ca.pem`` and ``certificates/<host>.pem`` (key, certificate, authority) of each broker and
+    Mosquitto; the names of those that were made now. Without TLS for clients only brokers have one, as controllers.
+
+    The authority's key is in ``authority``, which no container is given. Replace ``ca.pem`` and the others by your own
+    and they are left alone.
+
+    Raises:
+        RefusedError: certificates of an authority of your own are missing or about to end; nothing was changed.
+        UnavailableError: the disk is full.
+    """
+    shown = folder / "certificates"
+    shown.mkdir(parents=True, exist_ok=True, mode=0o700)
+    hosts = [host for site in fleet.sites for host in site.brokers]
+    hosts += [site.mqtt for site in fleet.sites if site.has_way_in and fleet.tls]
+    wanted = [host for host in hosts if not _lasts(shown / f"{host}.pem")]
+    if not wanted and (shown / "ca.pem").exists():
+        return []
+    authority = _authority(folder / "authority", f"Fairlead, {fleet.topology.name}")
+    trusted = shown / "ca.pem"
+    if not trusted.exists():
+        write_file(trusted, authority.certificate, mode=0o444)
+    elif facts(authority.certificate).serial not in {each.serial for each in all_facts(trusted.read_bytes())}:
+        raise RefusedError(
+            f"certificates in {shown} are missing or have fewer than {RENEW_DAYS} days left: {', '.join(wanted)}; "
+            "ca.pem there is not the project's authority, so that others by it would not be trusted",
+            hint=f"put new ones of your authority there; or remove {shown}, and all are made by the project's",
+            hosts=wanted,
+        )
+    for host in wanted:
+        pair = issue(authority, host, [host, "localhost", "127.0.0.1"])
+        # Mounted as it is, so that the containers' user must be able to read it; the folder is its owner's only.
+        write_file(shown / f"{host}.pem", pair.key + pair.certificate, mode=0o444)
+    return wanted
+
+
+def _authority(folder: Path, name: str) -> KeyPair:
+    certificate, key = folder / "ca.pem", folder / "ca.key"
+    if not certificate.exists() or not key.exists():
+        pair = new_authority(name)
+        write_file(key, pair.key)
+        write_file(certificate, pair.certificate)
+    return KeyPair(certificate.read_bytes(), key.read_bytes())
+
+
+def _lasts(file: Path) -> bool:
+    if not file.exists():
+        return False
+    text = file.read_bytes()
+    return facts(text[text.index(b"-----BEGIN CERTIFICATE") :]).days() >= RENEW_DAYS

@@ -1,0 +1,102 @@
+"""Whether what a container is for works: exit code 0 or 1, with one line that says why.
+
+Asks as little as proves it: an unauthenticated ApiVersions of a broker that has begun to answer requests (KIP-511), a
+refused CONNECT of Mosquitto, the file that a bridge or replicator writes every second. Standard library only, because
+it is run every few seconds in every container.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import struct
+import sys
+import time
+from pathlib import Path
+
+from fairlead.health import health_problem
+
+_PATIENCE = 3.0  # seconds
+_FRESH = 30.0  # seconds; status files are written every second, and the machine may be busy
+_API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
+_CONNECT = bytes.fromhex("101000044d5154540402003c0004") + b"live"  # MQTT 3.1.1, no user
+PAGES = {"spark-master": 8080, "spark-worker": 8081}
+
+
+def kafka(port: int, *, tls: bool) -> str:
+    """Nothing when the broker answers requests, else why it is not healthy."""
+    with _connected(port, tls=tls) as connection:
+        connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
+        answer = connection.recv(8)
+    return "" if len(answer) >= 4 else "it closed the connection"
+
+
+def mqtt(port: int, *, tls: bool) -> str:
+    """Nothing when Mosquitto answers a log-in, by refusing it."""
+    with _connected(port, tls=tls) as connection:
+        connection.sendall(_CONNECT)
+        answer = connection.recv(4)
+    return "" if answer[:1] == b"\x20" else "it does not answer a log-in"
+
+
+def page(port: int) -> str:
+    """Nothing when a page of Spark's is served."""
+    with _connected(port, tls=False, host=socket.gethostname()) as connection:
+        connection.sendall(b"GET /json/ HTTP/1.0\r\n\r\n")
+        answer = connection.recv(64)
+    return "" if b" 200 " in answer else f"it answers {answer[:40]!r}"
+
+
+def lines(at: str) -> str:
+    """Nothing when what holds the lines answers an order that changes nothing."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_PATIENCE)
+        connection.connect(at)
+        connection.sendall(b"{}\n")
+        answer = connection.recv(8)
+    return "" if answer else "it closed the connection"
+
+
+def status(file: Path, now: float) -> str:
+    """Nothing when a bridge's or replicator's status file is fresh and says that it works."""
+    return health_problem(file, fresh=_FRESH, now=now)
+
+
+def _connected(port: int, *, tls: bool, host: str = "127.0.0.1") -> socket.socket:
+    connection = socket.create_connection((host, port), _PATIENCE)
+    if not tls:
+        return connection
+    context = ssl.create_default_context(cafile="/run/certificates/ca.pem")
+    return context.wrap_socket(connection, server_hostname=socket.gethostname())
+
+
+def _status_file(kind: str, site: str) -> Path:
+    topology = Path(os.environ["FAIRLEAD_TOPOLOGY"]).stem
+    return Path(os.environ["FAIRLEAD_HOME"]) / topology / "run" / f"{kind}.{site}.json"
+
+
+def check(what: str, *further: str) -> str:
+    """Why a container is not healthy; nothing when it is."""
+    tls = "tls" in further
+    try:
+        match what:
+            case "kafka":
+                return kafka(9092, tls=tls)
+            case "mqtt":
+                return mqtt(8883 if tls else 1883, tls=tls)
+            case "bridge" | "replicator":
+                return status(_status_file(what, further[0]), time.time())
+            case "links":
+                return lines(further[0])
+            case _:
+                return page(PAGES[what])
+    except OSError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    why = check(*sys.argv[1:])
+    if why:
+        sys.stderr.write(why + "\n")
+    raise SystemExit(1 if why else 0)

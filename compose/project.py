@@ -1,0 +1,336 @@
+"""``compose.yaml``: the services of a fleet, one function for each kind of container, and the project as text. Pure.
+
+Every service runs without root and capabilities, on a read-only root, with limits of memory and processes. Services
+restart when they end, but for those that do one thing and end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from compose.fleet import (
+    CERTIFICATES,
+    METRICS_PORT,
+    SECRETS,
+    Deployed,
+    Fleet,
+    all_secrets,
+    secrets_of_bridge,
+    secrets_of_broker,
+    secrets_of_mqtt,
+    secrets_of_replicator,
+    secrets_of_spark,
+)
+from compose.settings import DATA, HOST, SETTINGS
+from topologies.endpoints import LINES
+
+Service = dict[str, Any]
+
+WAN: Final = "wan"
+SPARK_NETWORK: Final = "spark"  # Spark's machines and drivers; nothing of any other site is there
+STATE: Final = "state"  # tables, checkpoints, what voyages and the command line note
+HOME: Final = "/var/lib/fairlead"
+HOMES: Final = "/var/lib/fairlead-sites"  # where the command line sees what bridges and replicators write
+TOPOLOGY_FOLDER: Final = "/etc/fairlead"
+DETOURS: Final = "/etc/fairlead-links/detours.json"
+_DETOURS_MOUNT: Final = f"./links/detours.json:{DETOURS}:ro"
+_METRICS: Final = ("--metrics-port", str(METRICS_PORT), "--metrics-host", "0.0.0.0")  # noqa: S104 - its own network
+_IMAGE: Final = "${FAIRLEAD_IMAGE:-fairlead}"
+_SHORE_IMAGE: Final = "${FAIRLEAD_SHORE_IMAGE:-fairlead-shore}"
+_PYTHON: Final = "/opt/fairlead/bin/python"
+_MEMORY_OF_BROKER: Final = "640m"  # a heap of 256 MB and what the JVM needs beside it; the rest is page cache
+
+
+def _container(image: str, memory: str, **further: Any) -> Service:
+    common: Service = {
+        "image": image,
+        "restart": "unless-stopped",
+        "read_only": True,
+        # Compression (zstd, snappy) and RocksDB unpack their native libraries there: Docker's default is noexec.
+        "tmpfs": ["/tmp:mode=1777,exec"],  # noqa: S108 - the container's own
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "mem_limit": memory,
+        "pids_limit": 1024,
+        "stop_grace_period": "30s",
+    }
+    return common | further
+
+
+def state_of(site: str) -> str:
+    """The volume of a site's bridge and replicator, which services of no other site have."""
+    return f"{site}-state"
+
+
+def _check(fleet: Fleet, *what: str) -> Service:
+    """Asking costs some 0.2 s of CPU with all that docker does for it: the larger the fleet, the more rarely."""
+    test = ["CMD", _PYTHON, "-m", "compose.entry.healthcheck", *what]
+    interval = max(5, fleet.size * 4 // 5)
+    return {"test": test, "interval": f"{interval}s", "timeout": "10s", "retries": 5, "start_period": "300s"}
+
+
+def _certificates(*hosts: str) -> list[str]:
+    files = ["ca.pem", *(f"{host}.pem" for host in hosts)]
+    return [f"./certificates/{file}:{CERTIFICATES}/{file}:ro" for file in files]
+
+
+def _topology(fleet: Fleet, *hosts: str) -> tuple[dict[str, str], list[str]]:
+    """Environment and volumes of what reads the topology; with the certificates of servers, ``hosts``."""
+    environment = {"FAIRLEAD_TOPOLOGY": f"{TOPOLOGY_FOLDER}/{fleet.topology.name}.yaml"}
+    return environment, [f"./topology:{TOPOLOGY_FOLDER}:ro", *(_certificates(*hosts) if fleet.tls else ())]
+
+
+def broker(fleet: Fleet, site: Deployed, node: int) -> Service:
+    """One broker of a site, by its node id."""
+    host = site.brokers[node - 1]
+    return _container(
+        _IMAGE,
+        _MEMORY_OF_BROKER,
+        hostname=host,
+        entrypoint=["tini", "--", _PYTHON, "-m", "compose.entry.broker"],
+        command=[],
+        environment={"SITE": site.name, "NODE": str(node), "CLUSTER_ID": site.cluster_id},
+        secrets=secrets_of_broker(site),
+        volumes=[
+            f"{host}:{DATA}",
+            f"./brokers/{host}.properties:{SETTINGS}:ro",
+            *_certificates(host),  # controllers always speak TLS
+        ],
+        networks=[site.name, WAN],
+        healthcheck=_check(fleet, "kafka", *(("tls",) if fleet.tls else ())),
+    )
+
+
+def mqtt(fleet: Fleet, site: Deployed) -> Service:
+    """A site's Mosquitto."""
+    environment, volumes = _topology(fleet, site.mqtt)
+    return _container(
+        _IMAGE,
+        "256m",
+        hostname=site.mqtt,
+        entrypoint=["tini", "--", _PYTHON, "-m", "compose.entry.mqtt"],
+        command=[],
+        environment=environment | {"SITE": site.name, "TLS": "1" if fleet.tls else ""},
+        secrets=secrets_of_mqtt(fleet, site),
+        volumes=[f"{site.mqtt}:/var/lib/mosquitto-data", *volumes],
+        networks=[site.name],
+        healthcheck=_check(fleet, "mqtt", *(("tls",) if fleet.tls else ())),
+    )
+
+
+def has_state(fleet: Fleet, site: Deployed) -> bool:
+    """Whether a site has a service that keeps a status."""
+    return site.has_way_in or bool(fleet.topology.links_to(site.name))
+
+
+def bridge(fleet: Fleet, site: Deployed) -> Service:
+    """A site's bridge."""
+    environment, volumes = _topology(fleet)
+    return _container(
+        _IMAGE,
+        "512m",
+        command=["bridge", "--site", site.name, *_METRICS],
+        environment=environment,
+        secrets=secrets_of_bridge(site),
+        volumes=[f"{state_of(site.name)}:{HOME}", *volumes],
+        networks=[site.name],
+        depends_on={"setup": {"condition": "service_completed_successfully"}},
+        healthcheck=_check(fleet, "bridge", site.name),
+    )
+
+
+def replicator(fleet: Fleet, site: Deployed) -> Service:
+    """What pulls to a site, over all links that lead there."""
+    environment, volumes = _topology(fleet)
+    command = ["replicate", "--site", site.name, *_METRICS]
+    if fleet.links:
+        command += ["--detours", DETOURS]
+        volumes = [*volumes, _DETOURS_MOUNT]
+    return _container(
+        _IMAGE,
+        "640m",
+        command=command,
+        environment=environment,
+        secrets=secrets_of_replicator(fleet, site),
+        volumes=[f"{state_of(site.name)}:{HOME}", *volumes],
+        networks=[site.name, WAN],
+        depends_on={"setup": {"condition": "service_completed_successfully"}},
+        healthcheck=_check(fleet, "replicator", site.name),
+    )
+
+
+def links(fleet: Fleet) -> dict[str, Service]:
+    """The lines under the replicators, led by voyages over a socket in the shared state; only where they are wanted."""
+    if not fleet.links:
+        return {}
+    at = f"{HOME}/{fleet.topology.name}/run/{LINES}"
+    service = _container(
+        _IMAGE,
+        "256m",
+        hostname=HOST,
+        entrypoint=["tini", "--", _PYTHON, "-m", "simulators.network.server"],
+        command=[DETOURS, at],
+        volumes=[f"{STATE}:{HOME}", _DETOURS_MOUNT],
+        networks=[WAN],
+        healthcheck=_check(fleet, "links", at),
+    )
+    return {HOST: service}
+
+
+def setup(fleet: Fleet) -> Service:
+    """Makes users and rules at all sites, waits for those that are not up yet, and is done."""
+    environment, volumes = _topology(fleet)
+    brokers = [host for site in fleet.sites for host in site.brokers]
+    return _container(
+        _IMAGE,
+        "512m",
+        restart="on-failure",
+        command=["acl", "apply", "--yes", "--create-users", "--wait", "300"],
+        environment=environment,
+        secrets=all_secrets(fleet),
+        volumes=[f"{STATE}:{HOME}", *volumes],
+        networks=[WAN],
+        depends_on={host: {"condition": "service_healthy"} for host in brokers},
+    )
+
+
+def command_line(fleet: Fleet) -> Service:
+    """``docker compose run --rm cli status``: the command line beside the fleet, where all sites can be reached."""
+    environment, volumes = _topology(fleet)
+    homes = [f"{state_of(site.name)}:{HOMES}/{site.name}:ro" for site in fleet.sites if has_state(fleet, site)]
+    spark_network = [SPARK_NETWORK] if fleet.topology.shore else []
+    return _container(
+        _SHORE_IMAGE,
+        "3g",
+        restart="no",
+        profiles=["cli"],
+        hostname="cli",
+        command=["status"],
+        environment=environment | {"FAIRLEAD_SITE_HOMES": HOMES},
+        secrets=[*all_secrets(fleet), *secrets_of_spark(fleet)],
+        volumes=[f"{STATE}:{HOME}", *homes, *volumes, "./report:/report"],
+        networks=[WAN, *spark_network, *(site.name for site in fleet.sites)],
+    )
+
+
+def spark(fleet: Fleet) -> dict[str, Service]:
+    """A standalone cluster of Spark: a master and a worker, and the jobs that run on it (profile ``shore``)."""
+    if fleet.topology.shore is None:
+        return {}
+    environment, volumes = _topology(fleet)
+    own = {"SITE": fleet.topology.shore.at}
+    secret = secrets_of_spark(fleet)
+    networks = [SPARK_NETWORK, fleet.topology.shore.at]
+    master = _container(
+        _SHORE_IMAGE,
+        "768m",
+        hostname="spark-master",
+        entrypoint=["tini", "--", _PYTHON, "-m", "compose.entry.spark"],
+        command=["master"],
+        environment=own,
+        secrets=secret,
+        networks=[SPARK_NETWORK],
+        healthcheck=_check(fleet, "spark-master"),
+    )
+    worker = _container(
+        _SHORE_IMAGE,
+        "4g",
+        hostname="spark-worker",
+        entrypoint=["tini", "--", _PYTHON, "-m", "compose.entry.spark"],
+        command=["worker"],
+        environment=environment | own,
+        secrets=secret,
+        volumes=[f"{STATE}:{HOME}", *(_certificates() if fleet.tls else ())],
+        networks=networks,
+        depends_on={"spark-master": {"condition": "service_healthy"}},
+        healthcheck=_check(fleet, "spark-worker"),
+    )
+    jobs = _container(
+        _SHORE_IMAGE,
+        "3g",
+        hostname="shore",
+        profiles=["shore"],
+        command=["shore", "run", *_METRICS],
+        environment=environment,
+        secrets=[f"{fleet.topology.shore.at}.shore", *secret],
+        volumes=[f"{STATE}:{HOME}", *volumes],
+        networks=networks,
+        depends_on={
+            "setup": {"condition": "service_completed_successfully"},
+            "spark-worker": {"condition": "service_healthy"},
+        },
+    )
+    return {"spark-master": master, "spark-worker": worker, "shore": jobs}
+
+
+def monitoring(fleet: Fleet) -> dict[str, Service]:
+    """Prometheus with the alert rules, and Grafana with the dashboard (profile ``monitoring``)."""
+    prometheus = _container(
+        "${PROMETHEUS_IMAGE:-prom/prometheus:v3.7.3}",
+        "512m",
+        profiles=["monitoring"],
+        user="65534:65534",
+        command=["--config.file=/etc/prometheus/prometheus.yaml", "--storage.tsdb.path=/prometheus"],
+        volumes=["./monitoring/prometheus:/etc/prometheus:ro", "prometheus:/prometheus"],
+        networks=[WAN, *(site.name for site in fleet.sites if site.has_way_in)],  # bridges are in their sites' only
+        ports=["127.0.0.1:9090:9090"],
+    )
+    grafana = _container(
+        "${GRAFANA_IMAGE:-grafana/grafana:12.2.1}",
+        "512m",
+        profiles=["monitoring"],
+        environment={"GF_SECURITY_ADMIN_PASSWORD__FILE": f"{SECRETS}/grafana.admin"},
+        secrets=["grafana.admin"],
+        volumes=[
+            "./monitoring/grafana/provisioning:/etc/grafana/provisioning:ro",
+            "./monitoring/grafana/dashboards:/var/lib/grafana/dashboards:ro",
+            "grafana:/var/lib/grafana",
+        ],
+        networks=[WAN],
+        ports=["127.0.0.1:3000:3000"],
+        depends_on=["prometheus"],
+    )
+    return {"prometheus": prometheus, "grafana": grafana}
+
+
+_HEADER = """# Rendered from the topology {name} by `fairlead compose render`; change the topology and render again.
+# docs/compose.md says what is in it and how to use it.
+"""
+
+
+def project(fleet: Fleet) -> dict[str, Any]:
+    """``compose.yaml`` as data."""
+    found: dict[str, Any] = {}
+    volumes = [STATE, "prometheus", "grafana"]
+    for site in fleet.sites:
+        for node, host in enumerate(site.brokers, 1):
+            found[host] = broker(fleet, site, node)
+            volumes.append(host)
+        if site.has_way_in:
+            found[site.mqtt] = mqtt(fleet, site)
+            volumes.append(site.mqtt)
+            found[f"{site.name}-bridge"] = bridge(fleet, site)
+        if fleet.topology.links_to(site.name):
+            found[f"{site.name}-replicator"] = replicator(fleet, site)
+        if has_state(fleet, site):
+            volumes.append(state_of(site.name))
+    spark_networks = [SPARK_NETWORK] if fleet.topology.shore else []
+    secrets = [*all_secrets(fleet), *secrets_of_spark(fleet)]
+    found["setup"] = setup(fleet)
+    found["cli"] = command_line(fleet)
+    found |= links(fleet) | spark(fleet) | monitoring(fleet)
+    return {
+        "name": f"fairlead-{fleet.topology.name}",
+        "services": found,
+        "networks": dict.fromkeys([WAN, *spark_networks, *(site.name for site in fleet.sites)]),
+        "volumes": dict.fromkeys(volumes),
+        "secrets": {name: {"file": f"./secrets/{name}"} for name in [*secrets, "grafana.admin"]},
+    }
+
+
+def text(fleet: Fleet) -> str:
+    """``compose.yaml``."""
+    body = yaml.safe_dump(project(fleet), sort_keys=False, width=120, allow_unicode=True)
+    return _HEADER.format(name=fleet.topology.name) + body

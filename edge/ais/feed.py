@@ -1,0 +1,163 @@
+"""Where AIS sentences come from: an NMEA server on TCP, or datagrams on UDP; read until cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Sized
+from typing import Literal, NamedTuple
+
+from edge.ais.decoder import AisDecoder
+from edge.messages import ROOT
+from edge.mqtt.session import Delivery
+from fairlead.errors import ConfigurationError
+from fairlead.records import encode
+
+log = logging.getLogger(__name__)
+
+_SOURCE = re.compile(r"(tcp|udp)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]*):([0-9]{1,5})")
+_CONNECT_TIMEOUT = 5.0
+_SILENT = 300.0  # seconds; a transponder at anchor reports every 3 minutes
+_FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
+_LONGEST_LINE = 4096
+MOST_WAITING = 1_000
+
+
+class AisSource(NamedTuple):
+    """``tcp``: a server to connect to. ``udp``: an address of this machine to listen at."""
+
+    scheme: Literal["tcp", "udp"]
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.host}:{self.port}"
+
+
+def parse_source(text: str) -> AisSource:
+    """``tcp://host:port`` or ``udp://[host]:port``.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    match = _SOURCE.fullmatch(text)
+    if match is None or not 1 <= int(match[3]) <= 65535 or (match[1] == "tcp" and not match[2]):
+        raise ConfigurationError(
+            f"{text!r} is no source of AIS sentences",
+            hint="tcp://HOST:PORT for an NMEA server, udp://:PORT to listen for datagrams (the usual port is 10110)",
+        )
+    return AisSource("tcp" if match[1] == "tcp" else "udp", match[2].strip("[]"), int(match[3]))
+
+
+def ship_feed(source: AisSource, imo: str, take: Callable[[Delivery], None], waiting: Sized) -> AisFeed:
+    """A feed whose positions go the way of those that the ship's devices publish.
+
+    Args:
+        take: The bridge's router.
+        waiting: What waits to be stored; beyond ``MOST_WAITING`` nothing is added, because Kafka is away.
+    """
+    topic = f"{ROOT}/ships/{imo}/position"
+
+    def taken(payload: bytes) -> None:
+        take(Delivery(topic, payload, False, None))
+
+    return AisFeed(source, imo, taken, lambda: len(waiting) < MOST_WAITING)
+
+
+class AisFeed:
+    """Reads one source for one ship.
+
+    Args:
+        take: Given each position as JSON, as the ship's own devices would publish it.
+        room: Whether another one can be taken; if not, it is dropped: nobody sends it again.
+    """
+
+    def __init__(
+        self, source: AisSource, imo: str, take: Callable[[bytes], None], room: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._source = source
+        self._take = take
+        self._room = room
+        self._decoder = AisDecoder(imo, boot=int(time.time()))
+        self.connected = asyncio.Event()
+        self.thrown_away = 0
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What became of the sentences; see ``AisDecoder``."""
+        return {**self._decoder.counts, "thrown away": self.thrown_away}
+
+    async def run(self) -> None:
+        """Read until cancelled; a source that is away is tried again, and so is one that falls silent."""
+        delay = _FIRST_DELAY
+        while True:
+            try:
+                await (self._tcp() if self._source.scheme == "tcp" else self._udp())
+                reason = "the connection was closed"
+            except (OSError, TimeoutError) as error:
+                reason = str(error) or f"nothing came for {_SILENT:.0f} s"
+            if self.connected.is_set():
+                delay = _FIRST_DELAY
+            self.connected.clear()
+            log.warning("AIS from %s: %s; trying again in %.1f s", self._source, reason, delay)
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, _LONGEST_DELAY)
+
+    async def _tcp(self) -> None:
+        async with asyncio.timeout(_CONNECT_TIMEOUT):
+            reader, writer = await asyncio.open_connection(self._source.host, self._source.port, limit=_LONGEST_LINE)
+        try:
+            self.connected.set()
+            while line := await self._line(reader):
+                self.line_came(line)
+        finally:
+            writer.close()
+
+    async def _line(self, reader: asyncio.StreamReader) -> bytes:
+        async with asyncio.timeout(_SILENT):
+            try:
+                return await reader.readuntil(b"\n")
+            except asyncio.IncompleteReadError as error:
+                return error.partial
+            except asyncio.LimitOverrunError as error:
+                await reader.readexactly(error.consumed)  # no sentence is so long; go on behind it
+                return b"\n"
+
+    async def _udp(self) -> None:
+        loop = asyncio.get_running_loop()
+        lost: asyncio.Future[None] = loop.create_future()
+        transport, _ = await loop.create_datagram_endpoint(
+            lambda: _Datagrams(self.line_came, lost),
+            local_addr=(self._source.host or "0.0.0.0", self._source.port),  # noqa: S104 - receivers broadcast
+        )
+        try:
+            self.connected.set()
+            await lost
+        finally:
+            transport.close()
+
+    def line_came(self, line: bytes) -> None:
+        """Take one sentence as received."""
+        position = self._decoder.take(line, time.time_ns() // 1_000_000)
+        if position is None:
+            return
+        if self._room():
+            self._take(encode(position))
+        else:
+            self.thrown_away += 1
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, take: Callable[[bytes], None], lost: asyncio.Future[None]) -> None:
+        self._take = take
+        self._lost = lost
+
+    def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
+        for line in data.splitlines():  # IEC 61162-450 puts several into one
+            self._take(line)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self._lost.done():
+            self._lost.set_result(None)

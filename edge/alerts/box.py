@@ -1,0 +1,145 @@
+"""What detection knows of one container: its newest reading, its limits, what is pending and what is open. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from edge.alerts.thresholds import CommodityThresholds
+from edge.messages import MessageId, ReadingMessage
+from fairlead.detection import usual_interval
+from fairlead.records.alert import Alert, AlertKind, Cause
+from fairlead.records.booking import Booking
+
+NOT_YET_STORED = -1
+_DEVICES = 8  # per container; the one that was heard longest ago is forgotten
+
+
+@dataclass(slots=True, eq=False)
+class Heard:
+    """What one device has said of one container, by its own counters; readings that come late change nothing.
+
+    Args:
+        first_ms, last_ms: When its first and its newest reading came, by the site's clock.
+        before_ms: When the one before the newest came.
+        first_device_ms, last_device_ms, before_device_ms: What the device's clock said in these.
+        last: The newest reading, and the log it went to.
+    """
+
+    first_ms: int
+    last_ms: int
+    first_device_ms: int
+    last_device_ms: int
+    last: MessageId
+    log: str
+    before_ms: int | None = None
+    before_device_ms: int = 0
+
+    def cause(self) -> Cause:
+        """What names its newest reading in an alert."""
+        device, boot, sequence = self.last
+        return Cause(log=self.log, offset=NOT_YET_STORED, device_id=device, boot_id=boot, sequence=sequence)
+
+
+@dataclass(slots=True, eq=False)
+class ContainerState:
+    """One container aboard.
+
+    Args:
+        limits: What counts for its commodity.
+        booking: The one in force, or None.
+        log: Where its readings are stored now: its own log, or the ship's strays.
+        held: The ship has custody of the container's log.
+        received_ms: When its last reading came, by the site's clock.
+        heard: Its devices, by id.
+        at_ms, heard_ms: Of the newest reading: the device's time, and the ship's when it came (0: unknown).
+        interval_ms: How often the device reports, learnt from its readings; 0: not known yet.
+        disturbed_ms: When it last said that it is defrosting or being inspected.
+        dismissed: Alerts that a person has cleared: the same condition raises none again.
+        pending: What each rule remembers; a rule writes under its own kind only.
+        open: The newest state of each alert that is open.
+    """
+
+    number: str
+    limits: CommodityThresholds
+    booking: Booking | None = None
+    log: str = ""
+    held: bool = False
+    received_ms: int = 0
+    heard: dict[str, Heard] = field(default_factory=dict)
+    device: str = ""
+    boot: int = -1
+    sequence: int = -1
+    at_ms: int = 0
+    heard_ms: int = 0
+    interval_ms: int = 0
+    disturbed: bool = False
+    disturbed_ms: int | None = None
+    stowage: str | None = None
+    newest: ReadingMessage | None = None
+    pending: dict[AlertKind, Any] = field(default_factory=dict)
+    open: dict[AlertKind, Alert] = field(default_factory=dict)
+    dismissed: dict[AlertKind, Alert] = field(default_factory=dict)
+
+    def hear(self, message: ReadingMessage, received_ms: int) -> None:
+        """Note which device a reading comes from, newest or not."""
+        self.received_ms = received_ms
+        identity = message.identity
+        known = self.heard.get(identity.device)
+        if known is None:
+            if len(self.heard) >= _DEVICES:
+                del self.heard[min(self.heard, key=lambda device: self.heard[device].last_ms)]
+            at = message.device_ms
+            self.heard[identity.device] = Heard(received_ms, received_ms, at, at, identity, self.log)
+        elif identity > known.last:
+            known.before_ms, known.before_device_ms = known.last_ms, known.last_device_ms
+            known.last_ms, known.last_device_ms = received_ms, message.device_ms
+            known.last, known.log = identity, self.log
+
+    def take(self, message: ReadingMessage, ship_ms: int) -> bool:
+        """Take in a reading; False when a newer one of its device is known, or this one itself.
+
+        The order is that of the device's counters. Its clock decides only between two devices on one container.
+        """
+        device, boot, sequence = message.identity
+        at = message.device_ms
+        if device == self.device:
+            if boot < self.boot or (boot == self.boot and sequence <= self.sequence):
+                return False
+        elif at < self.at_ms:
+            return False
+        if self.newest is not None:
+            self.interval_ms = usual_interval(self.interval_ms, at - self.at_ms, self.limits.silence.intervals)
+        self.device, self.boot, self.sequence = device, boot, sequence
+        self.at_ms, self.heard_ms, self.newest = at, ship_ms, message
+        reading = message.reading
+        settings = reading.reefer_settings
+        self.disturbed = settings.is_defrosting or settings.is_pre_trip_inspection
+        if self.disturbed:
+            self.disturbed_ms = at
+        if reading.stowage_position is not None:
+            self.stowage = reading.stowage_position
+        return True
+
+    def settled(self, at_ms: int, after_ms: int) -> bool:
+        """No defrost and no pre-trip inspection now or within the time before."""
+        if self.disturbed_ms is None:
+            return True
+        if self.disturbed or 0 <= at_ms - self.disturbed_ms < after_ms:
+            return False
+        return True
+
+    @property
+    def bay(self) -> str | None:
+        """The bay it stands in, from its stowage position; None when that is not known."""
+        return self.stowage[:-4] if self.stowage is not None and len(self.stowage) in (6, 7) else None
+
+    def cause(self, message: ReadingMessage) -> Cause:
+        """What names a reading in an alert."""
+        device, boot, sequence = message.identity
+        return Cause(log=self.log, offset=NOT_YET_STORED, device_id=device, boot_id=boot, sequence=sequence)
+
+
+def unique(causes: list[Cause]) -> tuple[Cause, ...]:
+    """The causes in order, each reading once."""
+    return tuple(dict.fromkeys(causes))

@@ -1,0 +1,232 @@
+"""What operators do with alerts: read them from a site's logs, draft the report of lost containers, end one by hand.
+
+Ending an alert is an order to the bridge that raised it. A mistake that can be seen is refused before the order is
+written; once written, the order stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import getpass
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from edge.alerts.loss_report import LostContainerReport, ReportType, draft, incident_of
+from edge.alerts.rules.bookings import Bookings
+from edge.alerts.site_alerts import KINDS as SITE_KINDS
+from edge.alerts.state import order_of
+from fairlead.errors import ConfigurationError, RefusedError, UnavailableError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import extents, sweep
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.order_topic import TIMEOUT, append_records
+from fairlead.kafka.protocol.types import TP
+from fairlead.records import UNREADABLE, decoder, encode
+from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
+from fairlead.records.booking import Booking
+from fairlead.records.ship import Environment
+from topologies.model import Topology
+
+T = TypeVar("T")
+
+_NAMED = 10  # alerts that an error names
+
+
+async def read_alerts(cluster: Cluster, raised_at: str | None = None) -> list[Alert]:
+    """Every state of every alert that a site has, or of those raised at one site; each site's in their order."""
+    wanted = f"alerts.{raised_at}" if raised_at is not None else "alerts."
+    return await _read(cluster, lambda log: log == wanted or (raised_at is None and log.startswith(wanted)), Alert)
+
+
+async def make_report(
+    cluster: Cluster, topology: Topology, wanted: str, report_type: ReportType
+) -> LostContainerReport:
+    """The report of the incident that an alert belongs to.
+
+    Args:
+        wanted: The alert's id, or the number of the container.
+
+    Raises:
+        ConfigurationError: there is no such overboard alert here, or it has been cleared.
+    """
+    alerts = await read_alerts(cluster)
+    overboard = [alert for alert in alerts if alert.kind == "OVERBOARD"]
+    found = [alert for alert in overboard if wanted in (alert.alert_id, alert.equipment_reference)]
+    if not found:
+        ids = sorted({alert.alert_id for alert in overboard})
+        raise ConfigurationError(
+            f"no overboard alert is {wanted!r} here",
+            hint=f"there are: {', '.join(ids[:_NAMED]) or '(none)'}; another site may know more (--site)",
+            alerts=ids,
+        )
+    newest = found[-1]
+    if newest.state == "CLEARED":
+        raise ConfigurationError(
+            f"alert {newest.alert_id} has been cleared: the container is not lost",
+            hint="fairlead alert list --all shows how it ended",
+        )
+    opened = next(alert for alert in found if alert.alert_id == newest.alert_id)
+    history = incident_of(opened, alerts)
+    imo = next((alert.vessel_imo_number for alert in history if alert.vessel_imo_number), None)
+    environment = await _read(cluster, lambda log: log == f"ships.{imo}.environment", Environment)
+    bookings = await _read(cluster, lambda log: log.startswith("bookings."), Booking)
+    spec = topology.sites.get(newest.raised_at)
+    return draft(
+        history,
+        ship_name=spec.title or newest.raised_at if spec is not None else newest.raised_at,
+        environment=environment,
+        bookings=_in_force(history, bookings),
+        report_type=report_type,
+    )
+
+
+def _in_force(history: Iterable[Alert], changes: Iterable[Booking]) -> dict[str, Booking]:
+    """The booking under which each container of an incident travelled when it was lost."""
+    known = Bookings()
+    for change in changes:
+        known.apply(change)
+    found: dict[str, Booking] = {}
+    for alert in history:
+        booking = known.of(alert.equipment_reference, int(alert.event_date_time.timestamp() * 1000))
+        if booking is not None:
+            found.setdefault(alert.equipment_reference, booking)
+    return found
+
+
+async def _read(cluster: Cluster, wanted: Callable[[str], bool], kind: type[T]) -> list[T]:
+    """Every entry of some logs, each log in its order; what another version wrote and this one cannot read is left."""
+    decode = decoder(kind).decode
+    logs = [TP(name) for name in await cluster.topics(refresh=True) if wanted(name)]
+    by_log: dict[str, list[T]] = {}
+    async for log, records in sweep(cluster, await extents(cluster, logs)):
+        entries = by_log.setdefault(log.topic, [])
+        for record in records:
+            if record.value is None or not is_data(record):
+                continue
+            try:
+                entries.append(decode(record.value))
+            except UNREADABLE:
+                continue
+    return [entry for name in sorted(by_log) for entry in by_log[name]]
+
+
+WAIT: Final = 30.0
+_PAUSE: Final = 0.3
+
+
+def newest_states(alerts: Iterable[Alert]) -> dict[str, Alert]:
+    """The newest state of each alert, by its id."""
+    return {alert.alert_id: alert for alert in alerts}
+
+
+def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
+    """The alert that a person means, open and raised at ``site``.
+
+    Args:
+        wanted: An alert's id, a container's number, or a container's log; the last two where one alert of it is open.
+
+    Raises:
+        ConfigurationError: there is no such alert here, or more than one.
+        RefusedError: it is over, was raised elsewhere, or is of a kind that ends by itself only.
+    """
+    newest = newest_states(alerts)
+    if (named := newest.get(wanted)) is None:
+        number = wanted.rpartition(".")[2]
+        found = [a for a in newest.values() if a.equipment_reference == number and a.state != "CLEARED" and number]
+        if len(found) != 1:
+            some = [each.alert_id for each in found] or [a.alert_id for a in newest.values() if a.state != "CLEARED"]
+            raise ConfigurationError(
+                f"{len(found)} open alerts of {wanted!r} are known at {site}"
+                if found
+                else f"no alert is {wanted!r} here",
+                hint=f"give the id of one: {', '.join(sorted(some)[:_NAMED]) or '(none is open)'}",
+                alerts=sorted(some),
+            )
+        named = found[0]
+    if named.state == "CLEARED":
+        why = "; ".join(each.detail for each in named.evidence[:1] if each.detail)
+        raise RefusedError(
+            f"alert {named.alert_id} is over already" + (f": {why}" if why else ""), alert=named.alert_id
+        )
+    if named.raised_at != site:
+        raise RefusedError(
+            f"alert {named.alert_id} was raised at {named.raised_at}; only the bridge there can end it",
+            hint=f"fairlead alert clear {named.alert_id} --site {named.raised_at} --reason TEXT",
+            alert=named.alert_id,
+            site=named.raised_at,
+        )
+    if named.kind in SITE_KINDS:
+        raise RefusedError(
+            f"alert {named.alert_id} ends when its cause is gone, and only then",
+            hint="fairlead custody strays tells what waits for what; docs/alerts.md says what ends each kind of alert",
+            alert=named.alert_id,
+        )
+    return named
+
+
+def order_for(alert: Alert, reason: str, now: dt.datetime) -> AlertOrder:
+    """The order that ends an alert.
+
+    Raises:
+        RefusedError: there is no reason.
+    """
+    if not reason.strip():
+        raise RefusedError(f"cannot clear {alert.alert_id}: a reason is needed", hint="--reason 'gone round to look'")
+    return AlertOrder(
+        order_id=f"alert-{uuid.uuid4().hex}",
+        alert_id=alert.alert_id,
+        equipment_reference=alert.equipment_reference,
+        kind=alert.kind,
+        at_site=alert.raised_at,
+        ordered_date_time=now,
+        ordered_by=getpass.getuser(),
+        reason=reason.strip(),
+        revision=alert.revision,
+    )
+
+
+async def give(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrder, wait: float) -> Alert:
+    """Write an order and return the alert's last state.
+
+    Raises:
+        UnavailableError: the order is written, and its bridge has not answered within ``wait`` seconds; it stands.
+        FairleadError: the order could not be written.
+    """
+    record = order.alert_id.encode(), encode(order)
+    landed = await asyncio.to_thread(
+        append_records, endpoint, ALERT_ORDERS, [record], client_id="fairlead-alert", timeout=TIMEOUT
+    )
+    if not landed:
+        raise UnavailableError(f"{endpoint.site}'s Kafka did not confirm the order", hint="fairlead status")
+    until = time.monotonic() + wait
+    while True:
+        newest = newest_states(await read_alerts(cluster, endpoint.site)).get(order.alert_id)
+        if newest is not None and newest.state == "CLEARED":
+            return newest
+        if time.monotonic() > until:
+            raise UnavailableError(
+                f"the order is written at {endpoint.site}, but its bridge has not answered within {wait:g} s; it "
+                "stands, and will be carried out when the bridge runs",
+                hint=f"fairlead status; fairlead bridge --site {endpoint.site}",
+                order_id=order.order_id,
+                site=endpoint.site,
+            )
+        await asyncio.sleep(_PAUSE)
+
+
+def clear_body(alert: Alert, order: AlertOrder, ended: Alert | None) -> dict[str, Any]:
+    """What ``--json`` prints: the alert, the order, and what became of it."""
+    outcome: Literal["cleared", "over", "not done"] = "not done"
+    if ended is not None:
+        outcome = "cleared" if order_of(ended) == order.order_id else "over"
+    return {
+        "outcome": outcome,
+        "alert": msgspec.to_builtins(ended or alert),
+        "order": msgspec.to_builtins(order),
+    }

@@ -1,0 +1,158 @@
+"""The base of all alert rules: ``RuleFinding``, ``AlertRule``, and the usual form of a rule, with a dwell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from edge.alerts.box import ContainerState, unique
+from edge.alerts.ship import ShipState
+from edge.messages import ReadingMessage
+from fairlead.detection import Deviation, Good
+from fairlead.records.alert import SEVERITIES, Alert, AlertKind, AlertState, Cause, Evidence, Severity
+from fairlead.records.reading import GeoLocation
+
+GOOD: Final = Good()
+_UNKNOWN: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFinding:
+    """One change of one condition: it begins (OPENED), changes (UPDATED) or ends (CLEARED).
+
+    Args:
+        at_ms: Device time of the reading that decided it.
+        causes: The readings that led to it, the condition's first one first: it names the alert for ever.
+        place: Where the container was, when that is better known than by the reading.
+    """
+
+    state: AlertState
+    severity: Severity
+    at_ms: int
+    causes: tuple[Cause, ...]
+    evidence: tuple[Evidence, ...] = ()
+    place: GeoLocation | None = None
+
+
+class AlertRule:
+    """One kind of alert. A rule is without state of its own: what it must remember of a container it keeps in
+    ``box.pending[self.kind]``, so that it is forgotten with the container and made anew by replaying its readings.
+    What it remembers must follow from the readings alone, not from ``box.open``.
+    """
+
+    kind: ClassVar[AlertKind]
+    takes_late: ClassVar[bool] = False
+    """Whether readings count that come after a newer one of their device."""
+    by_receipt: ClassVar[bool] = False
+    """Whether ``RuleFinding.at_ms`` is the time of receipt, for rules that do not trust the clocks of devices."""
+
+    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+        """Judge a reading that ``box`` has just taken in."""
+        return None
+
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Whether a finding that would open an alert is about the condition of one that a person has cleared."""
+        return bool(finding.causes) and finding.causes[0] == dismissed.causes[0]
+
+    def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
+        """Judge what follows from time passing; called when the ship's own clock (``ship.at_ms``) has moved on."""
+        return ()
+
+
+@dataclass(slots=True)
+class _Condition:
+    """Since when, by which readings, and how bad."""
+
+    since_ms: int
+    first: Cause
+    worst: Cause
+    size: float
+    severity: Severity
+    good_since_ms: int | None = None
+
+
+class DwellRule(AlertRule):
+    """Subclasses say what a reading shows (``look``) and put it into words (``describe``); the rest is here.
+
+    A reading in order ends a condition that is not yet an alert at once. An open alert goes on until everything has
+    been in order for the recovery time. A severity that rises is an UPDATED state; one that falls is not said.
+    """
+
+    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        """What the reading shows; None when it shows nothing either way."""
+        raise NotImplementedError
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        """The fault in words, without how long it has lasted."""
+        raise NotImplementedError
+
+    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+        found = self.look(box, message, ship)
+        if found is None:
+            return None
+        if isinstance(found, Good):
+            if self.kind not in box.pending and self.kind not in box.open:
+                return None
+            return self._good(box, message, found)
+        return self._fault(box, message, found)
+
+    def _good(self, box: ContainerState, message: ReadingMessage, found: Good) -> RuleFinding | None:
+        at, condition = message.device_ms, box.pending.get(self.kind)
+        opened = box.open.get(self.kind)
+        if opened is None:
+            box.pending.pop(self.kind, None)
+            return None
+        cause = box.cause(message)
+        if condition is None:  # the readings that opened it are too far back to be known after a restart
+            condition = box.pending[self.kind] = _Condition(_UNKNOWN, cause, cause, 0.0, opened.severity)
+        if condition.good_since_ms is None or at < condition.good_since_ms:
+            condition.good_since_ms = at
+        if at - condition.good_since_ms < found.recovery_ms:
+            return None
+        del box.pending[self.kind]
+        lasted = condition.good_since_ms - condition.since_ms if condition.since_ms != _UNKNOWN else 0
+        detail = "in order again" + (f"; it lasted {lasted // 60_000} min" if lasted >= 60_000 else "")
+        return RuleFinding("CLEARED", opened.severity, at, (cause,), (self._evidence(detail),))
+
+    def _fault(self, box: ContainerState, message: ReadingMessage, found: Deviation) -> RuleFinding | None:
+        at, condition = message.device_ms, box.pending.get(self.kind)
+        opened = box.open.get(self.kind)
+        if condition is None or condition.since_ms == _UNKNOWN:
+            cause = box.cause(message)
+            condition = box.pending[self.kind] = _Condition(at, cause, cause, found.size, found.severity)
+        else:
+            condition.good_since_ms = None
+            condition.since_ms = min(condition.since_ms, at)  # a clock that was set back
+            if found.size > condition.size:
+                condition.size, condition.worst = found.size, box.cause(message)
+            if _rank(found.severity) > _rank(condition.severity):
+                condition.severity = found.severity
+        lasted = at - condition.since_ms
+        if opened is not None:
+            if _rank(found.severity) <= _rank(opened.severity):
+                return None
+            return self._finding("UPDATED", found.severity, box, message, condition, lasted)
+        if lasted < found.dwell_ms:
+            return None
+        return self._finding("OPENED", condition.severity, box, message, condition, lasted)
+
+    def _finding(
+        self,
+        state: AlertState,
+        severity: Severity,
+        box: ContainerState,
+        message: ReadingMessage,
+        condition: _Condition,
+        lasted: int,
+    ) -> RuleFinding:
+        detail = self.describe(box, message) + (f", for {lasted // 60_000} min" if lasted >= 60_000 else "")
+        causes = unique([condition.first, condition.worst, box.cause(message)])
+        return RuleFinding(state, severity, message.device_ms, causes, (self._evidence(detail),))
+
+    def _evidence(self, detail: str) -> Evidence:
+        return Evidence(name=self.kind.lower().replace("_", "-"), weight=1.0, detail=detail)
+
+
+def _rank(severity: Severity) -> int:
+    return SEVERITIES.index(severity)

@@ -1,0 +1,193 @@
+"""A box has gone overboard: decided by a score of independent evidence, never by silence alone.
+
+No operational thresholds are published; these are this project's own proposal. Each kind of evidence counts once per
+window; no single kind reaches the score that raises the alert, so two independent signs are always needed. In port,
+where boxes are lifted, set down and driven away, more is asked for. Silence of the box itself and of its neighbours in
+the bay counts only beside something that the box has felt: a gateway that fails silences everybody.
+
+An alert that is open is UPDATED with new kinds of evidence and the box's drift, not oftener than ``update_every``. No
+reading ends it: the box leaves the ship by an event, or somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from edge.alerts.box import ContainerState, unique
+from edge.alerts.rules import silence
+from edge.alerts.rules.base import AlertRule, RuleFinding
+from edge.alerts.ship import ShipState, distance_m, known
+from edge.alerts.thresholds import OverboardThresholds
+from edge.messages import ReadingMessage
+from fairlead.records.alert import Alert, Cause, Evidence
+from fairlead.records.reading import GeoLocation
+
+KIND = "OVERBOARD"
+
+
+class _Sign(NamedTuple):
+    at_ms: int
+    evidence: Evidence
+    cause: Cause
+
+
+@dataclass(slots=True)
+class _Story:
+    """The signs of the last window by name, and where the box was when it last knew. ``since_ms``: of the first one."""
+
+    since_ms: int
+    signs: dict[str, _Sign] = field(default_factory=dict)
+    place: GeoLocation | None = None
+
+
+class OverboardRule(AlertRule):
+    kind = KIND
+    takes_late = True
+
+    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+        found = _felt(box.limits.overboard, message, ship)
+        story: _Story | None = box.pending.get(KIND)
+        if story is None:
+            if not found:
+                return None
+            story = box.pending[KIND] = _Story(message.device_ms)
+        at, limits = message.device_ms, box.limits.overboard
+        cause = box.cause(message)
+        for evidence in found:
+            story.signs[evidence.name] = _Sign(at, evidence, cause)
+        opened, place = box.open.get(KIND), known(message.reading.geo_location)
+        if place is not None and (opened is None or any(evidence.name == "away" for evidence in found)):
+            story.place = place  # of an open alert only the drift is news, not how a false one sails on
+        updated = _update(box, story, opened, at, cause) if opened is not None else None
+        for name in [name for name, sign in story.signs.items() if abs(at - sign.at_ms) > limits.window]:
+            del story.signs[name]
+        if opened is not None:
+            return updated
+        if not story.signs:
+            del box.pending[KIND]
+            return None
+        if not found:
+            return None
+        return _judge(box, story, ship, at, _neighbours(box, ship, at))
+
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Signs go on without a pause as long as the window, and none is new."""
+        story: _Story | None = box.pending.get(KIND)
+        return (
+            story is not None
+            and story.since_ms <= _ms(dismissed)
+            and {each.name for each in finding.evidence} <= {each.name for each in dismissed.evidence}
+        )
+
+    def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
+        """Say what could not be said at once, and judge the boxes that have fallen silent after signs of a fall."""
+        findings: list[tuple[ContainerState, RuleFinding]] = []
+        for box in [box for box in ship.aboard.values() if KIND in box.pending]:
+            opened, story = box.open.get(KIND), box.pending[KIND]
+            found: RuleFinding | None = None
+            if opened is not None:
+                found = _update(box, story, opened, ship.at_ms, None)
+            elif box.interval_ms and ship.at_ms >= silence.due_ms(box) and box.newest is not None:
+                fresh = [sign for sign in story.signs.values() if box.at_ms - sign.at_ms <= box.limits.overboard.window]
+                if fresh:
+                    extra = [_evidence(box, "silence", "nothing heard of it since"), *_neighbours(box, ship, box.at_ms)]
+                    found = _judge(box, story, ship, box.at_ms, extra)
+            if found is not None:
+                findings.append((box, found))
+        return findings
+
+
+def _felt(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState) -> list[Evidence]:
+    """The signs in one reading."""
+    found: list[Evidence] = []
+    reading = message.reading
+
+    def sign(name: str, detail: str) -> None:
+        found.append(Evidence(name=name, weight=limits.weights[name], detail=detail))
+
+    motion = reading.motion
+    if motion is not None:
+        if motion.free_fall_seconds >= limits.free_fall:
+            sign("free-fall", f"weightless for {motion.free_fall_seconds:.1f} s")
+        if motion.peak_g >= limits.impact:
+            sign("impact", f"{motion.peak_g:.1f} g")
+        if motion.tilt_degrees > limits.tilt:
+            sign("tilt", f"tilted by {motion.tilt_degrees:.0f} degrees")
+        if motion.immersed:
+            sign("immersion", "in water")
+    if reading.geo_location is not None and ship.place is not None:
+        place = known(reading.geo_location)
+        reach = ship.reach_m(message.device_ms)
+        if place is not None and reach is not None:
+            bound = limits.away + reach[1]
+            if not _surely_near(place, reach[0], bound):
+                away = distance_m(place, reach[0])
+                if away > bound:
+                    sign("away", f"{away:,.0f} m from the ship")
+    return found
+
+
+def _surely_near(a: GeoLocation, b: GeoLocation, bound_m: float) -> bool:
+    """A cheap bound from above: no degree of latitude or longitude is longer than 111.7 km."""
+    return (abs(a.latitude - b.latitude) + abs(a.longitude - b.longitude)) * 111_700 <= bound_m
+
+
+def _evidence(box: ContainerState, name: str, detail: str) -> Evidence:
+    return Evidence(name=name, weight=box.limits.overboard.weights[name], detail=detail)
+
+
+def _neighbours(box: ContainerState, ship: ShipState, at: int) -> list[Evidence]:
+    """Boxes of the same bay that were last heard of around then and are silent now: a stack that has gone."""
+    bay, limits = box.bay, box.limits.overboard
+    if bay is None:
+        return []
+    gone = [
+        other.number
+        for other in ship.aboard.values()
+        if other is not box
+        and other.bay == bay
+        and (silence.KIND in other.open or KIND in other.open)
+        and abs(at - other.at_ms) <= limits.neighbours_window
+    ]
+    if len(gone) < limits.neighbours:
+        return []
+    return [_evidence(box, "neighbours", f"silent or overboard in bay {bay}: {', '.join(sorted(gone)[:5])}")]
+
+
+def _judge(
+    box: ContainerState, story: _Story, ship: ShipState, at: int, extra: Iterable[Evidence]
+) -> RuleFinding | None:
+    """Whether what the box has felt, with what else is known, is enough."""
+    limits = box.limits.overboard
+    evidence = [*(sign.evidence for sign in story.signs.values()), *extra]
+    needed = limits.score_in_port if ship.lies_still(at) else limits.score_at_sea
+    # Weights are decimal fractions; rounding keeps 0.4 + 0.6 from being less than 1.
+    if round(sum(each.weight for each in evidence), 6) < needed:
+        return None
+    causes = unique([sign.cause for sign in sorted(story.signs.values(), key=lambda sign: sign.at_ms)])
+    return RuleFinding("OPENED", "CRITICAL", at, causes, tuple(evidence), story.place)
+
+
+def _update(box: ContainerState, story: _Story, opened: Alert, now: int, cause: Cause | None) -> RuleFinding | None:
+    """What is new since the alert's last state, when it is time to say it."""
+    limits = box.limits.overboard
+    if now - _ms(opened) < limits.update_every:
+        return None
+    said = {each.name for each in opened.evidence}
+    fresh = [sign for name, sign in story.signs.items() if name not in said]
+    drifted = story.place is not None and (
+        opened.geo_location is None or distance_m(story.place, opened.geo_location) > limits.update_moved
+    )
+    if not fresh and not drifted:
+        return None
+    causes = [sign.cause for sign in fresh] or ([cause] if cause is not None else [])
+    if not causes and box.newest is not None:
+        causes = [box.cause(box.newest)]
+    evidence = (*opened.evidence, *(sign.evidence for sign in fresh))
+    return RuleFinding("UPDATED", "CRITICAL", max(now, _ms(opened)), unique(causes), evidence, story.place)
+
+
+def _ms(alert: Alert) -> int:
+    return int(alert.event_date_time.timestamp() * 1000)

@@ -1,0 +1,189 @@
+"""The rules about a reefer: air temperature, power, set point, humidity and gases, door. Pure.
+
+Temperature: supply air controls chilled cargo, return air frozen cargo (set point -10 degrees Celsius or lower; Carrier
+T-363). During a defrost or a pre-trip inspection, and for some time after it, the probes do not show the cargo's
+temperature, so those readings neither begin nor end a condition. Out of the tolerance around the set point is an ALARM;
+beyond what the commodity stands (``minimum``, ``maximum``) it is CRITICAL, whatever the set point.
+
+Power: it is off for a while at every gate, load and discharge, which the dwell covers. A unit that is inspected before
+a trip is switched off on purpose.
+
+Humidity, oxygen, carbon dioxide: around the unit's own set point, and between the commodity's bounds. A quantity
+without set point and without bounds is not judged; nor is a unit without power, or one that is defrosting or inspected.
+"""
+
+from __future__ import annotations
+
+from edge.alerts.box import ContainerState
+from edge.alerts.rules.base import GOOD, DwellRule
+from edge.alerts.ship import ShipState
+from edge.alerts.thresholds import BandThresholds
+from edge.messages import ReadingMessage
+from fairlead.detection import Deviation, Good
+from fairlead.records.alert import Severity
+
+
+class TemperatureRule(DwellRule):
+    kind = "TEMPERATURE"
+
+    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        reading, limits = message.reading, box.limits.temperature
+        setpoint = reading.setpoints.temperature
+        if setpoint is None:
+            return None
+        measured = reading.measurements
+        air = measured.return_temperature if setpoint <= limits.frozen_setpoint else measured.supply_temperature
+        if air is None or (box.disturbed_ms is not None and not box.settled(message.device_ms, limits.after_defrost)):
+            return None
+        apart = abs(air - setpoint)
+        low, high = limits.minimum, limits.maximum
+        if (low is not None and air < low) or (high is not None and air > high):
+            return Deviation("CRITICAL", apart, limits.dwell)
+        return Good(limits.recovery) if apart <= limits.tolerance else Deviation("ALARM", apart, limits.dwell)
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        reading, limits = message.reading, box.limits.temperature
+        setpoint, measured = reading.setpoints.temperature or 0.0, reading.measurements
+        frozen = setpoint <= limits.frozen_setpoint
+        air = measured.return_temperature if frozen else measured.supply_temperature
+        bounds = [
+            f"{word} {value:.1f} C"
+            for word, value in (("at least", limits.minimum), ("at most", limits.maximum))
+            if value is not None
+        ]
+        stands = f", the cargo stands {' and '.join(bounds)}" if bounds else ""
+        return f"{'return' if frozen else 'supply'} air {air or 0.0:.1f} C, set point {setpoint:.1f} C{stands}"
+
+
+# -- power
+
+
+class PowerLostRule(DwellRule):
+    kind = "POWER_LOST"
+
+    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        reading = message.reading
+        if reading.is_powered and reading.is_connected_to_power_source:
+            return GOOD
+        if reading.setpoints.temperature is None or reading.reefer_settings.is_pre_trip_inspection:
+            return None  # a box that cools nothing misses no power
+        return Deviation("ALARM", 0.0, box.limits.power.dwell)
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        return "switched off" if message.reading.is_connected_to_power_source else "not plugged in"
+
+
+# -- set point
+
+
+class WrongSetpointRule(DwellRule):
+    kind = "SETPOINT"
+
+    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        booked = box.booking.setpoint_temperature if box.booking is not None else None
+        actual = message.reading.setpoints.temperature
+        if booked is None or actual is None or message.reading.reefer_settings.is_pre_trip_inspection:
+            return None
+        limits, apart = box.limits.setpoint, abs(actual - booked)
+        if apart <= limits.tolerance:
+            return GOOD
+        return Deviation("CRITICAL" if apart >= limits.critical else "ALARM", apart, limits.dwell)
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        booking = box.booking
+        booked = f"{booking.setpoint_temperature:.1f} C (booking {booking.booking_reference})" if booking else "unknown"
+        return f"set point {message.reading.setpoints.temperature:.1f} C, booked {booked}"
+
+
+# -- humidity and gases
+
+
+class _InRange(DwellRule):
+    word = ""
+    severity: Severity = "WARNING"
+
+    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
+        """What was measured and what it is set to, per cent."""
+        raise NotImplementedError
+
+    def limits(self, box: ContainerState) -> BandThresholds:
+        raise NotImplementedError
+
+    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        value, setpoint = self.measured(message)
+        if value is None:
+            return None
+        limits = self.limits(box)
+        low, high = limits.minimum, limits.maximum
+        if setpoint is None and low is None and high is None:
+            return None
+        if box.disturbed or not message.reading.is_powered:
+            return None
+        beyond = max(
+            abs(value - setpoint) - limits.tolerance if setpoint is not None else 0.0,
+            low - value if low is not None else 0.0,
+            value - high if high is not None else 0.0,
+        )
+        return Good(limits.recovery) if beyond <= 0 else Deviation(self.severity, beyond, limits.dwell)
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        value, setpoint = self.measured(message)
+        limits = self.limits(box)
+        wanted = (("set to", setpoint), ("at least", limits.minimum), ("at most", limits.maximum))
+        named = ", ".join(f"{word} {bound:.1f} %" for word, bound in wanted if bound is not None)
+        return f"{self.word} {value or 0.0:.1f} % ({named})"
+
+
+class HumidityRule(_InRange):
+    kind = "HUMIDITY"
+    word = "relative humidity"
+
+    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
+        return message.reading.measurements.relative_humidity, message.reading.setpoints.relative_humidity
+
+    def limits(self, box: ContainerState) -> BandThresholds:
+        return box.limits.humidity
+
+
+class OxygenRule(_InRange):
+    kind = "O2"
+    word = "oxygen"
+    severity: Severity = "ALARM"
+
+    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
+        return message.reading.measurements.o2, message.reading.setpoints.o2
+
+    def limits(self, box: ContainerState) -> BandThresholds:
+        return box.limits.o2
+
+
+class CarbonDioxideRule(_InRange):
+    kind = "CO2"
+    word = "carbon dioxide"
+    severity: Severity = "ALARM"
+
+    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
+        return message.reading.measurements.co2, message.reading.setpoints.co2
+
+    def limits(self, box: ContainerState) -> BandThresholds:
+        return box.limits.co2
+
+
+# -- door
+
+
+class DoorOpenRule(DwellRule):
+    kind = "DOOR_OPEN"
+
+    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        motion = message.reading.motion
+        if motion is None:
+            return None
+        if not motion.door_open:
+            return GOOD
+        if not ship.under_way(message.device_ms):
+            return None
+        return Deviation("ALARM", 0.0, box.limits.door.dwell)
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        return "door open at sea"

@@ -1,0 +1,113 @@
+"""A container whose device has reported until now does not any more, while the ship and the others aboard do.
+
+Time is the ship's own clock, that of its position reports: where the ship itself is silent, no container's silence is
+judged. When half of the containers are silent the gateway is at fault: then one alert is raised about all of them (its
+container is ``""``), and none about single ones. Only containers whose log the ship holds are expected to report.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Mapping
+
+from edge.alerts.box import ContainerState
+from edge.alerts.rules.base import AlertRule, RuleFinding
+from edge.alerts.ship import ShipState
+from edge.messages import ReadingMessage
+from fairlead.records.alert import Evidence
+
+KIND = "SILENCE"
+ALL = ""  # stands for the container in the alert about all of them
+_LOOK_AGAIN_MS = 10 * 60_000
+_NAMED = 5  # last readings that are named as causes
+_FEW = 3  # with fewer containers aboard a share of them says nothing about the gateway
+
+
+class SilenceRule(AlertRule):
+    """The rule. Keeps a deadline per container, earliest first; one that has passed is looked at, most are moved on."""
+
+    kind = KIND
+
+    def __init__(self) -> None:
+        self._deadlines: list[tuple[int, str]] = []
+
+    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+        if KIND not in box.pending and box.held:
+            # The first look is early: how often it reports is learnt by then.
+            self._expect(box, _heard_ms(box) + box.limits.silence.at_least)
+        opened = box.open.get(KIND)
+        if opened is None:
+            return None
+        return RuleFinding("CLEARED", opened.severity, message.device_ms, (box.cause(message),))
+
+    def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
+        boxes, now, deadlines = ship.aboard, ship.at_ms, self._deadlines
+        silent: list[ContainerState] = []
+        while deadlines and deadlines[0][0] <= now:
+            deadline, number = heapq.heappop(deadlines)
+            box = boxes.get(number)
+            if box is None or box.pending.get(KIND) != deadline:
+                continue  # it has left the ship, perhaps come back since
+            del box.pending[KIND]  # its next reading sets a new one
+            due = due_ms(box)
+            if due > now:
+                self._expect(box, due)
+            elif KIND not in box.open and "OVERBOARD" not in box.open and box.held:
+                silent.append(box)
+        everybody = boxes.get(ALL)
+        opened = everybody.open.get(KIND) if everybody is not None else None
+        if not silent and opened is None:
+            return ()
+        quiet, expected = _overdue(boxes, now)
+        limits = (silent[0] if silent else boxes[ALL]).limits
+        if expected < _FEW or len(quiet) < limits.silence.suspect_gateway * expected:
+            found = [(box, _finding(box, now)) for box in silent]
+            if everybody is not None and opened is not None:
+                found.append((everybody, RuleFinding("CLEARED", opened.severity, now, opened.causes)))
+            return found
+        for box in silent:
+            self._expect(box, now + _LOOK_AGAIN_MS)
+        if opened is not None:
+            return ()
+        everybody = everybody or boxes.setdefault(ALL, ContainerState(ALL, limits))
+        return [(everybody, _all_silent(quiet, expected, now))]
+
+    def _expect(self, box: ContainerState, deadline: int) -> None:
+        box.pending[KIND] = deadline
+        heapq.heappush(self._deadlines, (deadline, box.number))
+
+
+def _overdue(boxes: Mapping[str, ContainerState], now: int) -> tuple[list[ContainerState], int]:
+    """Who has been silent for half as long as is allowed, and how many are expected to report at all.
+
+    Half, because devices report at different moments: when the first one is due the others are not far from it.
+    """
+    expected = [box for box in boxes.values() if box.held and "OVERBOARD" not in box.open]
+    return [box for box in expected if _heard_ms(box) + _allowed_ms(box) // 2 <= now], len(expected)
+
+
+def due_ms(box: ContainerState) -> int:
+    """When a container must have reported again, by the ship's clock."""
+    return _heard_ms(box) + _allowed_ms(box)
+
+
+def _heard_ms(box: ContainerState) -> int:
+    return max(box.at_ms, box.heard_ms)
+
+
+def _allowed_ms(box: ContainerState) -> int:
+    limits, usual = box.limits.silence, box.interval_ms
+    return max(limits.at_least, int(limits.intervals * usual)) if usual else limits.unknown
+
+
+def _all_silent(quiet: list[ContainerState], expected: int, now: int) -> RuleFinding:
+    detail = f"{len(quiet)} of {expected} containers are silent: look at the gateway"
+    causes = tuple(box.cause(box.newest) for box in quiet[:_NAMED] if box.newest is not None)
+    return RuleFinding("OPENED", "ALARM", now, causes, (Evidence(name="silence", weight=1.0, detail=detail),))
+
+
+def _finding(box: ContainerState, now: int) -> RuleFinding:
+    minutes, usual = (now - _heard_ms(box)) // 60_000, box.interval_ms // 60_000
+    detail = f"no reading for {minutes} min" + (f", usually one every {usual} min" if usual else "")
+    causes = (box.cause(box.newest),) if box.newest is not None else ()
+    return RuleFinding("OPENED", "WARNING", box.at_ms, causes, (Evidence(name="silence", weight=1.0, detail=detail),))

@@ -1,0 +1,81 @@
+"""The ship: where it is and whether it is under way, from its own reports; the containers aboard; distances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import asin, cos, radians, sin, sqrt
+
+from edge.alerts.box import ContainerState
+from fairlead.records.reading import GeoLocation
+from fairlead.records.ship import Position
+
+EARTH_RADIUS_M = 6_371_008.8  # mean radius, IUGG
+KNOT = 1852 / 3600  # metres per second
+
+UNDER_WAY_KNOTS = 3.0
+SPEED_NOT_AVAILABLE = 102.3  # AIS
+_STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
+_MOVING = (0, 8)  # under way using engine, under way sailing
+_USEFUL_MS = 3_600_000  # an older report says nothing about where the ship is now
+
+
+def known(place: GeoLocation | None) -> GeoLocation | None:
+    """The place, or None for what devices send without a fix: (0, 0), and AIS' latitude 91 and longitude 181."""
+    if place is None or (place.latitude == 0 and place.longitude == 0):
+        return None
+    return place if abs(place.latitude) <= 90 and abs(place.longitude) <= 180 else None
+
+
+def distance_m(a: GeoLocation, b: GeoLocation) -> float:
+    """Great-circle distance in metres (haversine)."""
+    lat_a, lat_b = radians(a.latitude), radians(b.latitude)
+    half_lat = sin((lat_b - lat_a) / 2)
+    half_lon = sin(radians(b.longitude - a.longitude) / 2)
+    return 2 * EARTH_RADIUS_M * asin(min(1.0, sqrt(half_lat**2 + cos(lat_a) * cos(lat_b) * half_lon**2)))
+
+
+@dataclass(slots=True)
+class ShipState:
+    """The newest report of the ship, and its containers by number. ``at_ms``: the ship's own clock (0: none yet)."""
+
+    imo: str | None = None
+    place: GeoLocation | None = None
+    speed_knots: float | None = None
+    status: int = 15
+    at_ms: int = 0
+    aboard: dict[str, ContainerState] = field(default_factory=dict)
+
+    def report(self, position: Position, at_ms: int) -> None:
+        """Take a report in; one older than the newest known changes nothing."""
+        if at_ms < self.at_ms:
+            return
+        speed = position.speed_over_ground
+        self.imo = position.vessel_imo_number
+        self.place = known(position.geo_location)
+        self.speed_knots = speed if speed is not None and speed < SPEED_NOT_AVAILABLE else None
+        self.status = position.navigation_status
+        self.at_ms = at_ms
+
+    def lies_still(self, at_ms: int) -> bool:
+        """True when the ship is known to be at a berth, at anchor or aground around this time."""
+        if abs(at_ms - self.at_ms) > _USEFUL_MS:
+            return False
+        if self.speed_knots is not None:
+            return self.speed_knots < UNDER_WAY_KNOTS
+        return self.status in _STOPPED
+
+    def under_way(self, at_ms: int) -> bool:
+        """True when the ship is known to be moving around this time."""
+        if abs(at_ms - self.at_ms) > _USEFUL_MS:
+            return False
+        if self.speed_knots is not None:
+            return self.speed_knots >= UNDER_WAY_KNOTS
+        return self.status in _MOVING
+
+    def reach_m(self, at_ms: int) -> tuple[GeoLocation, float] | None:
+        """The last known place, and how far the ship may have moved from it by then; None when that is not known."""
+        gap = abs(at_ms - self.at_ms)
+        if self.place is None or gap > _USEFUL_MS:
+            return None
+        speed = self.speed_knots if self.speed_knots is not None else 25.0
+        return self.place, 1.2 * speed * KNOT * gap / 1000

@@ -1,0 +1,311 @@
+"""Alerts that a bridge raises about its site: strays that wait too long, logs that are blocked, ledgers not believed.
+
+Each kind of alert has a source, which says what is wrong now. An alert opens when a condition is there and is cleared
+when it is gone, also when the bridge was started again in between.
+
+Alerts about ledgers are of another form. An entry that its site may not write shows a fault of that site's machine, or
+that somebody else has its passwords. There is one alert for each such site, and its evidence names the entries. It
+stays open until a person ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from edge.metrics import Metrics
+from edge.writer_registry import WriterRegistry, put_alerts
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.record import Record
+from fairlead.records import UNREADABLE, decoder
+from fairlead.records.alert import Alert, AlertOrder, AlertState, Evidence, Severity
+from topologies.model import Topology
+from topologies.trust import Refused
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 1.0  # seconds between looks
+LIMIT = 24 * 3600.0  # seconds; a day at sea without a word about custody is no longer a matter of a slow link
+STRAYS_WAITING: Final = "STRAYS_WAITING"
+LOG_BLOCKED: Final = "LOG_BLOCKED"
+BOOKING_REUSED: Final = "BOOKING_REUSED"
+DEVICE_FLOOD: Final = "DEVICE_FLOOD"
+KINDS: Final = (STRAYS_WAITING, LOG_BLOCKED, BOOKING_REUSED, DEVICE_FLOOD)
+"""Every kind that a bridge raises by itself. They end by themselves only."""
+
+KIND: Final = "LEDGER_NOT_BELIEVED"
+PATIENCE: Final = 900.0  # seconds that an entry may wait for news of the term before it
+AGAIN: Final = 60.0  # seconds between two states of one alert: a forger can write very many entries
+_SHOWN: Final = 8
+_order = decoder(AlertOrder)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteCondition:
+    """Something that is wrong now. ``subject`` names it in alert ids; ``number`` is the container's, if it is one's."""
+
+    subject: str
+    since_ms: int
+    detail: str
+    number: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AlertSource:
+    """Where alerts of one kind come from.
+
+    Args:
+        prefix: Of their ids.
+        find: Gets the time now and the alerts that are open, by subject; returns what is wrong.
+        ended: What the alert says when it is cleared.
+    """
+
+    kind: str
+    prefix: str
+    severity: Severity
+    evidence: str
+    find: Callable[[int, Mapping[str, Alert]], Iterable[SiteCondition]]
+    ended: str
+
+
+class SiteAlerts:
+    """Opens and clears the alerts of some sources, and stores those about ledgers.
+
+    Args:
+        ledgers: The alerts about ledgers.
+        doubtful: Gives the ledger entries that are not believed yet and wait for others.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        writers: WriterRegistry,
+        sources: Sequence[AlertSource],
+        ledgers: LedgerAlerts | None = None,
+        doubtful: Callable[[], Iterable[Refused]] = tuple,
+    ) -> None:
+        self._site = site
+        self._writers = writers
+        self._sources = {source.kind: source for source in sources}
+        self._ledgers = ledgers
+        self._doubtful = doubtful
+        self._open: dict[str, dict[str, Alert]] = {source.kind: {} for source in sources}
+
+    def restore(self, alert: Alert) -> None:
+        """An alert from the tail of this site's alerts."""
+        if self._ledgers is not None:
+            self._ledgers.restore(alert)
+        source = self._sources.get(alert.kind)
+        if source is None:
+            return
+        subject = alert.alert_id.removeprefix(f"{source.prefix}-{self._site}-").rpartition("-")[0]
+        if alert.state == "CLEARED":
+            self._open[alert.kind].pop(subject, None)
+        else:
+            self._open[alert.kind][subject] = alert
+
+    def counts(self) -> dict[str, int]:
+        """How many alerts of each kind are open."""
+        return {kind: len(opened) for kind, opened in self._open.items()}
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            self.look(time.time_ns() // 1_000_000)
+            if self._ledgers is not None:
+                put_alerts(self._writers, self._ledgers.look(self._doubtful()))
+            await asyncio.sleep(EVERY)
+
+    def take_order(self, topic: str, record: Record, _at_start: bool) -> None:
+        """A record of the topic of orders: a person ends an alert about a ledger."""
+        if self._ledgers is None or record.value is None or not is_data(record):
+            return
+        try:
+            order = _order.decode(record.value)
+        except UNREADABLE as error:
+            log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
+            return
+        put_alerts(self._writers, self._ledgers.clear_by_hand(order))
+
+    def look(self, now_ms: int) -> None:
+        """Open and clear what the sources say now."""
+        for kind, source in self._sources.items():
+            opened = self._open[kind]
+            found = {condition.subject: condition for condition in source.find(now_ms, opened)}
+            for subject, condition in found.items():
+                if subject not in opened:
+                    opened[subject] = self._raise(source, condition, "OPENED", now_ms)
+            for subject in opened.keys() - found.keys():
+                was = opened.pop(subject)
+                since_ms = int(was.event_date_time.timestamp() * 1000)
+                ended = SiteCondition(subject, since_ms, source.ended, was.equipment_reference)
+                self._raise(source, ended, "CLEARED", now_ms)
+
+    def _raise(self, source: AlertSource, condition: SiteCondition, state: AlertState, now_ms: int) -> Alert:
+        alert = Alert(
+            alert_id=f"{source.prefix}-{self._site}-{condition.subject}-{condition.since_ms}",
+            kind=source.kind,
+            severity=source.severity,
+            state=state,
+            equipment_reference=condition.number,
+            raised_at=self._site,
+            event_date_time=dt.datetime.fromtimestamp(condition.since_ms / 1000, dt.UTC),
+            raised_date_time=dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC),
+            evidence=(Evidence(name=source.evidence, weight=1.0, detail=condition.detail),),
+        )
+        put_alerts(self._writers, [alert])
+        return alert
+
+
+def strays_waiting(writers: WriterRegistry, *, limit: float = LIMIT) -> AlertSource:
+    """One alert for each log for which a reading or an event has waited at this site for ``limit`` seconds."""
+    return AlertSource(
+        STRAYS_WAITING,
+        "strays",
+        "WARNING",
+        "age",
+        partial(_waiting_too_long, writers, limit),
+        "what waited is in its log",
+    )
+
+
+def _waiting_too_long(
+    writers: WriterRegistry, limit: float, now_ms: int, _open: Mapping[str, Alert]
+) -> Iterator[SiteCondition]:
+    strays = writers.strays
+    for topic in strays.index.logs() | strays.events.keys():
+        events = strays.events.get(topic, ())
+        came = [event.received_ms for event in events]
+        if (oldest_reading := strays.index.oldest_ms(topic)) is not None:
+            came.append(oldest_reading)
+        oldest = min(came, default=now_ms)
+        if not came or now_ms - oldest < limit * 1000:
+            continue
+        number = topic.partition(".")[2]
+        readings = len(tuple(strays.index.offsets(topic)))
+        detail = f"{readings} readings and {len(events)} events for {topic} wait in {strays.log}"
+        yield SiteCondition(number, oldest, f"{detail}; see fairlead custody strays", number)
+
+
+# -- ledgers that are not believed
+
+
+class LedgerAlerts:
+    """The alerts of one site about the ledgers of others; ``SiteAlerts`` stores them.
+
+    Args:
+        patience: Seconds that an entry may wait for others before it is told of.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        site: str,
+        metrics: Metrics,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._topology = topology
+        self._site = site
+        self._metrics = metrics
+        self._patience = patience
+        self._open: dict[str, Alert] = {}  # by the site whose ledger it is about
+        self._reached: dict[str, int] = {}  # of each ledger, the offset up to which alerts have told of it
+        self._news: dict[str, list[Refused]] = defaultdict(list)
+        self._raised: dict[str, float] = {}
+        self._waiting: dict[tuple[str, int], float] = {}  # since when; inf: told
+
+    def restore(self, alert: Alert) -> None:
+        """An alert from the tail of this site's alerts: what it names is not reported again."""
+        if alert.kind != KIND:
+            return
+        for each in alert.evidence:
+            ledger, at, offset = each.name.rpartition("@")
+            if at and offset.isdecimal():
+                self._reached[ledger] = max(int(offset), self._reached.get(ledger, -1))
+                site = ledger.partition(".")[2]
+                if alert.state == "CLEARED":
+                    self._open.pop(site, None)
+                else:
+                    self._open[site] = alert
+
+    def refuse(self, entry: Refused) -> None:
+        """An entry is not believed."""
+        self._metrics.entries_refused += 1
+        log.error("%s: %s", self._site, entry)
+        if entry.offset > self._reached.get(entry.ledger, -1):
+            self._news[entry.site].append(entry)
+
+    def look(self, doubtful: Iterable[Refused]) -> list[Alert]:
+        """The alerts that are due now; ``doubtful`` are the entries that wait for others."""
+        now = time.monotonic()
+        still: dict[tuple[str, int], float] = {}
+        for entry in doubtful:
+            key = entry.ledger, entry.offset
+            since = still[key] = self._waiting.get(key, now)
+            if now - since >= self._patience:
+                still[key] = float("inf")
+                self.refuse(entry)
+        self._waiting = still
+        due: list[Alert] = []
+        for site, news in self._news.items():
+            if news and now - self._raised.get(site, -AGAIN) >= AGAIN:
+                self._raised[site] = now
+                due.append(self._raise(site, news))
+                self._reached |= {each.ledger: max(each.offset, self._reached.get(each.ledger, -1)) for each in news}
+                news.clear()
+        return due
+
+    def clear_by_hand(self, order: AlertOrder) -> list[Alert]:
+        """End an alert because a person says so; nothing where it is not open."""
+        for site, opened in self._open.items():
+            if opened.alert_id == order.alert_id and order.at_site == self._site:
+                del self._open[site]
+                said = Evidence(name="by-hand", weight=1.0, detail=f"{order.ordered_by}: {order.reason}")
+                done = Evidence(name="order", weight=1.0, detail=order.order_id)
+                return [self._next(opened, "CLEARED", (said, done, *opened.evidence))]
+        return []
+
+    def _raise(self, site: str, news: list[Refused]) -> Alert:
+        shown = news[-_SHOWN:]
+        evidence = [Evidence(name=f"{e.ledger}@{e.offset}", weight=1.0, detail=f"{e.tried}: {e.why}") for e in shown]
+        if len(news) > _SHOWN:
+            evidence.insert(0, Evidence(name="entries", weight=float(len(news)), detail=f"{len(news)} entries in all"))
+        opened = self._open.get(site)
+        if opened is None:
+            now = dt.datetime.now(dt.UTC)
+            self._open[site] = Alert(
+                alert_id=f"ledger-{self._site}-{site}-{shown[0].offset}",
+                kind=KIND,
+                severity="CRITICAL",
+                state="OPENED",
+                equipment_reference="",
+                raised_at=self._site,
+                event_date_time=now,
+                raised_date_time=now,
+                vessel_imo_number=self._topology.sites[site].imo if site in self._topology.sites else None,
+                evidence=tuple(evidence),
+            )
+        else:
+            self._open[site] = self._next(opened, "UPDATED", tuple(evidence))
+        return self._open[site]
+
+    def _next(self, opened: Alert, state: AlertState, evidence: tuple[Evidence, ...]) -> Alert:
+        now = dt.datetime.now(dt.UTC)
+        return msgspec.structs.replace(
+            opened,
+            state=state,
+            event_date_time=now,
+            raised_date_time=now,
+            evidence=evidence,
+            revision=opened.revision + 1,
+        )

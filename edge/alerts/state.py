@@ -1,0 +1,93 @@
+"""Findings into alerts: one state of one alert, with the id that it keeps. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import replace
+from typing import Final
+
+from edge.alerts.box import ContainerState, unique
+from edge.alerts.rules.base import RuleFinding
+from edge.alerts.ship import ShipState
+from edge.messages import milliseconds
+from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause, Evidence
+from fairlead.records.reading import GeoLocation
+
+BY_HAND: Final = "by-hand"
+_ORDER: Final = "order"
+_LONGEST_DETAIL: Final = 1_000  # characters
+
+
+def alert_state(
+    site: str,
+    ship: ShipState,
+    box: ContainerState,
+    kind: AlertKind,
+    finding: RuleFinding,
+    now_ms: int,
+    place: GeoLocation | None,
+) -> Alert:
+    """The alert's next state, which ``box`` has open from now on, or no more."""
+    opened = box.open.get(kind)
+    alert = Alert(
+        alert_id=opened.alert_id if opened is not None else _id(kind, box.number, finding.causes[0]),
+        kind=kind,
+        severity=finding.severity,
+        state=finding.state,
+        equipment_reference=box.number,
+        raised_at=site,
+        event_date_time=_time(finding.at_ms),
+        raised_date_time=_time(now_ms),
+        vessel_imo_number=ship.imo,
+        geo_location=finding.place or place or ship.place,
+        evidence=finding.evidence,
+        causes=finding.causes,
+        revision=opened.revision + 1 if opened is not None else 0,
+    )
+    if finding.state == "CLEARED":
+        box.open.pop(kind, None)
+    else:
+        box.open[kind] = alert
+    return alert
+
+
+def left(box: ContainerState, opened: Alert, site: str) -> RuleFinding:
+    """The end of an alert whose container is in another's care now."""
+    said = Evidence(name="left", weight=1.0, detail=f"the container is no longer in the care of {site}")
+    at_ms = max(box.at_ms, milliseconds(opened.event_date_time))
+    return RuleFinding("CLEARED", opened.severity, at_ms, opened.causes, (said,))
+
+
+def cleared_by_hand(opened: Alert, order: AlertOrder, newest_ms: int) -> RuleFinding:
+    """The end of an alert because a person says so: who and why, the order, and what had been seen.
+
+    ``newest_ms``: the time of the container's newest reading, which the order came after.
+    """
+    said = Evidence(name=BY_HAND, weight=1.0, detail=f"{order.ordered_by}: {order.reason}"[:_LONGEST_DETAIL])
+    by = Evidence(name=_ORDER, weight=0.0, detail=order.order_id[:_LONGEST_DETAIL])
+    at_ms = max(newest_ms, milliseconds(opened.event_date_time))
+    return RuleFinding("CLEARED", opened.severity, at_ms, opened.causes, (said, by, *opened.evidence))
+
+
+def is_by_hand(alert: Alert) -> bool:
+    """Whether a person has cleared it."""
+    return alert.state == "CLEARED" and any(each.name == BY_HAND for each in alert.evidence)
+
+
+def order_of(alert: Alert) -> str | None:
+    """The id of the order that cleared an alert; None where none did."""
+    return next((each.detail for each in alert.evidence if each.name == _ORDER), None) if is_by_hand(alert) else None
+
+
+def anew(finding: RuleFinding, dismissed: Alert) -> RuleFinding | None:
+    """A finding after another of its kind was cleared by hand, named by a reading that the other was not named by."""
+    fresh = [cause for cause in finding.causes if cause not in dismissed.causes]
+    return replace(finding, causes=unique([*fresh, *finding.causes])) if fresh else None
+
+
+def _id(kind: AlertKind, number: str, first: Cause) -> str:
+    return f"{kind}.{number}.{first.device_id}.{first.boot_id}.{first.sequence}"
+
+
+def _time(at_ms: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)

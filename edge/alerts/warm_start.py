@@ -1,0 +1,143 @@
+"""Fills the alert engine before the first message, with the newest readings of every container aboard.
+
+Read from the logs that the ship holds, and from its own strays for containers whose log it does not hold yet. As deep
+as the longest dwell asks for, not deeper: at most ``DEEPEST`` records per log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Iterator, Sequence
+
+from edge.alerts.engine import AlertEngine
+from edge.holdings import CustodyState, Holdings
+from edge.logwriter.records import received_ms
+from edge.logwriter.tail_reader import LogTail, TailReader
+from edge.messages import MessageId, ReadingMessage, milliseconds
+from edge.strays.store import readable
+from edge.writer_registry import WriterRegistry, put_alerts
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.record import Record
+from fairlead.records import UNREADABLE, decoder
+from fairlead.records.reading import Reading
+
+log = logging.getLogger(__name__)
+
+DEPTH = 24  # records per log; at 15 minutes 6 hours
+DEEPEST = 256
+_AT_ONCE = 200  # logs; their tails are in memory together
+_STRAYS = 20_000
+
+_reading = decoder(Reading)
+
+
+async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings: Holdings, tails: TailReader) -> None:
+    """Replay the past through the engine, and put alerts that are missing into their writer."""
+    started, seen = time.monotonic(), 0
+    given = holdings.view.held_by(holdings.site)
+    aboard = {topic.partition(".")[2] for topic in given}  # also those whose copy here is not complete yet
+    held = sorted(topic for topic in given if holdings.state(topic) is CustodyState.HELD)
+    for first in range(0, len(held), _AT_ONCE):
+        for topic, tail in await _tails(held[first : first + _AT_ONCE], tails, engine.reach_ms):
+            sure_from = sure_from_ms(tail, engine.reach_ms)
+            for message, came_ms in readings_of(topic, tail.records):
+                seen += 1
+                sure = message.device_ms >= sure_from
+                put_alerts(writers, engine.recall(message, topic, _now(), received_ms=came_ms, sure=sure))
+        await asyncio.sleep(0)
+    for message, came_ms in await _strays(writers, tails):
+        seen += 1
+        aboard.add(message.number)
+        put_alerts(writers, engine.recall(message, writers.strays.log, _now(), received_ms=came_ms))
+    put_alerts(writers, engine.settle(aboard, _now()))
+    log.info(
+        "%s: the alert engine has read %d containers again, %d readings, in %.1f s",
+        holdings.site,
+        len(aboard),
+        seen,
+        time.monotonic() - started,
+    )
+
+
+def readings_of(topic: str, records: Iterable[Record]) -> Iterator[tuple[ReadingMessage, int]]:
+    """The readings among the records of a container's log, in their order, each with the time of its receipt."""
+    for record in records:
+        if record.value is not None and is_data(record):
+            message = _message(topic, record.value)
+            if message is not None:
+                yield message, received_ms(record)
+
+
+def deep_enough(tail: LogTail, reach_ms: int) -> bool:
+    """Whether a tail covers so much of the container's past."""
+    if tail.whole or not tail.records:
+        return True
+    return tail.records[-1].timestamp_ms - tail.records[0].timestamp_ms >= reach_ms
+
+
+def sure_from_ms(tail: LogTail, reach_ms: int) -> int:
+    """Device time from which on the readings of a tail can be judged: what came before the tail is not known.
+
+    An alert that got lost is of one of the newest readings, so nothing is missed by that.
+    """
+    if tail.whole or not tail.records:
+        return 0
+    first, last = tail.records[0].timestamp_ms, tail.records[-1].timestamp_ms
+    return first + min(reach_ms, max(0, last - first) // 2)
+
+
+async def _tails(topics: Sequence[str], tails: TailReader, reach_ms: int) -> list[tuple[str, LogTail]]:
+    found = await asyncio.gather(*(_tail(topic, tails, DEPTH) for topic in topics))
+    short = [
+        topic for topic, tail in zip(topics, found, strict=True) if tail is not None and not deep_enough(tail, reach_ms)
+    ]
+    deeper = dict(zip(short, await asyncio.gather(*(_tail(topic, tails, DEEPEST) for topic in short)), strict=True))
+    return [
+        (topic, better)
+        for topic, tail in zip(topics, found, strict=True)
+        if (better := deeper.get(topic) or tail) is not None
+    ]
+
+
+async def _tail(topic: str, tails: TailReader, depth: int) -> LogTail | None:
+    try:
+        return await tails.read(topic, depth)
+    except BrokerError as error:
+        log.warning("%s cannot be read, the alert engine begins anew there: %s", topic, error)
+        return None
+
+
+async def _strays(writers: WriterRegistry, tails: TailReader) -> list[tuple[ReadingMessage, int]]:
+    """The readings that wait in this site's strays log, the newest of them, each with the time of its receipt."""
+    index = writers.strays.index
+    waiting = {topic: frozenset(index.offsets(topic)) for topic in index.logs()}
+    offsets = [offset for each in waiting.values() for offset in each]
+    if not offsets:
+        return []
+    first = max(min(offsets), index.end - _STRAYS)
+    messages: list[tuple[ReadingMessage, int]] = []
+    async for record in tails.records(writers.strays.log, first, index.end):
+        stray = readable(record)
+        if stray is None or stray.event or record.offset not in waiting.get(stray.log, ()):
+            continue
+        message = _message(stray.log, stray.payload)
+        if message is not None:
+            messages.append((message, milliseconds(stray.received_date_time)))
+    return messages
+
+
+def _message(topic: str, payload: bytes) -> ReadingMessage | None:
+    try:
+        reading = _reading.decode(payload)
+    except UNREADABLE:
+        return None
+    device = reading.device
+    sent_ms = milliseconds(device.device_date_time)
+    return ReadingMessage(topic, topic.partition(".")[2], reading, MessageId.of(device), sent_ms)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

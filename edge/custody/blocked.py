@@ -1,0 +1,192 @@
+"""Finds logs that take nothing although the site's Kafka works; keeps their messages as strays, and raises an alert.
+
+PUBACKs leave in the order of receipt, so one message that cannot be stored would hold up those of every other box.
+After ``BLOCKED_SECONDS`` without progress a box's log counts as blocked: what waits for it is kept in the site's strays
+log and acknowledged (``edge.logwriter.container``). In a burst, where every log waits for its turn, it takes longer
+(``Waits``). While the strays log does not answer either, Kafka as a whole is away, and everything waits at the MQTT
+broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterator, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+from edge.alerts.site_alerts import LOG_BLOCKED, AlertSource, SiteCondition
+from edge.custody.term_writer import Uncreated
+from edge.holdings import Holdings
+from edge.logwriter.container import ContainerWriter
+from edge.logwriter.writer import LogWriter
+from edge.writer_registry import WriterRegistry
+from fairlead.records.alert import Alert
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+BLOCKED_SECONDS: Final = 5.0  # without progress, until a log's messages are kept as strays
+ALERT_SECONDS: Final = 15.0  # until the alert: brokers that take over for one that was killed need some 10
+_EVERY: Final = 0.5  # seconds between looks
+_SUSPICIOUS: Final = 1.0  # seconds without progress, from which on the strays log is asked whether it works
+_OVERDUE: Final = 2.0  # seconds for its answer
+_NAMED: Final = 10  # logs with an alert of their own; more share one
+
+
+class Waits(Generic[K]):
+    """How long each of many writers has made no progress, and which of them are stuck.
+
+    A writer is stuck when it has waited ``seconds``, and twice as long as the slowest that has gone on lately.
+    When 2,000 boxes come in at once, each waits for its turn, and none is stuck. A writer that was stuck does not count
+    among the slowest. A slow one counts for as long as it has waited.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._waited: dict[K, tuple[int, float]] = {}  # progress when it was looked at last, seconds since then
+        self._stuck: set[K] = set()
+        self._usual = 0.0
+
+    def look(self, step: float, progress: Mapping[K, int]) -> list[K]:
+        """The stuck ones, ``step`` seconds after the last look.
+
+        Args:
+            progress: Of each that has something to do, a number that changes whenever some of it is done.
+        """
+        went_on = [key for key, (before, _) in self._waited.items() if progress.get(key) != before]
+        self._usual = max(self._usual - step, *(self._waited[key][1] for key in went_on if key not in self._stuck), 0.0)
+        self._stuck.difference_update(went_on)
+        self._waited = {
+            key: (now, self.of(key) + step if key in self._waited and self._waited[key][0] == now else 0.0)
+            for key, now in progress.items()
+        }
+        limit = max(self._seconds, 2 * self._usual)
+        self._stuck |= {key for key, (_, seconds) in self._waited.items() if seconds >= limit}
+        return [key for key in self._waited if key in self._stuck]
+
+    def of(self, key: K) -> float:
+        """Seconds for which one has made no progress."""
+        return self._waited.get(key, (0, 0.0))[1]
+
+    @property
+    def longest(self) -> float:
+        """Seconds for which the slowest has made no progress."""
+        return max((seconds for _, seconds in self._waited.values()), default=0.0)
+
+
+class BlockedLogs:
+    """Looks for writers that make no progress.
+
+    Args:
+        uncreated: Logs that the site's Kafka does not create.
+        strays_answer: Asks the broker of the strays log for its end; raises or never returns while it does not answer.
+        seconds: As ``BLOCKED_SECONDS``.
+    """
+
+    def __init__(
+        self,
+        writers: WriterRegistry,
+        holdings: Holdings,
+        uncreated: Mapping[str, Uncreated],
+        strays_answer: Callable[[], Awaitable[object]],
+        *,
+        seconds: float = BLOCKED_SECONDS,
+    ) -> None:
+        self._writers = writers
+        self._holdings = holdings
+        self._uncreated = uncreated
+        self._strays_answer = strays_answer
+        self._seconds = seconds
+        self._waits: Waits[LogWriter[Any]] = Waits(seconds)
+        self._strays_worked = seconds  # so long without a sign of trouble
+        self._asked: asyncio.Task[object] | None = None
+        self._asked_for = 0.0
+        self.since_ms: dict[str, int] = {}  # wall time since when a log has taken nothing
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        last = time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(_EVERY)
+                now = time.monotonic()
+                self.look(min(now - last, 2 * _EVERY))  # a process that was held up has waited for nobody
+                last = now
+        finally:
+            if self._asked is not None:
+                self._asked.cancel()
+                await asyncio.gather(self._asked, return_exceptions=True)
+
+    def look(self, step: float) -> None:
+        """``step`` seconds have passed since the last look."""
+        stuck = self._waits.look(step, {writer: writer.progress for writer in self._writers.all() if writer.busy})
+        self._watch_strays_log(step)
+        self._note([*(writer.log for writer in stuck), *self._holdings.broken, *self._uncreated])
+        if self._strays_worked < self._seconds:
+            return
+        for writer in stuck:
+            if isinstance(writer, ContainerWriter) and not writer.blocked:
+                log.error(
+                    "%s has taken nothing for %.0f s; its messages are kept in %s until it does",
+                    writer.log,
+                    self._waits.of(writer),
+                    self._writers.strays.log,
+                )
+                writer.keep_waiting()
+
+    def _watch_strays_log(self, step: float) -> None:
+        """Keep account of how long the strays log has worked: as long as nothing says otherwise."""
+        troubled = self._waits.of(self._writers.strays.writer) >= _OVERDUE
+        if self._asked is not None:
+            self._asked_for += step
+            if self._asked.done():
+                troubled |= self._asked.cancelled() or self._asked.exception() is not None
+                self._asked = None
+            else:
+                troubled |= self._asked_for >= _OVERDUE
+        if self._asked is None and self._waits.longest >= _SUSPICIOUS:
+            self._asked = asyncio.ensure_future(self._strays_answer())
+            self._asked_for = 0.0
+        self._strays_worked = 0.0 if troubled else min(self._strays_worked + step, self._seconds)
+
+    def _note(self, topics: Collection[str]) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        self.since_ms = {topic: self.since_ms.get(topic, now_ms) for topic in topics}
+
+    # -- the alert
+
+    def source(self) -> AlertSource:
+        """One alert for each log that has been blocked for ``ALERT_SECONDS``, until what was kept for it is in it."""
+        return AlertSource(
+            LOG_BLOCKED, "blocked", "ALARM", "no-progress", self._conditions, "the log takes messages again"
+        )
+
+    def _conditions(self, now_ms: int, opened: Mapping[str, Alert]) -> Iterator[SiteCondition]:
+        strays = self._writers.strays
+        wait = [topic for topic in opened if topic in self.since_ms or strays.wait_for(topic) or topic in strays.events]
+        late = [
+            topic
+            for topic, since_ms in self.since_ms.items()
+            if topic not in wait and now_ms - since_ms >= ALERT_SECONDS * 1000
+        ]
+        room = max(0, _NAMED - len(wait))
+        for topic in (*wait, *late[:room]):
+            yield SiteCondition(topic, self.since_ms.get(topic, now_ms), self._detail(topic), self._number(topic))
+        if rest := late[room:]:
+            since_ms = min(self.since_ms[topic] for topic in rest)
+            yield SiteCondition(
+                "others", since_ms, f"{len(rest)} more logs, {', '.join(rest[:5])} among them, take nothing"
+            )
+
+    def _number(self, topic: str) -> str:
+        return topic.partition(".")[2] if topic not in self._writers.fixed_logs else ""
+
+    def _detail(self, topic: str) -> str:
+        kept = f"its messages are kept in {self._writers.strays.log}"
+        if (uncreated := self._uncreated.get(topic)) is not None:
+            return f"{topic} cannot be created: {uncreated.error.what}; {kept}"
+        if topic in self._writers.fixed_logs:
+            return f"{topic}, one of the site's own logs, takes nothing: its messages wait, and those behind them"
+        return f"{topic} takes nothing; {kept}"

@@ -1,0 +1,327 @@
+"""Carries out what moves a container's log: equipment events, orders by hand, and claims of other sites.
+
+Each runs as a barrier of its log's writer: what arrived before it is stored before it begins, what arrived after it
+waits. Orders (``fairlead custody grant`` and ``seize``) are read from the site's own Kafka. An order that the site's
+ledger has answered, by a grant, a seizure or a refusal, is never carried out again. A claim asks for the log of a box
+that left here and has come in at another site.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from edge.custody.protocol import CustodyMove, EventResult, Try, of_event, of_order
+from edge.custody.term_writer import TermWriter
+from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
+from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import DeadLetters
+from edge.logwriter.container import ContainerWriter
+from edge.logwriter.records import time_ms
+from edge.logwriter.retry import retry_transient
+from edge.logwriter.tail_reader import TailReader
+from edge.logwriter.writer import Barrier
+from edge.messages import EventMessage, Rejected, RejectReason
+from edge.mqtt.acks import PendingAck
+from edge.strays.store import WaitingEvent, readable
+from edge.writer_registry import WriterRegistry
+from fairlead.errors import FairleadError, RefusedError, UnknownNameError
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.names import parse_log
+from fairlead.records import UNREADABLE, decoder
+from fairlead.records.custody import CustodyOrder
+from topologies.model import InsertPoint, SiteKind, Topology
+
+log = logging.getLogger(__name__)
+
+EVERY = 1.0  # seconds between looks at events that wait
+_AT_ONCE = 2_000
+
+_AGAIN: Final = 1.0  # seconds until an order that met a broker which is away, or a claim, is tried again
+_order = decoder(CustodyOrder)
+
+
+@dataclass(slots=True, eq=False)
+class _Event:
+    """An equipment event on its way. ``kept``: it is in the strays log, and whoever published it waits no longer."""
+
+    message: EventMessage
+    record: NewRecord
+    topic: str
+    redelivered: bool
+    ack: PendingAck | None = None
+    kept: bool = False
+
+
+class CustodyEventHandler:
+    """Carries out equipment events: each goes into the site's events, then moves custody of its container's log."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        tails: TailReader,
+        writers: WriterRegistry,
+        term_writer: TermWriter,
+        dead_letters: DeadLetters,
+    ) -> None:
+        self._site = classifier.site
+        self._classifier = classifier
+        self._tails = tails
+        self._writers = writers
+        self._term_writer = term_writer
+        self._metrics = writers.metrics
+        self._dead_letters = dead_letters
+        self._told: dict[str, str] = {}  # why an event waits, once in the log
+
+    def handle_event(
+        self, message: EventMessage, record: NewRecord, topic: str, *, redelivered: bool, ack: PendingAck | None
+    ) -> None:
+        """Enqueue an equipment event; it is acknowledged when it is carried out, or kept until it can be."""
+        writer = self._writers.box(of_event(message).log)
+        event = _Event(message, record, topic, redelivered, ack)
+        writer.put(Barrier(partial(self._carry_out, event, writer), partial(self._keep, event, writer)))
+
+    async def _carry_out(self, event: _Event, writer: ContainerWriter) -> None:
+        """The event into the site's events first, then custody."""
+        transfer = of_event(event.message)
+        repeated = transfer.event_id in self._writers.event_ids
+        append = partial(self._writers.events.append, event.record, transfer.event_id)
+        procedure = self._term_writer.protocol.carry_out(transfer, known=repeated)
+        outcome = await self._term_writer.run(procedure, append_event=append)
+        if outcome.result is EventResult.WAITS:
+            why = outcome.error.what if outcome.error is not None else None
+            if why is not None and self._told.get(transfer.event_id) != why:
+                self._told[transfer.event_id] = why
+                log.warning("%s: %s; event %s waits", self._site, why, transfer.event_id)
+            self._keep(event, writer)
+            return
+        self._told.pop(transfer.event_id, None)
+        self._writers.strays.carried_out(writer.log, transfer.event_id)
+        match outcome.result:
+            case EventResult.REFUSED:
+                log.error("%s: event %s refused: %s", self._site, transfer.event_id, outcome.error)
+                detail = outcome.error.what if outcome.error is not None else ""
+                rejected, payload = Rejected(RejectReason.NOT_HOLDER, detail), event.record.value or b""
+                now_ms = time.time_ns() // 1_000_000
+                self._dead_letters.reject(rejected, event.topic, payload, event.redelivered, event.ack, now_ms)
+                return
+            case EventResult.REPEATED:
+                self._metrics.repeats += 1
+            case EventResult.DONE:
+                self._moved(outcome.move, writer)
+        if event.ack is not None:
+            event.ack.finish()
+
+    def _keep(self, event: _Event, writer: ContainerWriter) -> None:
+        """Keep an event in the strays log until it is carried out, if it is not there; its message waits no longer."""
+        if event.kept:
+            return
+        transfer = of_event(event.message)
+        self._writers.strays.keep_event(
+            writer.log, event.record, transfer.event_id, transfer.at, event.topic, event.ack
+        )
+        event.ack, event.kept = None, True
+
+    def _moved(self, move: CustodyMove | None, writer: ContainerWriter) -> None:
+        if move is CustodyMove.GRANT:
+            self._metrics.grants += 1
+        elif move is not CustodyMove.NOTHING:
+            self._metrics.opened += 1
+            if self._writers.book.wait_for(writer.log):
+                writer.put(Barrier(writer.prepare))  # its strays come in even when no reading follows
+
+    # -- events that wait
+
+    async def retry_waiting(self) -> None:
+        """Carry out events that wait, as soon as custody allows it; until cancelled. None waits for another log's."""
+        running: dict[str, asyncio.Task[None]] = {}
+        what = f"{self._site}: carrying out events that waited"
+        try:
+            while True:
+                self._writers.strays.events_due.clear()
+                topics = tuple(self._writers.strays.events)
+                for first in range(0, len(topics), _AT_ONCE):
+                    for topic in topics[first : first + _AT_ONCE]:
+                        if topic not in running and not self._writers.box(topic).blocked:
+                            looking = retry_transient(partial(self.retry_one, topic), what)
+                            running[topic] = asyncio.create_task(looking, name=f"events for {topic}")
+                    if running:
+                        await asyncio.wait(running.values(), timeout=EVERY)
+                    for topic in [topic for topic, task in running.items() if task.done()]:
+                        running.pop(topic).result()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._writers.strays.events_due.wait(), EVERY)
+        finally:
+            for task in running.values():
+                task.cancel()
+            await asyncio.gather(*running.values(), return_exceptions=True)
+
+    async def retry_one(self, topic: str) -> None:
+        """Carry out the events that wait for one log, in order, up to the first that must wait on."""
+        held_up = False
+        for waiting in tuple(self._writers.strays.events.get(topic, ())):
+            found = await self._read(waiting)
+            if found is None:
+                self._writers.strays.carried_out(topic, waiting.event_id)
+                continue
+            message, record, mqtt_topic = found
+            match self._term_writer.protocol.may_try(of_event(message), held_up=held_up):
+                case Try.STOP:
+                    return
+                case Try.LATER:
+                    held_up = True
+                case Try.NOW:
+                    writer = self._writers.box(topic)
+                    event = _Event(message, record, mqtt_topic, redelivered=True, kept=True)
+                    await writer.run_alone(partial(self._carry_out, event, writer))
+
+    async def _read(self, waiting: WaitingEvent) -> tuple[EventMessage, NewRecord, str] | None:
+        """An event as it was published, from the strays log; None when it cannot be read any more."""
+        async for record in self._tails.records(self._writers.strays.log, waiting.offset, waiting.offset + 1):
+            stray = readable(record)
+            if stray is None or not stray.event:
+                break
+            message = self._classifier.classify(stray.mqtt_topic, stray.payload, time.time_ns() // 1_000_000)
+            if not isinstance(message, EventMessage):
+                break
+            published = NewRecord(stray.payload, record.key, record.headers, timestamp_ms=time_ms(record))
+            return message, published, stray.mqtt_topic
+        where = waiting.offset, self._writers.strays.log
+        log.error("%s: the event at offset %d of %s cannot be read any more", self._site, *where)
+        return None
+
+
+# -- orders by hand
+
+
+class OrderHandler:
+    """Carries out the orders of one site."""
+
+    def __init__(self, topology: Topology, writers: WriterRegistry, term_writer: TermWriter) -> None:
+        self._topology = topology
+        self._protocol = term_writer.protocol
+        self._site = term_writer.protocol.site
+        self._view = term_writer.protocol.view
+        self._writers = writers
+        self._term_writer = term_writer
+        self._metrics = writers.metrics
+        self._begun: set[str] = set()  # ids of orders that were enqueued
+
+    def take(self, topic: str, record: Record, _at_start: bool) -> None:
+        """A record of the topic of orders."""
+        if record.value is None or not is_data(record):
+            return
+        try:
+            order = _order.decode(record.value)
+        except UNREADABLE as error:
+            log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
+            return
+        known = order.order_id in self._begun or self._protocol.is_answered(order.order_id)
+        if order.at_site != self._site or known:
+            return
+        self._begun.add(order.order_id)
+        writer = self._writers.box(order.log)
+        writer.put(Barrier(partial(self._carry_out, order, writer)))
+
+    async def _carry_out(self, order: CustodyOrder, writer: ContainerWriter) -> None:
+        procedure = self._protocol.carry_out_order(of_order(order), term=order.term, check=partial(self._check, order))
+        try:
+            refusal = await self._term_writer.run(procedure)
+        except FairleadError as error:
+            if not error.retriable:
+                raise
+            log.warning("%s: order %s waits: %s", self._site, order.order_id, error)
+            again = Barrier(partial(self._carry_out, order, writer))
+            asyncio.get_running_loop().call_later(_AGAIN, writer.put, again)
+            return
+        if refusal is not None:
+            log.warning("%s: order %s refused: %s", self._site, order.order_id, refusal)
+        elif order.kind == "seize":
+            self._metrics.seizures += 1
+            writer.taken_over()
+        else:
+            self._metrics.grants += 1
+
+    def _check(self, order: CustodyOrder) -> None:
+        """What is wrong with an order whatever the state of its log.
+
+        Raises:
+            UnknownNameError: the receiver, or the log's stream.
+            RefusedError: the log does not move, or it would be granted to the site itself.
+        """
+        name = parse_log(order.log)
+        stream = self._topology.streams.get(name.stream) if name is not None else None
+        if name is None or stream is None:
+            raise UnknownNameError("log's stream", order.log, self._topology.streams)
+        if stream.insert_point is not InsertPoint.MOVES:
+            raise RefusedError(
+                f"logs of stream {name.stream} do not move: who appends follows from their name", log=order.log
+            )
+        site = self._topology.sites.get(order.to_site)
+        able = [each for each, spec in self._topology.sites.items() if spec.kind is not SiteKind.CUSTOMER]
+        if site is None or site.kind is SiteKind.CUSTOMER:
+            raise UnknownNameError("site that can hold a log", order.to_site, able)
+        grant = self._view.grant(order.log)
+        at_sea = self._topology.sites[self._site].kind is SiteKind.SHIP
+        if order.kind == "seize" and at_sea and grant is not None and grant.to_site != self._site:
+            raise RefusedError(
+                f"{self._site} is a ship, and {order.log} was given to {grant.to_site}: no site would believe it",
+                hint="seize it ashore and grant it",
+                log=order.log,
+            )
+        if order.kind == "grant" and order.to_site == self._site:
+            raise RefusedError(f"{self._site} cannot grant {order.log} to itself", log=order.log)
+
+
+# -- claims
+
+
+class ClaimResponder:
+    """Gives away the logs that other sites claim of this one.
+
+    Args:
+        claimed: Set whenever a claim has come.
+    """
+
+    def __init__(self, writers: WriterRegistry, term_writer: TermWriter, claimed: asyncio.Event) -> None:
+        self._site = term_writer.protocol.site
+        self._writers = writers
+        self._term_writer = term_writer
+        self._claims = term_writer.protocol.claims
+        self._metrics = writers.metrics
+        self._claimed = claimed
+        self._told: dict[str, str] = {}  # why a claim waits, once in the log
+
+    async def run(self) -> None:
+        """Answer claims until cancelled."""
+        while True:
+            self._claimed.clear()
+            await retry_transient(self._answer_all, f"{self._site}: answering claims")
+            left = any(self._claims.next(topic) for topic in self._claims.logs())
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._claimed.wait(), _AGAIN if left else None)
+
+    async def _answer_all(self) -> None:
+        claims = self._claims
+        topics = [topic for topic in claims.logs() if claims.next(topic) is not None]
+        await asyncio.gather(*(self._answer(self._writers.box(topic)) for topic in topics))
+
+    async def _answer(self, writer: ContainerWriter) -> None:
+        async def give() -> None:
+            try:
+                if await self._term_writer.run(self._term_writer.protocol.answer(writer.log)):
+                    self._metrics.grants += 1
+            except (ReplicaBehindError, LostCustodyError, NotHolderError) as error:
+                if self._told.get(writer.log) != error.what:
+                    log.warning("%s: the claim to %s waits: %s", self._site, writer.log, error.what)
+                self._told[writer.log] = error.what
+            else:
+                self._told.pop(writer.log, None)
+
+        await writer.run_alone(give)

@@ -1,0 +1,143 @@
+"""All that a bridge does about custody, put together: what it holds, takes, gives, drains, keeps and answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from edge.custody.drain import StrayDrainer
+from edge.custody.handlers import ClaimResponder, OrderHandler
+from edge.custody.protocol import CustodyProtocol
+from edge.custody.receiver import Receiver
+from edge.custody.recovery import CrashRecovery, DivergenceSalvage, recall_strays
+from edge.custody.term_writer import TermWriter
+from edge.holdings import CustodyState, Holdings
+from edge.logwriter.follower import LogFollower
+from edge.logwriter.retry import retry_transient
+from edge.logwriter.writer import Barrier
+from edge.metrics import Metrics
+from edge.site_logs import custody_logs, fixed_logs
+from edge.startup import SiteKafka
+from edge.strays.index import StrayBook
+from edge.strays.store import Strays
+from edge.writer_registry import WriterRegistry
+from fairlead.kafka.protocol.record import Record
+from fairlead.records.custody import CUSTODY_ORDERS
+from topologies.model import Topology
+from topologies.trust import Believer
+
+log = logging.getLogger(__name__)
+
+Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
+"""What goes on until the bridge ends, by name."""
+
+
+class CustodyManager:
+    """Custody at one site. Makes the site's writers too: what they may append follows from custody.
+
+    Args:
+        believer: Judges the entries of ledgers.
+        fail: Called when one of the site's own logs cannot be appended to.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        kafka: SiteKafka,
+        holdings: Holdings,
+        metrics: Metrics,
+        believer: Believer,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        logs = fixed_logs(topology, holdings.site)
+        others = tuple(topic for topic in logs.all_strays if topic != logs.strays)
+        self._topology = topology
+        self._holdings = holdings
+        self._site = holdings.site
+        self._cluster = kafka.cluster
+        self.strays = Strays(logs.strays, kafka.appender, metrics, is_box_log=topology.is_box_log, fail=fail)
+        self.book = StrayBook(self.strays, others, holdings.view, trusted=believer.trusts_strays)
+        self.protocol = CustodyProtocol(
+            holdings,
+            self.book,
+            sites=topology.sites,
+            now=lambda: dt.datetime.now(dt.UTC),
+            nonce=lambda: uuid.uuid4().hex,
+            disbelieve=believer.refusal,
+        )
+        self._drainer = StrayDrainer(self.protocol, self.strays, kafka.tails, metrics)
+        self.writers = WriterRegistry(
+            logs,
+            kafka.appender,
+            kafka.urgent,
+            kafka.tails,
+            holdings,
+            self.book,
+            self._drainer,
+            metrics=metrics,
+            fail=fail,
+        )
+        self._receiver = Receiver(
+            kafka.cluster, kafka.appender, self.protocol, custody_logs(topology), believer, self.writers
+        )
+        self.term_writer = TermWriter(
+            self.protocol, kafka.cluster, kafka.appender, kafka.tails, self.writers, kafka.create, self._receiver
+        )
+        self._recovery = CrashRecovery(topology, kafka.cluster, kafka.appender, self.writers, self.term_writer)
+        self._salvage = DivergenceSalvage(kafka.cluster, self.term_writer, self.writers)
+        self._claim_responder = ClaimResponder(self.writers, self.term_writer, self._receiver.claimed)
+        self.orders = OrderHandler(topology, self.writers, self.term_writer)
+        self._other_strays = LogFollower(kafka.cluster, others, self._add_stray)
+
+    async def close(self) -> None:
+        await self.term_writer.close()
+        await self._drainer.close()
+
+    async def catch_up(self) -> None:
+        """Learn from the logs what this site holds and what waits here; no message is taken before that is done."""
+        for step in (
+            self._receiver.catch_up,
+            self._recovery.complete,
+            lambda: recall_strays(self._cluster, self.writers, self.protocol),
+            self._other_strays.catch_up,
+        ):
+            await retry_transient(step, f"{self._site}: reading its logs")
+        self._warn_of_lost_sites()
+        for topic in self.book.logs():
+            if self._holdings.state(topic) is CustodyState.HELD:
+                self.writers.box(topic).taken_over()
+
+    def work(self) -> Work:
+        """What goes on until the bridge ends."""
+        return {
+            "ledgers": self._receiver.follow,
+            "custody": self._receiver.take_over,
+            "strays": self._other_strays.follow,
+            "claims": self._claim_responder.run,
+            "orders": LogFollower(self._cluster, [CUSTODY_ORDERS], self.orders.take).follow,
+            "returns": self._salvage.run,
+            "broken logs": self._recovery.run,
+        }
+
+    def _add_stray(self, topic: str, record: Record, at_start: bool) -> None:
+        """A record of another site's strays log: where its log is held here, bring it in."""
+        waits = self.book.add_record(topic, record)
+        if waits is not None and not at_start and self._holdings.state(waits) is CustodyState.HELD:
+            writer = self.writers.box(waits)
+            writer.put(Barrier(writer.prepare))
+
+    def _warn_of_lost_sites(self) -> None:
+        """Logs whose holder the topology does not have (any more) can be moved by nobody."""
+        for holder, logs in self._holdings.view.holders().items():
+            if holder not in self._topology.sites:
+                log.error(
+                    "%s: %d logs are held by %s, which the topology does not have, for example %s; give them to a site "
+                    "with 'fairlead custody seize'",
+                    self._site,
+                    len(logs),
+                    holder,
+                    min(logs),
+                )

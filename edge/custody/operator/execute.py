@@ -1,0 +1,272 @@
+"""The sites as their administrator sees them, and the two steps of an order by hand: write it, wait for its answer.
+
+What was written stands, whatever comes after. ``LedgerAccess`` is what plans and steps see, so that tests can put
+ledgers in memory behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from edge.strays.report import WaitingLog, find_waiting
+from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers, read_ledgers
+from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from fairlead.kafka.client.reader import OffsetRange, extents, sweep
+from fairlead.kafka.clusters import Clusters
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.order_topic import TIMEOUT, append_records
+from fairlead.kafka.protocol.types import TP
+from fairlead.plan import Plan, PlanStep, Tell, execute, silent
+from fairlead.records import UNREADABLE, encode
+from fairlead.records.custody import (
+    CUSTODY_ORDERS,
+    CustodyEntry,
+    CustodyOrder,
+    LedgerEntry,
+    RefusalEntry,
+    ledger_entries,
+)
+from topologies.model import Topology
+from topologies.trust import sifted
+
+ANSWER: Final = 10.0  # seconds for a site to answer
+WAIT: Final = 30.0  # seconds for a bridge to answer an order
+PAUSE: Final = 0.2
+_GLANCE: Final = 3.0  # seconds for a site that is thought to be lost
+
+
+class OrderRefusedError(RefusedError):
+    """The site's bridge did not carry the order out; its reason is in the ledger."""
+
+
+class OrderStandsError(UnavailableError):
+    """The order is written, and nobody has answered it yet: it is carried out when the site's bridge runs."""
+
+
+class LedgerAccess(Protocol):
+    """What custody by hand asks of sites and writes there. Raises ``FairleadError`` when a site cannot be asked."""
+
+    async def ledgers(self, site: str, *, about: str | None = None) -> Ledgers:
+        """The ledgers as a site has them, without entries that are not believed."""
+
+    async def copy(self, site: str, log: str) -> OffsetRange | None:
+        """The offsets of a site's copy of a log; None when it has none."""
+
+    async def waiting(self, site: str, ledgers: Ledgers) -> tuple[WaitingLog, ...]:
+        """The strays that wait, as far as this site can see."""
+
+    async def answers(self, site: str) -> bool:
+        """Whether a site answers at all; raises nothing."""
+
+    async def append(self, site: str, order: CustodyOrder) -> int:
+        """Write an order; its offset."""
+
+    async def ledger_end(self, site: str) -> int:
+        """Where the site's own ledger ends; 0 when there is none yet."""
+
+    async def ledger_since(self, site: str, position: int) -> tuple[Sequence[LedgerEntry], int]:
+        """The entries of the site's own ledger from an offset on, and the offset to go on from."""
+
+
+@dataclass(slots=True)
+class CustodyRun:
+    """What the steps of one order are carried out against.
+
+    Args:
+        wait: Seconds for the bridge to answer.
+        tell: Hears what is waited for.
+        position: Where the acting site's ledger ended before the order was written.
+        entry: The ledger entry that carried the order out.
+    """
+
+    access: LedgerAccess
+    wait: float = WAIT
+    tell: Tell = silent
+    position: int = 0
+    entry: CustodyEntry | None = None
+
+
+async def carry_out(plan: Plan[CustodyRun], run: CustodyRun) -> CustodyEntry:
+    """Write the order and return the ledger entry that carried it out.
+
+    Raises:
+        OrderRefusedError: the bridge refused it.
+        OrderStandsError: there was no answer in time; ``fields["order_id"]`` names the order.
+        FairleadError: the order could not be written.
+    """
+    await execute(plan.steps, run)
+    if run.entry is None:
+        raise AssertionError("a plan ends with an answer")
+    return run.entry
+
+
+@dataclass(frozen=True, slots=True)
+class WriteCustodyOrder(PlanStep[CustodyRun]):
+    """Append the order to ``fairlead.custody`` at ``site``; the topic is made where it is missing."""
+
+    site: str
+    order: CustodyOrder
+
+    @property
+    def kind(self) -> str:
+        return "WriteOrder"
+
+    def describe(self) -> str:
+        return f"append to {CUSTODY_ORDERS} at {self.site}: {describe(self.order)}"
+
+    async def carry_out(self, context: CustodyRun) -> None:
+        context.position = await context.access.ledger_end(self.site)
+        await context.access.append(self.site, self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitAnswer(PlanStep[CustodyRun]):
+    """Wait until the bridge of ``site`` has answered the order in ``custody.<site>``."""
+
+    site: str
+    order: CustodyOrder
+
+    def describe(self) -> str:
+        ledger = f"{LEDGER_PREFIX}{self.site}"
+        return f"wait until the bridge of {self.site} has carried it out or refused it, by its ledger {ledger}"
+
+    async def carry_out(self, context: CustodyRun) -> None:
+        began = time.monotonic()
+        trouble: FairleadError | None = None
+        while True:
+            seconds = time.monotonic() - began
+            context.tell(f"waiting for the bridge of {self.site} ({seconds:.0f} of {context.wait:g} s)")
+            try:
+                entries, context.position = await context.access.ledger_since(self.site, context.position)
+                trouble = None
+            except FairleadError as error:
+                if not error.retriable:
+                    raise self._stands(f"its ledger cannot be read ({error.what})") from error
+                entries, trouble = (), error
+            for entry in entries:
+                if isinstance(entry, CustodyEntry) and entry.event_id == self.order.order_id:
+                    context.entry = entry
+                    return
+                if isinstance(entry, RefusalEntry) and entry.order_id == self.order.order_id:
+                    raise self._refused(entry)
+            if seconds > context.wait:
+                why = trouble.what if trouble else f"its bridge has not answered within {context.wait:g} s"
+                raise self._stands(why)
+            await asyncio.sleep(PAUSE)
+
+    def _refused(self, entry: RefusalEntry) -> OrderRefusedError:
+        return OrderRefusedError(
+            f"the bridge of {self.site} refused: {entry.reason}",
+            hint=f"fairlead custody show {entry.log}",
+            log=entry.log,
+            site=self.site,
+            code=entry.code,
+            order_id=entry.order_id,
+        )
+
+    def _stands(self, why: str) -> OrderStandsError:
+        return OrderStandsError(
+            f"the order is written at {self.site} ({describe(self.order)}), but {why}; it stands, and will be carried "
+            f"out when the bridge of {self.site} runs",
+            hint=f"fairlead status; fairlead bridge --site {self.site}; then 'fairlead custody show {self.order.log} "
+            f"--site {self.site}'",
+            log=self.order.log,
+            site=self.site,
+            order_id=self.order.order_id,
+        )
+
+
+def describe(order: CustodyOrder) -> str:
+    """One order in words: ``grant containers.BIGU0000013 to sydney``."""
+    what = f"grant {order.log} to {order.to_site}" if order.kind == "grant" else f"seize {order.log}"
+    return what + (f", because: {order.reason}" if order.reason else "")
+
+
+class KafkaLedgers:
+    """``LedgerAccess`` to the real sites of a topology. Made by ``open_ledgers``."""
+
+    def __init__(
+        self, topology: Topology, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, *, timeout: float
+    ) -> None:
+        self._topology = topology
+        self._kafka = kafka
+        self._clusters = clusters
+        self._timeout = timeout
+
+    async def ledgers(self, site: str, *, about: str | None = None) -> Ledgers:
+        return sifted(self._topology, await read_ledgers(await self._clusters.at(site), site, about=about))
+
+    async def copy(self, site: str, log: str) -> OffsetRange | None:
+        cluster = await self._clusters.at(site)
+        if log not in await cluster.topics(refresh=True):
+            return None
+        return (await extents(cluster, [TP(log)]))[TP(log)]
+
+    async def waiting(self, site: str, ledgers: Ledgers) -> tuple[WaitingLog, ...]:
+        return await find_waiting(await self._clusters.at(site), ledgers, self._topology.is_box_log)
+
+    async def answers(self, site: str) -> bool:
+        try:
+            async with asyncio.timeout(_GLANCE):
+                await self._clusters.at(site)
+        except (FairleadError, TimeoutError):
+            return False
+        return True
+
+    async def append(self, site: str, order: CustodyOrder) -> int:
+        return await asyncio.to_thread(append_order, self._kafka(site), order, timeout=self._timeout)
+
+    async def ledger_end(self, site: str) -> int:
+        extent = await self.copy(site, LEDGER_PREFIX + site)
+        return extent.end if extent is not None else 0
+
+    async def ledger_since(self, site: str, position: int) -> tuple[Sequence[LedgerEntry], int]:
+        extent = await self.copy(site, LEDGER_PREFIX + site)
+        if extent is None or extent.end <= position:
+            return (), position
+        found: list[LedgerEntry] = []
+        rest = OffsetRange(max(position, extent.start), extent.end)
+        async for _, records in sweep(await self._clusters.at(site), {TP(LEDGER_PREFIX + site): rest}):
+            for record in records:
+                if record.value is not None and is_data(record):
+                    with contextlib.suppress(*UNREADABLE):  # 'show' tells of these
+                        found.append(ledger_entries.decode(record.value))
+        return found, extent.end
+
+
+@contextlib.asynccontextmanager
+async def open_ledgers(
+    topology: Topology, kafka: Callable[[str], KafkaEndpoint], *, answer: float = ANSWER
+) -> AsyncIterator[KafkaLedgers]:
+    """Access to the real sites; its connections close at the end.
+
+    Args:
+        kafka: A site's Kafka as its administrator.
+        answer: Seconds within which a site must answer.
+    """
+    async with Clusters(kafka, client_id="fairlead-custody", request_timeout=answer) as clusters:
+        yield KafkaLedgers(topology, kafka, clusters, timeout=answer)
+
+
+def append_order(endpoint: KafkaEndpoint, order: CustodyOrder, *, timeout: float = TIMEOUT) -> int:
+    """Append one order and return its offset; the topic is made at its first use. Blocking.
+
+    Raises:
+        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; the
+            order may be there.
+    """
+    record = order.log.encode(), encode(order)
+    landed = append_records(endpoint, CUSTODY_ORDERS, [record], client_id="fairlead-custody", timeout=timeout)
+    if not landed:
+        raise UnavailableError(
+            f"{endpoint.site}'s Kafka did not confirm the order",
+            hint=f"fairlead status; 'fairlead custody show {order.log}' tells whether it was carried out all the same",
+            site=endpoint.site,
+        )
+    return landed[0]

@@ -1,0 +1,192 @@
+"""What a bridge repairs: what a crash left half done, logs that broke, and copies that a seizure has cut off.
+
+A grant is a marker and then a ledger entry. A crash between the two leaves a log whose last record is the marker of a
+term that no ledger names. The marker holds all that the entry needs, so the site that wrote it writes the entry at the
+next start. The same is done while the bridge runs, as soon as an append is refused, and for logs whose entries a
+truncated ledger has lost: a marker that is stored in a log is valid, whatever the ledgers have.
+
+Two histories cannot have the same offsets. Where another site has seized a log, this site's copy from the seizure's
+offset on must be made anew. Before that, every reading in it is kept in ``strays.<site>``, and the present holder
+drains them. The report in the ledger (``ReturnEntry``) tells the replicator that the copy may go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from functools import partial
+
+from edge.custody.protocol import CustodyProtocol
+from edge.custody.term_writer import TermWriter
+from edge.logwriter.retry import retry_transient
+from edge.strays.store import WaitingEvent
+from edge.writer_registry import WriterRegistry
+from fairlead.custody.superseded import stale_copies
+from fairlead.custody.view import Grant
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.protocol.errors import Conflict
+from fairlead.kafka.protocol.types import TP, LogPosition
+from fairlead.names import parse_log
+from topologies.model import Topology
+
+log = logging.getLogger(__name__)
+
+_POSITIONS_AT_ONCE = 2_000
+_MEND_AGAIN = 30.0  # seconds: a log whose appends are refused again sooner stays as it is
+_LOOK_LATEST = 30.0  # seconds, at most, between looks at a log that cannot be looked at now
+_LOOKS_AT_ONCE = 200
+
+EVERY = 2.0  # seconds between looks at seized logs; there are few, if any
+
+
+class CrashRecovery:
+    """Compares the ledgers with the logs as they are here."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        cluster: Cluster,
+        appender: Appender,
+        writers: WriterRegistry,
+        term_writer: TermWriter,
+    ) -> None:
+        self._topology = topology
+        self._protocol = term_writer.protocol
+        self._site = term_writer.protocol.site
+        self._cluster = cluster
+        self._appender = appender
+        self._writers = writers
+        self._term_writer = term_writer
+        self._broken = writers.broken
+        self._mended: dict[str, float] = {}
+
+    async def complete(self) -> int:
+        """Take over what this site holds, and write the ledger entries that a crash has left out.
+
+        Called when the ledgers have been read and before any message is taken; returns how many entries were written.
+        """
+        visible = await self._cluster.topics(None, refresh=True)
+        moving = self._topology.moving_streams
+        candidates = self._protocol.begin(
+            topic for topic in visible if (parsed := parse_log(topic)) and parsed.stream in moving
+        )
+        written = 0
+        for first in range(0, len(candidates), _POSITIONS_AT_ONCE):
+            part = [TP(topic) for topic in candidates[first : first + _POSITIONS_AT_ONCE]]
+            later: list[tuple[str, LogPosition]] = []
+            for tp, position in (await self._appender.positions(part)).items():
+                if self._protocol.take_up(tp.topic, position) and position is not None:
+                    later.append((tp.topic, position))
+            procedures = [self._protocol.complete(*each) for each in later]
+            written += sum(await asyncio.gather(*map(self._term_writer.run, procedures)))
+        if written:
+            log.warning("%s: wrote %d ledger entries that were missing after a crash", self._site, written)
+        return written
+
+    async def run(self) -> None:
+        """Look at logs that broke until the log itself has told who holds it, less and less often; until cancelled."""
+        while True:
+            due = [topic for topic, look in self._broken.looks.items() if look.due <= time.monotonic()][:_LOOKS_AT_ONCE]
+            await asyncio.gather(*(self._writers.box(topic).run_alone(partial(self._look, topic)) for topic in due))
+            self._broken.added.clear()
+            next_due = min((look.due for look in self._broken.looks.values()), default=None)
+            timeout = max(0.0, next_due - time.monotonic()) if next_due is not None else None
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._broken.added.wait(), timeout)
+
+    async def _look(self, topic: str) -> None:
+        look = self._broken.looks.get(topic)
+        if look is None or await self.recheck(topic, retriable=look.retriable):
+            self._broken.looks.pop(topic, None)
+            return
+        look.due = time.monotonic() + look.delay
+        look.delay = min(look.delay * 2, _LOOK_LATEST)
+
+    async def recheck(self, topic: str, *, retriable: bool = False) -> bool:
+        """Find out from the log itself who holds it. Runs as a barrier of its writer.
+
+        Gives False when it cannot be told now.
+
+        Args:
+            retriable: The log broke by an error that passes: it is held again however often that happens.
+        """
+        try:
+            held = await self._term_writer.run(
+                self._protocol.recheck(topic, mend=partial(self._may_mend, retriable=retriable))
+            )
+        except FairleadError as error:
+            log.warning("%s: cannot find out what became of %s: %s", self._site, topic, error)
+            return not (error.retriable or isinstance(error, Conflict))  # a conflict: an append is still under way
+        if held:
+            log.warning("%s: %s is whole, and goes on", self._site, topic)
+            self._writers.box(topic).taken_over()
+        return True
+
+    def _may_mend(self, grant: Grant, *, retriable: bool) -> bool:
+        now = time.monotonic()
+        if not retriable and now - self._mended.get(grant.log, -_MEND_AGAIN) < _MEND_AGAIN:
+            return False
+        self._mended[grant.log] = now
+        return True
+
+
+async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: CustodyProtocol) -> None:
+    """Find what still waits in this site's strays log. May be called again after an error: it goes on from there."""
+    strays = writers.strays
+
+    def done(topic: str, event: WaitingEvent) -> bool:
+        known = event.event_id in writers.event_ids
+        return protocol.is_settled(topic, event.event_id, event.at, known=known)
+
+    async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
+        strays.found(record, lambda topic: writers.book.floor(topic, strays.log), done)
+
+
+# -- copies that a seizure has cut off
+
+
+class DivergenceSalvage:
+    """Watches this site's copies of seized logs."""
+
+    def __init__(self, cluster: Cluster, term_writer: TermWriter, writers: WriterRegistry) -> None:
+        self._cluster = cluster
+        self._term_writer = term_writer
+        self._protocol = term_writer.protocol
+        self._writers = writers
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            await retry_transient(self.look, "looking at logs that were seized")
+            await asyncio.sleep(EVERY)
+
+    async def look(self) -> int:
+        """Keep what is beyond a seizure in any copy here; gives how many logs were reported."""
+        done = 0
+        view = self._protocol.view
+        for topic, stale in (await stale_copies(self._cluster, view, tuple(view.seized()))).items():
+            if not self._protocol.is_returned(topic, stale):
+                await self._writers.box(topic).run_alone(partial(self._return, topic))
+                done += 1
+        return done
+
+    async def _return(self, topic: str) -> None:
+        """Keep the readings of one copy beyond the seizure. Runs as a barrier of the log's writer."""
+        entry = await self._term_writer.run(self._protocol.return_tail(topic))
+        if entry is not None:
+            log.error(
+                "%s: %s was seized (term %d); this site's copy from offset %d to %d is no part of the log. Its %d "
+                "readings from there are kept in %s, and the copy is made anew",
+                entry.returned_by,
+                topic,
+                entry.term,
+                entry.marker_offset,
+                entry.end_offset,
+                entry.kept,
+                entry.strays_log,
+            )

@@ -1,0 +1,274 @@
+"""Carries out the actions of the custody protocol on Kafka; every decision is in ``edge.custody.protocol``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
+
+from edge.custody.drain import run_procedure
+from edge.custody.protocol import (
+    Action,
+    AdoptTerm,
+    AppendEntry,
+    AppendEvent,
+    AppendMarker,
+    CopyStrays,
+    CreateLog,
+    CustodyProtocol,
+    FindStaleTail,
+    FindStrays,
+    ForgetLog,
+    GiveUpLog,
+    KeepTail,
+    KeptTail,
+    PrepareLog,
+    ReadLedgers,
+    ReadMarker,
+    ReadPosition,
+    RememberLogs,
+    Steps,
+    StoredMarker,
+    StoreStrays,
+)
+from edge.errors import LogNotCreatedError
+from edge.logwriter import records
+from edge.logwriter.retry import retry_transient
+from edge.logwriter.tail_reader import Batcher, TailReader
+from edge.logwriter.writer import LogEntry
+from edge.writer_registry import WriterRegistry, ledger_key
+from fairlead.custody.superseded import stale_copies
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import is_marker
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UnreadableRecords, broker_error
+from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
+from fairlead.kafka.protocol.types import TP, FetchedPartition
+from fairlead.records import UNREADABLE, decoder, headers
+from fairlead.records.custody import Marker
+
+T = TypeVar("T")
+
+_LEDGERS: Final = "ledgers"  # all of them: one question, however many ask it
+_CREATE_FIRST, _CREATE_LATEST = 1.0, 30.0  # seconds between attempts to create a log
+
+CreateLogs = Callable[[Sequence[str]], Awaitable[Mapping[str, FairleadError]]]
+_marker = decoder(Marker)
+
+
+class LedgerReader(Protocol):
+    """Follows the ledgers (``edge.custody.receiver.Receiver``)."""
+
+    async def read_to_ends(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Uncreated:
+    """A log that could not be created: since when, the newest error, and when it is tried again (monotonic clock)."""
+
+    since_ms: int
+    error: FairleadError
+    again_at: float
+    delay: float
+
+
+class TermWriter:
+    """Runs the protocol's procedures for one site. Those that append run as a barrier of their log's writer.
+
+    Args:
+        create: Creates topics that are missing, many at once; returns, by topic, why it cannot be written now.
+        receiver: Waits until everything is known that the ledgers have here now.
+    """
+
+    def __init__(
+        self,
+        protocol: CustodyProtocol,
+        cluster: Cluster,
+        appender: Appender,
+        tails: TailReader,
+        writers: WriterRegistry,
+        create: CreateLogs,
+        receiver: LedgerReader,
+    ) -> None:
+        self.protocol = protocol
+        self._cluster = cluster
+        self._appender = appender
+        self._tails = tails
+        self._writers = writers
+        self._create = create
+        self._receiver = receiver
+        self._markers = Markers(cluster)
+        self._creating: Batcher[str, FairleadError | None] = Batcher(self._create_many, moment=0.05)
+        self.uncreated: dict[str, Uncreated] = {}  # logs that could not be created when that was tried last
+        self._reading: Batcher[str, None] = Batcher(self._read_all)
+
+    async def close(self) -> None:
+        await self._reading.close()
+        await self._creating.close()
+        await self._markers.close()
+
+    async def run(self, steps: Steps[T], *, append_event: Callable[[], Awaitable[object]] | None = None) -> T:
+        """Carry out a procedure: each of its actions, whose outcome or error it is told.
+
+        Args:
+            append_event: Carries out ``AppendEvent``, where the procedure has that.
+        """
+        return await run_procedure(steps, partial(self._carry_out, append_event=append_event))
+
+    async def _carry_out(self, action: Action, *, append_event: Callable[[], Awaitable[object]] | None) -> Any:
+        match action:
+            case CreateLog(log):
+                return await self._make_log(log)
+            case ReadLedgers():
+                return await self._reading.ask(_LEDGERS)
+            case ReadPosition(log, anew):
+                return await (self._appender.renew(TP(log)) if anew else self._appender.position(TP(log)))
+            case AdoptTerm(log, term):
+                return await self._appender.adopt(TP(log), term=term)
+            case AppendMarker(marker, expected_end, hold):
+                record = records.marker(marker)
+                appended = await self._appender.open_term(
+                    TP(marker.log), marker.term, record, expected_end=expected_end, hold=hold
+                )
+                return appended.base_offset
+            case ReadMarker(log, offset, stored=True):
+                batch = await self._markers.batch(log, offset)
+                return StoredMarker(decode_marker(batch), batch)
+            case ReadMarker(log, offset):
+                found = await self._markers.find(log, offset)
+                return StoredMarker(decode_marker(found), found) if found is not None else None
+            case AppendEntry(entry):
+                return await self._writers.ledger.append(records.ledger(entry), ledger_key(entry))
+            case AppendEvent(event):
+                if append_event is None:
+                    raise TypeError(f"nothing appends event {event.event_id}")
+                return await append_event()
+            case PrepareLog(log):
+                return await self._writers.box(log).prepare()
+            case ForgetLog(log, empty):
+                return self._writers.box(log).opened() if empty else self._writers.box(log).unload()
+            case GiveUpLog(log, error):
+                return self._writers.box(log).lose(error)
+            case FindStaleTail(log):
+                return (await stale_copies(self._cluster, self.protocol.view, [log])).get(log)
+            case KeepTail(log, start, end):
+                return await self._keep(log, start, end)
+            case StoreStrays() | RememberLogs() | CopyStrays() | FindStrays():
+                raise TypeError(f"{type(action).__name__} is an action of draining, see edge.custody.drain")
+
+    async def _keep(self, log: str, start: int, end: int) -> KeptTail:
+        kept, strays = 0, self._writers.strays
+        async for record in self._tails.records(log, start, end):
+            identity = records.identity_of(record)
+            if identity is not None:
+                strays.keep(log, LogEntry(_as_it_came(record), identity))
+                kept += 1
+        await strays.writer.flush()
+        return KeptTail(kept, strays.log, strays.index.end)
+
+    async def _read_all(self, asked: list[str]) -> Mapping[str, None]:
+        await retry_transient(
+            self._receiver.read_to_ends, f"{self.protocol.site}: reading the ledgers before a log is opened"
+        )
+        return dict.fromkeys(asked)
+
+    async def _make_log(self, log: str) -> None:
+        """Create a log. One that could not be created is tried again less and less often.
+
+        Raises:
+            LogNotCreatedError: it was tried, or it is too soon to try again.
+        """
+        before = self.uncreated.get(log)
+        if before is None or before.again_at <= time.monotonic():
+            trouble = await self._creating.ask(log)
+            if trouble is None:
+                self.uncreated.pop(log, None)
+                return
+            delay = _CREATE_FIRST if before is None else min(2 * before.delay, _CREATE_LATEST)
+            since_ms = before.since_ms if before is not None else time.time_ns() // 1_000_000
+            before = self.uncreated[log] = Uncreated(since_ms, trouble, time.monotonic() + delay, delay)
+        raise LogNotCreatedError(
+            f"{self.protocol.site} cannot open {log}: {before.error.what}",
+            hint=before.error.hint or "look at the log of the brokers; the log is opened as soon as that is mended",
+            log=log,
+        )
+
+    async def _create_many(self, topics: list[str]) -> Mapping[str, FairleadError | None]:
+        failures = await self._create(topics)
+        return {topic: failures.get(topic) for topic in topics}
+
+
+def _as_it_came(record: Record) -> NewRecord:
+    """A reading without what its place in this copy said: whether it is late, and from where it was drained."""
+    kept = tuple(each for each in record.headers if each[0] not in (headers.LATE, headers.ORIGIN))
+    return NewRecord(record.value, record.key, kept, timestamp_ms=records.time_ms(record))
+
+
+# -- stored markers
+
+
+class Markers:
+    """Reads the stored batches of markers; questions that come together share requests."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._batcher: Batcher[tuple[str, int], bytes] = Batcher(self._fetch)
+
+    async def batch(self, topic: str, offset: int) -> bytes:
+        """The batch that begins at ``offset``, which must be stored."""
+        return await self._batcher.ask((topic, offset))
+
+    async def find(self, topic: str, offset: int) -> bytes | None:
+        """The batch that begins at ``offset``; None when the log has none there (any more)."""
+
+        async def fetch() -> FetchedPartition:
+            return (await self._cluster.fetch({TP(topic): offset}, partition_max_bytes=64 * 1024))[TP(topic)]
+
+        answer = await retry_transient(fetch, "reading a marker")
+        if answer.error_code == OFFSET_OUT_OF_RANGE:
+            return None
+        if answer.error_code:
+            raise broker_error(answer.error_code, TP(topic))
+        for view in split(answer.records):
+            if view.header.base_offset == offset:
+                return bytes(answer.records[view.start : view.stop])
+        return None
+
+    async def close(self) -> None:
+        await self._batcher.close()
+
+    async def _fetch(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes]:
+        """The stored batches at given offsets."""
+        left = {TP(topic): offset for topic, offset in wanted}
+        found: dict[tuple[str, int], bytes] = {}
+
+        async def fetch() -> dict[TP, FetchedPartition]:
+            return await self._cluster.fetch(left, partition_max_bytes=64 * 1024)
+
+        while left:
+            for tp, answer in (await retry_transient(fetch, "reading markers")).items():
+                if answer.error_code:
+                    error = broker_error(answer.error_code, tp)
+                    if not error.retriable:
+                        raise error
+                    continue
+                for view in split(answer.records):
+                    if view.header.base_offset == left[tp]:
+                        found[tp.topic, left.pop(tp)] = bytes(answer.records[view.start : view.stop])
+                        break
+        return found
+
+
+def decode_marker(batch: bytes) -> Marker | None:
+    """The marker in a stored batch; None when it holds something else."""
+    try:
+        for record in decode_batch(batch):
+            if is_marker(record) and record.value is not None:
+                return _marker.decode(record.value)
+    except (*UNREADABLE, UnreadableRecords):
+        return None
+    return None

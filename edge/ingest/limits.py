@@ -1,0 +1,148 @@
+"""Limits how much one device may publish, by a token bucket for each topic of a device. Pure.
+
+PUBACKs leave in the order of receipt, so no message can wait without all others waiting too. Messages over the limit
+are dealt with at once: some are kept whole as dead letters (``flood``), the rest is acknowledged and dropped. Drops are
+counted, logged, and raise an alert that names the device.
+
+Topics that several publishers share (events, bookings) have no limit: MQTT does not tell who published.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Final
+
+from edge.alerts.site_alerts import DEVICE_FLOOD, AlertSource, SiteCondition
+from edge.logwriter import records
+from edge.messages import ROOT
+from fairlead.records.alert import Alert
+
+log = logging.getLogger(__name__)
+
+BURST_MESSAGES: Final = 20_000  # at once: what a device keeps in half a year without a connection, one in 15 minutes
+MESSAGES_PER_SECOND: Final = 10.0  # from then on
+BURST_BYTES: Final = 64 << 20
+BYTES_PER_SECOND: Final = 64 << 10
+LETTERS: Final = 1_000  # messages over the limit that are kept, a device and day
+_DAY_MS: Final = 24 * 3600 * 1000
+_CALM_MS: Final = 10 * 60 * 1000  # without a message over the limit, until the alert is cleared
+_SAY_EVERY_MS: Final = 60 * 1000
+_REMEMBERED: Final = 65_536  # topics
+_OWN: Final = (f"{ROOT}/containers/", f"{ROOT}/ships/")
+
+
+class Limit(Enum):
+    """What becomes of a message."""
+
+    TAKE = "take"
+    LETTER = "letter"
+    DROP = "drop"
+
+
+class _Bucket:
+    """What one topic may still publish."""
+
+    __slots__ = ("bytes", "messages", "seen_ms")
+
+    def __init__(self, now_ms: int) -> None:
+        self.messages = float(BURST_MESSAGES)
+        self.bytes = float(BURST_BYTES)
+        self.seen_ms = now_ms
+
+
+class _Flood:
+    """What one topic has published over its limit."""
+
+    __slots__ = ("device", "dropped", "last_ms", "letters", "letters_since_ms", "since_ms", "told_ms")
+
+    def __init__(self, now_ms: int, device: str) -> None:
+        self.device = device
+        self.since_ms = self.letters_since_ms = now_ms
+        self.last_ms = now_ms
+        self.letters = 0
+        self.dropped = 0
+        self.told_ms = 0
+
+
+class DeviceLimits:
+    """The limits of all devices at one site."""
+
+    def __init__(self, site: str) -> None:
+        self._site = site
+        self._buckets: dict[str, _Bucket] = {}
+        self._floods: dict[str, _Flood] = {}
+        self.dropped = 0
+
+    def check(self, topic: str, payload: bytes, now_ms: int) -> Limit:
+        """Count a message against its topic's limit."""
+        bucket = self._buckets.get(topic)
+        if bucket is None:
+            if not topic.startswith(_OWN):
+                return Limit.TAKE
+            if len(self._buckets) >= _REMEMBERED:
+                self._buckets.clear()
+            bucket = self._buckets[topic] = _Bucket(now_ms)
+        elapsed = (now_ms - bucket.seen_ms) / 1000
+        if elapsed > 0:
+            bucket.seen_ms = now_ms
+            bucket.messages = min(BURST_MESSAGES, bucket.messages + elapsed * MESSAGES_PER_SECOND)
+            bucket.bytes = min(BURST_BYTES, bucket.bytes + elapsed * BYTES_PER_SECOND)
+        if bucket.messages >= 1 and bucket.bytes >= len(payload):
+            bucket.messages -= 1
+            bucket.bytes -= len(payload)
+            return Limit.TAKE
+        return self._over(topic, payload, now_ms)
+
+    def why(self, topic: str) -> str:
+        """What a dead letter of a topic says."""
+        return (
+            f"more than {BURST_MESSAGES:,} messages or {BURST_BYTES >> 20} MiB came on {topic} in a short time; from "
+            f"then on it may have {MESSAGES_PER_SECOND:g} messages and {BYTES_PER_SECOND >> 10} KiB a second"
+        )
+
+    def _over(self, topic: str, payload: bytes, now_ms: int) -> Limit:
+        flood = self._floods.get(topic)
+        if flood is None:
+            identity = records.identity(payload)
+            flood = self._floods[topic] = _Flood(now_ms, identity.device if identity is not None else "")
+        flood.last_ms = now_ms
+        if now_ms - flood.letters_since_ms >= _DAY_MS:
+            flood.letters, flood.letters_since_ms = 0, now_ms
+        if flood.letters < LETTERS:
+            flood.letters += 1
+            return Limit.LETTER
+        flood.dropped += 1
+        self.dropped += 1
+        if now_ms - flood.told_ms >= _SAY_EVERY_MS:
+            flood.told_ms = now_ms
+            log.error("%s: %s; %d messages of it are DROPPED", self._site, self._name(topic, flood), flood.dropped)
+        return Limit.DROP
+
+    # -- the alert
+
+    def source(self) -> AlertSource:
+        """One alert for each device that floods, and another one when messages of it are dropped; until it is calm."""
+        return AlertSource(
+            DEVICE_FLOOD, "flood", "ALARM", "rate", self._conditions, "nothing has come over the limit for 10 minutes"
+        )
+
+    def _conditions(self, now_ms: int, _open: Mapping[str, Alert]) -> Iterator[SiteCondition]:
+        for topic, flood in tuple(self._floods.items()):
+            if now_ms - flood.last_ms >= _DAY_MS:
+                del self._floods[topic]
+            if now_ms - flood.last_ms >= _CALM_MS:
+                continue
+            own, name = topic.removeprefix(f"{ROOT}/"), self._name(topic, flood)
+            number = own.split("/")[1] if own.startswith("containers/") else ""
+            yield SiteCondition(
+                own, flood.since_ms, f"{name}; {flood.letters} messages are kept as dead letters", number
+            )
+            if flood.dropped:
+                detail = f"{name}; messages beyond {LETTERS:,} a day are dropped, {flood.dropped} so far"
+                yield SiteCondition(f"{own}/dropped", flood.since_ms, detail, number)
+
+    def _name(self, topic: str, flood: _Flood) -> str:
+        device = f" (device {flood.device})" if flood.device else ""
+        return f"{topic}{device} publishes more than its limit"

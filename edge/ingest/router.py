@@ -1,0 +1,194 @@
+"""Routes MQTT messages: to the writer of their log, to the handler of equipment events, or to the dead letters."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from functools import partial
+from typing import Protocol
+
+from edge.alerts.engine import AlertEngine
+from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import DeadLetters
+from edge.ingest.limits import DeviceLimits, Limit
+from edge.ingest.references import BookingReferences
+from edge.logwriter import records
+from edge.logwriter.container import ContainerWriter
+from edge.logwriter.writer import Barrier, LogEntry
+from edge.messages import (
+    BookingMessage,
+    EventMessage,
+    ReadingMessage,
+    Rejected,
+    RejectReason,
+    ShipMessage,
+)
+from edge.mqtt.acks import PendingAck
+from edge.mqtt.session import Delivery
+from edge.writer_registry import WriterRegistry, put_alerts
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.records.ship import Position
+
+log = logging.getLogger(__name__)
+
+DROPPED = "$SYS/broker/publish/messages/dropped"
+
+
+class EventHandler(Protocol):
+    """Carries out equipment events (``edge.custody.handlers.CustodyEventHandler``)."""
+
+    def handle_event(
+        self, message: EventMessage, record: NewRecord, topic: str, *, redelivered: bool, ack: PendingAck | None
+    ) -> None: ...
+
+
+class MessageRouter:
+    """Routes messages; ``route_message`` is called for each, in the order of receipt, and only enqueues.
+
+    Args:
+        events: Carries out equipment events.
+        references: Which booking references belong to other offices.
+        limits: How much each device may publish.
+        engine: The alert engine of a ship; None ashore.
+    """
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        writers: WriterRegistry,
+        events: EventHandler,
+        dead_letters: DeadLetters,
+        references: BookingReferences,
+        limits: DeviceLimits,
+        engine: AlertEngine | None = None,
+    ) -> None:
+        self._site = classifier.site
+        self._classify = classifier.classify
+        self._writers = writers
+        self._metrics = writers.metrics
+        self._events = events
+        self._dead_letters = dead_letters
+        self._references = references
+        self._limits = limits
+        self._engine = engine
+        self._dropped: int | None = None  # as the MQTT broker counts; None until it has said so once
+
+    def route_message(self, delivery: Delivery) -> None:
+        """Route one message."""
+        now = time.time_ns() // 1_000_000
+        if delivery.topic == DROPPED:
+            self._saw_dropped(delivery.payload)
+            return
+        self._metrics.received += 1
+        if self._floods(delivery, now):
+            return
+        message = self._classify(delivery.topic, delivery.payload, now)
+        match message:
+            case ReadingMessage():
+                self._take_reading(message, delivery, now)
+            case ShipMessage():
+                self._take_ship(message, delivery, now)
+            case EventMessage():
+                self._take_event(message, delivery, now)
+            case BookingMessage():
+                self._take_booking(message, delivery, now)
+            case Rejected():
+                self._reject(message, delivery, now)
+
+    def _floods(self, delivery: Delivery, now: int) -> bool:
+        """Whether a message is over its device's limit, and was dealt with."""
+        match self._limits.check(delivery.topic, delivery.payload, now):
+            case Limit.TAKE:
+                return False
+            case Limit.LETTER:
+                self._reject(Rejected(RejectReason.FLOOD, self._limits.why(delivery.topic)), delivery, now)
+            case Limit.DROP:
+                self._metrics.flood_dropped += 1
+                if delivery.ack is not None:
+                    delivery.ack.finish()
+        return True
+
+    def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
+        writer = self._writers.box(message.log)
+        if self._engine is not None:
+            self._raise_alerts(self._engine, writer, message, delivery, now)
+        record = records.published(delivery.payload, key=message.number, at_ms=message.device_ms, received_ms=now)
+        writer.put(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
+
+    def _raise_alerts(
+        self, engine: AlertEngine, writer: ContainerWriter, message: ReadingMessage, delivery: Delivery, now: int
+    ) -> None:
+        """Store the alerts that a reading causes, before the reading; it is acknowledged when all are stored."""
+        ack, alerts = delivery.ack, self._writers.alerts
+        stored_in = message.log if writer.may_append() else self._writers.strays.log
+        put_alerts(self._writers, engine.see(message, stored_in, now), ack)
+        if ack is not None and delivery.redelivered and alerts.busy:
+            # Its alert may have been raised at the first delivery and still be under way.
+            ack.parts += 1
+            alerts.put(Barrier(partial(self._finish_later, ack)))
+
+    async def _finish_later(self, ack: PendingAck) -> None:
+        ack.finish()
+
+    def _take_ship(self, message: ShipMessage, delivery: Delivery, now: int) -> None:
+        if self._engine is not None and isinstance(message.report, Position):
+            put_alerts(self._writers, self._engine.ship_reported(message.report, message.device_ms, now), delivery.ack)
+        payload = message.payload if message.payload is not None else delivery.payload
+        record = records.published(payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
+        self._writers.ship[message.log].put(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
+
+    def _take_booking(self, message: BookingMessage, delivery: Delivery, now: int) -> None:
+        number, reference = message.booking.equipment_reference, message.booking.booking_reference
+        owner = self._references.owner(reference)
+        if owner is not None and owner != self._site:
+            self._references.tried(message.booking, owner, now)
+            log.error("%s: a change of booking %r, which belongs to %s, was refused", self._site, reference, owner)
+            detail = f"booking {reference} belongs to {owner}, where it was first seen; only that office may change it"
+            self._reject(Rejected(RejectReason.FOREIGN_BOOKING, detail), delivery, now)
+            return
+        self._references.learn(reference, self._site, now)
+        record = records.published(delivery.payload, key=number, at_ms=message.device_ms, received_ms=now)
+        key = records.digest(number, hashlib.sha256(delivery.payload).hexdigest())
+        entry = LogEntry(record, key, delivery.redelivered, delivery.ack)
+        if self._writers.bookings is not None:
+            self._writers.bookings.put(entry)
+
+    def _take_event(self, message: EventMessage, delivery: Delivery, now: int) -> None:
+        event_id = message.event.metadata.event_id
+        record = records.published(delivery.payload, key=event_id, at_ms=message.device_ms, received_ms=now)
+        entry = LogEntry(record, event_id, delivery.redelivered, delivery.ack)
+        if message.log is None:
+            self._writers.events.put(entry)
+            return
+        self._events.handle_event(message, record, delivery.topic, redelivered=delivery.redelivered, ack=delivery.ack)
+
+    def _reject(self, rejected: Rejected, delivery: Delivery, now: int) -> None:
+        self._dead_letters.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ack, now)
+
+    def _saw_dropped(self, payload: bytes) -> None:
+        """Mosquitto counts what its queues dropped, for all clients together, since it started. Its first answer is
+        retained, so it tells of what was dropped before this bridge came, and an earlier bridge has counted that."""
+        try:
+            dropped = int(payload)
+        except ValueError:
+            return
+        before, self._dropped = self._dropped, dropped
+        if before is None:
+            if dropped > 0:
+                log.warning(
+                    "%s: the MQTT broker dropped %d messages between its start and this bridge's: its queue limits "
+                    "are too small",
+                    self._site,
+                    dropped,
+                )
+            return
+        grown = dropped - before if dropped >= before else dropped  # less than before: it was started again
+        if grown > 0:
+            self._metrics.mqtt_dropped += grown
+            log.error(
+                "%s: THE MQTT BROKER HAS DROPPED %d MESSAGES (%d since it started): its queue limits are too small",
+                self._site,
+                grown,
+                dropped,
+            )

@@ -1,0 +1,213 @@
+"""The writer of a container's log: appends while this site holds the log, keeps strays while it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Protocol
+
+from edge.holdings import CustodyState, Holdings
+from edge.logwriter import records
+from edge.logwriter.dedup import DedupResult, SequenceDedup
+from edge.logwriter.dedup_writer import DedupWriter
+from edge.logwriter.tail_reader import DEEP, TailReader
+from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry, Sink
+from edge.messages import MessageId
+from fairlead.kafka.protocol.errors import BrokerError, Conflict, Fenced, Misplaced
+
+log = logging.getLogger(__name__)
+
+
+class StrayKeeper(Protocol):
+    """The part of ``edge.strays.store.Strays`` that a container's writer uses."""
+
+    @property
+    def log(self) -> str: ...
+
+    def keep(self, log: str, entry: LogEntry[MessageId]) -> None: ...
+
+    def custody_came(self, log: str) -> None: ...
+
+
+class WaitingStrays(Protocol):
+    """The part of ``edge.strays.index.StrayBook`` that a container's writer uses."""
+
+    def wait_for(self, log: str) -> bool: ...
+
+
+class Drain(Protocol):
+    """Brings the strays of a log into it. Called while nothing else of the writer is under way."""
+
+    async def drain(self, writer: ContainerWriter) -> None: ...
+
+    async def look_again(self, log: str) -> None:
+        """Find the strays of a log anew, where a seizure has put back how far they are drained."""
+
+
+class ContainerWriter(DedupWriter):
+    """One container's writer. What it may do follows from ``Holdings``, asked again before every batch.
+
+    ``blocked``: nothing has got into the log for some time, though it may. Then all that comes is kept as strays, so
+    that no message waits. What was under way then stays under way, because its outcome is not known; it is kept too,
+    and draining recognises it. When the log goes on, what was kept is drained before anything newer.
+
+    Args:
+        on_lost: Called with the log and the error when an append is refused, or the log cannot be read.
+    """
+
+    waits_for_broker: ClassVar[bool] = False  # its readings are strays until the broker serves the log again
+    __slots__ = ("_book", "_copy", "_drain", "_draining", "_holdings", "_looked", "_on_lost", "_strays", "blocked")
+
+    def __init__(
+        self,
+        topic: str,
+        sink: Sink,
+        tails: TailReader,
+        holdings: Holdings,
+        strays: StrayKeeper,
+        book: WaitingStrays,
+        drain: Drain,
+        *,
+        on_lost: Callable[[str, Exception], None],
+        settle: Callable[[LogEntry[MessageId], EntryOutcome], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(topic, sink, tails, settle=settle, fail=fail)
+        self._holdings = holdings
+        self._book = book
+        self._strays = strays
+        self._drain = drain
+        self._on_lost = on_lost
+        self._draining = False
+        self.blocked = False
+        self._looked = 0  # term of this site's in which the strays were looked for anew
+        self._copy: SequenceDedup | None = None  # what this site's copy of a log held elsewhere has
+
+    def put(self, item: LogEntry[MessageId] | Barrier) -> None:
+        if not (self.blocked and self._kept(item)):
+            super().put(item)
+
+    def keep_waiting(self) -> None:
+        """The log is blocked: keep all that waits for it as strays, and what comes until it goes on."""
+        self.blocked = True
+        batch, followers = self._sent or ((), ())
+        for entry in (*batch, *followers):
+            self._kept(entry)
+        if self._barrier is not None:
+            self._kept(self._barrier)
+        if self._queue is not None:
+            left = [item for item in self._queue if not self._kept(item)]
+            self._queue.clear()  # in place: the writer's task may be looking at it
+            self._queue.extend(left)
+
+    def _kept(self, item: LogEntry[MessageId] | Barrier) -> bool:
+        """Keep something that waits for this log in the strays log; False where it must wait on."""
+        if isinstance(item, Barrier):
+            if item.keep is None:
+                return False
+            item.keep()
+        elif not item.kept:
+            self._strays.keep(self.log, item)
+            item.ack, item.kept = None, True
+        return True
+
+    def went_on(self) -> None:
+        super().went_on()
+        if self.blocked:
+            self.blocked = False
+            log.warning("%s: appending goes on", self.log)
+            if self._book.wait_for(self.log) and self._queue is not None:
+                self._queue.appendleft(Barrier(self.prepare))
+
+    def term(self) -> int | None:
+        return self._holdings.term(self.log)
+
+    def may_append(self) -> bool:
+        return self._holdings.state(self.log) is CustodyState.HELD
+
+    def ready(self) -> bool:
+        term = self._holdings.term(self.log)
+        return term > 0 and term == self._looked and super().ready() and not self._book.wait_for(self.log)
+
+    async def prepare(self) -> None:
+        if not self.may_append():
+            return
+        try:
+            await super().prepare()
+        except BrokerError as error:
+            self.lose(error)
+            return
+        await self._look_again()
+        if not self._draining and self._book.wait_for(self.log):
+            await self.drain()
+
+    async def _look_again(self) -> None:
+        """After a seizure less may be drained than before, in every later term of the log: before anything is appended,
+        the next marker above all, the strays are looked for anew."""
+        term = self._holdings.term(self.log)
+        if self._looked != term:
+            await self._drain.look_again(self.log)
+            self._looked = term
+
+    def taken_over(self) -> None:
+        """This site holds the log now: bring its strays in and carry out the events that wait for it."""
+        self.unload()
+        if self.log in self._holdings.view.seized() or self._book.wait_for(self.log):
+            self.put(Barrier(self.prepare))
+        self._strays.custody_came(self.log)
+
+    async def drain(self) -> None:
+        """Bring what was kept for this log into it, before anything newer."""
+        self._draining = True
+        try:
+            await self._drain.drain(self)
+        finally:
+            self._draining = False
+
+    async def divert(self, entry: LogEntry[MessageId]) -> bool:
+        if self._holdings.state(self.log) is CustodyState.HELD:
+            return False
+        if entry.redelivered and await self._copy_has(entry.key):
+            self.finish(entry, EntryOutcome.REPEAT)  # stored before the box was given away, but not acknowledged then
+        elif entry.kept:
+            return True
+        elif self._holdings.state(self.log) is CustodyState.HELD:  # it came while the copy was looked at
+            await self.prepare()
+            return await self.divert(entry)
+        else:
+            self._kept(entry)
+        return True
+
+    async def _copy_has(self, identity: MessageId) -> bool:
+        """Whether this site's copy of the log has a reading already."""
+        copy = self._copy
+        if copy is None:
+            copy = self._copy = SequenceDedup()  # which may be unloaded while it is filled
+            with contextlib.suppress(BrokerError):  # there need be no copy
+                for record in (await self._tails.read(self.log, DEEP)).records:
+                    if (found := records.identity_of(record)) is not None:
+                        copy.add(found)
+        return copy.check(identity) is DedupResult.REPEAT
+
+    def unload(self) -> None:
+        super().unload()
+        self._copy = None
+
+    async def refused(self, error: Exception, entries: Sequence[LogEntry[MessageId]]) -> bool:
+        """Appending to this log is over until somebody looks: its readings are kept as strays, in order."""
+        if not isinstance(error, Fenced | Misplaced | Conflict | BrokerError):
+            return False
+        self.lose(error)
+        for entry in entries:
+            self._kept(entry)
+        return True
+
+    def lose(self, error: Exception) -> None:
+        """The log cannot be appended to, though the ledger says that this site holds it; ``on_lost`` finds out why."""
+        self._holdings.mark_broken(self.log)
+        self.unload()
+        self._on_lost(self.log, error)
+        log.error(
+            "%s: this site can no longer append (%s); its readings are kept in %s", self.log, error, self._strays.log
+        )

@@ -1,0 +1,156 @@
+"""Following some logs in the site's own Kafka: up to their ends first, then as they grow."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from edge.logwriter.retry import retry_transient
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import Tail, decode_fetched
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
+from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TP
+
+log = logging.getLogger(__name__)
+
+_LOOK_FOR_LOGS = 1.0  # seconds; logs that were not here at start
+_LOOK_AT_ENDS = 2.0  # seconds; whether a log that is waited for still has what is waited for
+_AT_ONCE = 1 << 19  # bytes; more would be no faster, and what is read at start would be what the process has at most
+
+Take = Callable[[str, Record, bool], None]
+"""Topic, record, and whether it was there at start."""
+
+
+class LogFollower:
+    """Reads every record of some logs once, markers and fillers included.
+
+    Args:
+        topics: Those that are not here yet are looked for while running.
+        take: Called with each record, in the order of its log.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topics: Sequence[str],
+        take: Take,
+    ) -> None:
+        self._cluster = cluster
+        self._topics = tuple(topics)
+        self._take = take
+        self._positions: dict[TP, int] = {}
+        self._tail: Tail | None = None
+        self._moved = asyncio.Event()
+        self.starts: dict[str, int] = {}  # first offsets of logs that do not begin at 0 any more
+
+    async def catch_up(self) -> None:
+        """Read every log that is here, up to its end now. May be called again after an error: it goes on from there."""
+        here = [TP(topic) for topic in await self._cluster.topics(self._topics, refresh=True)]
+        for tp, start in (await self._cluster.start_offsets(here)).items():
+            if isinstance(start, BrokerError):
+                raise start
+            if start > 0:
+                self.starts[tp.topic] = start
+            self._positions.setdefault(tp, start)
+        ends = await self._cluster.end_offsets(here)
+        for tp in here:
+            end = ends[tp]
+            if isinstance(end, BrokerError):
+                raise end
+            await self._read(tp, end)
+
+    async def _read(self, tp: TP, end: int) -> None:
+        while self._positions[tp] < end:
+            position = self._positions[tp]
+            content = (await self._cluster.fetch({tp: position}, partition_max_bytes=_AT_ONCE))[tp]
+            if content.error_code:
+                raise broker_error(content.error_code, tp)
+            records, after = decode_fetched(content, position)
+            for record in records:
+                if record.offset >= end:
+                    break
+                self._positions[tp] = record.offset + 1
+                self._take(tp.topic, record, True)
+            else:
+                self._positions[tp] = after
+
+    async def follow(self) -> None:
+        """Follow the logs until cancelled."""
+        tail = self._tail = Tail(self._cluster, self._positions)
+        self._moved.set()
+        what = f"following {', '.join(self._topics[:3])}"
+        looking = asyncio.create_task(self._look_for_logs(tail))
+        try:
+            while True:
+                for topic, record in await retry_transient(partial(self._next, tail), what):
+                    self._take(topic, record, False)
+                self._moved.set()
+        finally:
+            self._tail = None
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+            await tail.close()
+
+    async def _next(self, tail: Tail) -> list[tuple[str, Record]]:
+        try:
+            tp, found = await anext(tail)
+        except BrokerError as error:
+            if error.retriable or error.log is None:
+                raise
+            start = (await self._cluster.start_offsets([error.log]))[error.log]
+            if isinstance(start, BrokerError):
+                raise start from error
+            if error.code == OFFSET_OUT_OF_RANGE:
+                log.error("%s: records before offset %d are gone: %s", error.log, start, error)
+            else:
+                log.error("%s must be read again from its start: %s", error.log, error)
+            tail.add(error.log, start)
+            return []
+        return [(tp.topic, record) for record in found]
+
+    async def read_to_ends(self) -> None:
+        """Wait until ``follow`` has passed on every record that the logs have in the site's Kafka now, those of logs
+        that came since included.
+
+        Raises:
+            BrokerError, ConnectionLost: the site's Kafka cannot say how far they go.
+        """
+        ends = await self._ends()
+        while (tail := self._tail) is None or self._adds_any(tail, ends) or _is_behind(tail, ends):
+            self._moved.clear()
+            try:
+                await asyncio.wait_for(self._moved.wait(), _LOOK_AT_ENDS)
+            except TimeoutError:
+                now = await self._ends()  # one that was deleted, or made anew, never gets there
+                ends = {tp: min(end, now[tp]) for tp, end in ends.items() if tp in now}
+
+    async def _ends(self) -> dict[TP, int]:
+        ends: dict[TP, int] = {}
+        here = [TP(topic) for topic in await self._cluster.topics(self._topics, refresh=True)]
+        for tp, end in (await self._cluster.end_offsets(here) if here else {}).items():
+            if isinstance(end, BrokerError):
+                raise end
+            ends[tp] = end
+        return ends
+
+    def _adds_any(self, tail: Tail, logs: Iterable[TP]) -> bool:
+        """Follow those of these logs that are not followed yet; whether there are any."""
+        new = [tp for tp in logs if tp not in self._positions]
+        for tp in new:
+            self._positions[tp] = 0
+            tail.add(tp, 0)
+        return bool(new)
+
+    async def _look_for_logs(self, tail: Tail) -> None:
+        while missing := [topic for topic in self._topics if TP(topic) not in self._positions]:
+            here = await retry_transient(partial(self._cluster.topics, missing, refresh=True), "looking for logs")
+            self._adds_any(tail, map(TP, here))
+            await asyncio.sleep(_LOOK_FOR_LOGS)
+
+
+def _is_behind(tail: Tail, ends: Mapping[TP, int]) -> bool:
+    """A log that could not be read just now has no position: what it has is waited for."""
+    return any(tail.positions.get(tp, -1) < end for tp, end in ends.items())

@@ -1,0 +1,165 @@
+"""The Kafka record of each kind of entry, and the way back from a stored record to what names it. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+from typing import Final
+
+from edge.messages import MessageId, milliseconds
+from fairlead.kafka.convention import is_data, marker_record
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.records import UNREADABLE, decoder, encode, headers
+from fairlead.records.alert import Alert
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
+from fairlead.records.edge import DeadLetter, Stray
+from fairlead.records.event import Event
+from fairlead.records.reading import Base, Count
+
+
+class _Device(Base, frozen=True, kw_only=True):
+    device_id: str
+    boot_id: Count
+    sequence: Count
+
+
+class _Identified(Base, frozen=True, kw_only=True):
+    """The part of a reading, or of a ship's report, that names it."""
+
+    device: _Device
+
+
+_identified = decoder(_Identified)
+_stray = decoder(Stray)
+_event = decoder(Event)
+_LATE: Final = (headers.LATE, b"1")
+_LATEST_MS: Final = 253_370_678_400_000  # 9998-12-31; a later time is no date everywhere
+_DIGITS: Final = 15  # of that
+
+
+def published(payload: bytes, *, key: str, at_ms: int, received_ms: int) -> NewRecord:
+    """A message as it was published; ``at_ms`` is the time of the event (device time)."""
+    return NewRecord(payload, key.encode(), ((headers.RECEIVED, b"%d" % received_ms),), timestamp_ms=at_ms)
+
+
+def stray(log: str, record: NewRecord) -> NewRecord:
+    """A reading's record, wrapped for the strays log: same key, time and headers."""
+    wrapped = Stray(
+        log=log,
+        payload=record.value or b"",
+        received_date_time=dt.datetime.fromtimestamp(received_ms(record) / 1000, dt.UTC),
+    )
+    return NewRecord(encode(wrapped), record.key, record.headers, timestamp_ms=record.timestamp_ms)
+
+
+def stray_event(log: str, record: NewRecord, mqtt_topic: str) -> NewRecord:
+    """An event that waits for custody, wrapped for the strays log."""
+    wrapped = Stray(
+        log=log,
+        payload=record.value or b"",
+        received_date_time=dt.datetime.fromtimestamp(received_ms(record) / 1000, dt.UTC),
+        event=True,
+        mqtt_topic=mqtt_topic,
+    )
+    return NewRecord(encode(wrapped), record.key, record.headers, timestamp_ms=record.timestamp_ms)
+
+
+def event_of(payload: bytes) -> Event | None:
+    """The event in a stray that is one; None when it cannot be read."""
+    try:
+        return _event.decode(payload)
+    except UNREADABLE:
+        return None
+
+
+def read_stray(record: Record) -> Stray | None:
+    """The stray in a record of a strays log; None for a marker or filler."""
+    return _stray.decode(record.value) if record.value is not None and is_data(record) else None
+
+
+def drained(kept: Stray, record: Record, strays_log: str) -> NewRecord:
+    """A stray's record for the log it belongs to, naming where it was kept."""
+    origin = (headers.ORIGIN, f"{strays_log}@{record.offset}".encode())
+    return NewRecord(kept.payload, record.key, (*record.headers, origin), timestamp_ms=time_ms(record))
+
+
+def late(record: NewRecord) -> NewRecord:
+    """The same record, marked: a newer reading of its device is before it in the log."""
+    if is_late(record):
+        return record
+    return NewRecord(record.value, record.key, (*record.headers, _LATE), timestamp_ms=record.timestamp_ms)
+
+
+def is_late(record: NewRecord | Record) -> bool:
+    """Whether a record is marked late."""
+    return _LATE in record.headers
+
+
+def dead(letter: DeadLetter, at_ms: int) -> NewRecord:
+    return NewRecord(encode(letter), letter.mqtt_topic.encode(), timestamp_ms=at_ms)
+
+
+def alert(raised: Alert) -> NewRecord:
+    at_ms = milliseconds(raised.raised_date_time)
+    return NewRecord(encode(raised), raised.equipment_reference.encode(), timestamp_ms=at_ms)
+
+
+def digest(*parts: str) -> bytes:
+    """What equal messages without an id of their own are recognised by."""
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).digest()
+
+
+def alert_key(raised: Alert) -> tuple[str, str]:
+    """What names one state of an alert; it may be UPDATED more than once."""
+    return raised.alert_id, f"{raised.state} {raised.revision}" if raised.revision else raised.state
+
+
+def ledger(entry: LedgerEntry) -> NewRecord:
+    match entry:
+        case CustodyEntry():
+            at = entry.granted_date_time
+        case ReturnEntry():
+            at = entry.returned_date_time
+        case RefusalEntry():
+            at = entry.refused_date_time
+        case ClaimEntry():
+            at = entry.claimed_date_time
+    return NewRecord(encode(entry), entry.log.encode(), timestamp_ms=milliseconds(at))
+
+
+def marker(value: Marker) -> NewRecord:
+    """The marker's record. Its time is the event's, so that it lies where it belongs in the box's story."""
+    key = value.log.partition(".")[2].encode()
+    return marker_record(encode(value), timestamp_ms=max(0, milliseconds(value.event_date_time)), key=key)
+
+
+def received_ms(record: NewRecord | Record) -> int:
+    """When the bridge got the message, milliseconds since 1970; the record's own time where no header says so, or says
+    what is no such number."""
+    for name, value in record.headers:
+        if name == headers.RECEIVED and value is not None:
+            if value.isdigit() and len(value) <= _DIGITS and int(value) <= _LATEST_MS:
+                return int(value)
+            break
+    return time_ms(record)
+
+
+def time_ms(record: NewRecord | Record) -> int:
+    """A record's time as one that can be stored and shown: a broker stores any number."""
+    return min(max(0, record.timestamp_ms), _LATEST_MS)
+
+
+def identity(payload: bytes | None) -> MessageId | None:
+    """What names a reading or a ship's report; None for anything else."""
+    if payload is None:
+        return None
+    try:
+        device = _identified.decode(payload).device
+    except UNREADABLE:
+        return None
+    return MessageId(device.device_id, device.boot_id, device.sequence)
+
+
+def identity_of(record: Record) -> MessageId | None:
+    """What names the reading in a record; None for markers and fillers."""
+    return identity(record.value) if is_data(record) else None

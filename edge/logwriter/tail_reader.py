@@ -1,0 +1,216 @@
+"""The newest records of logs, read for many logs with few requests: what a restarted bridge must remember."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Generic, TypeVar
+
+from edge.logwriter.retry import FIRST_DELAY, retry_transient
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log, readable
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, WireError, broker_error
+from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TP
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+log = logging.getLogger(__name__)
+NEWEST = 4  # records per log: those tell that a reading is newer than all of its device, as nearly every one is
+DEPTH = 256  # where those do not tell; further back is read only when a message asks for it
+DEEP = 2_048  # above the number of messages that the MQTT broker may send again
+_PARTITION_BYTES = 256 * 1024
+_REQUEST_BYTES = 4 << 20
+_LOGS_AT_ONCE = 250  # their tails are in memory together
+_ENDS_AT_ONCE = 1_000  # the same of so short ones as ``NEWEST``: as many as wait when a bridge has just started
+_SOON = 2.0  # seconds for which a log that is not served now may hold up the others that it is read with
+
+
+class Batcher(Generic[K, V]):
+    """Collects keys that are asked for within a moment and answers them with one call.
+
+    Args:
+        answer: Gets up to ``most`` distinct keys and returns a value for each. An error of its goes to all askers.
+        moment: Seconds to wait for more keys after the first.
+    """
+
+    def __init__(
+        self, answer: Callable[[list[K]], Awaitable[Mapping[K, V]]], *, moment: float = 0.005, most: int = 500
+    ) -> None:
+        self._answer = answer
+        self._moment = moment
+        self._most = most
+        self._asked: dict[K, asyncio.Future[V]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, key: K) -> V:
+        """The value for one key. Keys under way are not asked for twice while they wait for their turn."""
+        future = self._asked.get(key)
+        if future is None:
+            future = self._asked[key] = asyncio.get_running_loop().create_future()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return await asyncio.shield(future)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        turn: dict[K, asyncio.Future[V]] = {}
+        try:
+            await asyncio.sleep(self._moment)
+            while self._asked:
+                turn = {key: self._asked.pop(key) for key in list(self._asked)[: self._most]}
+                try:
+                    values = await self._answer(list(turn))
+                    for key, future in turn.items():
+                        _settle(future, value=values[key])
+                except Exception as error:
+                    for future in turn.values():
+                        _settle(future, error=error)
+        finally:
+            self._task = None
+            for future in (*turn.values(), *self._asked.values()):
+                future.cancel()
+            self._asked.clear()
+
+
+def _settle(future: asyncio.Future[V], *, value: V | None = None, error: Exception | None = None) -> None:
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+        future.exception()  # whoever asked sees it; nobody need have waited
+    else:
+        future.set_result(value)  # type: ignore[arg-type]  # None only where V allows it
+
+
+@dataclass(slots=True)
+class LogTail:
+    """The records of a log from offset ``floor`` to its end. ``start`` is the first offset that the log still has."""
+
+    start: int
+    floor: int
+    end: int
+    records: list[Record] = field(default_factory=list)
+
+    @property
+    def whole(self) -> bool:
+        return self.floor <= self.start
+
+
+class TailReader:
+    """Reads tails of the logs of one cluster; calls that come together share requests. A log that its broker does not
+    serve is read apart from the others."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        soon = partial(self._read_many, seconds=min(_SOON, cluster.request_timeout))
+        self._batcher: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(soon, most=_LOGS_AT_ONCE)
+        self._short: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(soon, most=_ENDS_AT_ONCE)
+        self._unserved: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many, most=_LOGS_AT_ONCE)
+
+    async def read(self, topic: str, depth: int = DEPTH) -> LogTail:
+        """The newest ``depth`` records of one log.
+
+        Raises:
+            BrokerError: the log is not there, or may not be read.
+        """
+        batcher = self._short if depth <= NEWEST else self._batcher
+        answer = await batcher.ask((topic, depth))
+        if isinstance(answer, BrokerError) and answer.retriable:
+            answer = await self._unserved.ask((topic, depth))
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
+
+    async def records(self, topic: str, start: int, end: int, *, patient: bool = True) -> AsyncIterator[Record]:
+        """All records of a range, for looking further back; goes on by itself after retriable errors.
+
+        Args:
+            patient: Otherwise a retriable error of the log is raised too; lost connections are waited for all the same.
+        """
+        position = start
+        while position < end:
+            try:
+                async for record in read_log(self._cluster, TP(topic), position, end):
+                    position = record.offset + 1
+                    yield record
+                return
+            except WireError as error:
+                if isinstance(error, BrokerError) and error.code == OFFSET_OUT_OF_RANGE:
+                    position = await self._skip_deleted(topic, position)
+                elif not error.retriable or (isinstance(error, BrokerError) and not patient):
+                    raise
+                else:
+                    await asyncio.sleep(FIRST_DELAY)
+
+    async def _skip_deleted(self, topic: str, wanted: int) -> int:
+        start = (await self._cluster.start_offsets([TP(topic)]))[TP(topic)]
+        if isinstance(start, BrokerError):
+            raise start
+        log.error("%s: records from offset %d to %d have been deleted by its retention", topic, wanted, start - 1)
+        return max(start, wanted + 1)
+
+    async def close(self) -> None:
+        for batcher in (self._short, self._batcher, self._unserved):
+            await batcher.close()
+
+    async def _read_many(
+        self, asked: list[tuple[str, int]], seconds: float | None = None
+    ) -> Mapping[tuple[str, int], LogTail | BrokerError]:
+        depths: dict[str, int] = {}
+        for topic, depth in asked:
+            depths[topic] = max(depth, depths.get(topic, 0))
+        answers = await retry_transient(partial(self._read_depths, depths, seconds), "reading the tails of logs")
+        return {(topic, depth): answers[topic] for topic, depth in asked}
+
+    async def _read_depths(
+        self, depths: Mapping[str, int], seconds: float | None
+    ) -> Mapping[str, LogTail | BrokerError]:
+        wanted = [TP(topic) for topic in depths]
+        ends = await self._cluster.end_offsets(wanted, seconds=seconds)
+        starts = await self._cluster.start_offsets(wanted, seconds=seconds)
+        tails: dict[str, LogTail] = {}
+        failed: dict[str, BrokerError] = {}
+        positions: dict[TP, int] = {}
+        for tp in wanted:
+            start, end = starts[tp], ends[tp]
+            if isinstance(start, BrokerError):
+                failed[tp.topic] = start
+                continue
+            if isinstance(end, BrokerError):
+                failed[tp.topic] = end
+                continue
+            floor = max(start, end - depths[tp.topic])
+            tails[tp.topic] = LogTail(start, floor, end)
+            if floor < end:
+                positions[tp] = floor
+        while positions:
+            answers = await self._cluster.fetch(
+                positions, max_bytes=_REQUEST_BYTES, partition_max_bytes=_PARTITION_BYTES, seconds=seconds
+            )
+            for tp, answer in answers.items():
+                if answer.error_code:
+                    failed[tp.topic] = broker_error(answer.error_code, tp)
+                    del positions[tp]
+                    continue
+                tail = tails[tp.topic]
+                position = positions[tp]
+                for view in split(answer.records):
+                    for record in readable(answer.records, view):
+                        if position <= record.offset < tail.end:
+                            tail.records.append(record)
+                    position = max(position, view.header.base_offset + view.header.last_offset_delta + 1)
+                if position >= tail.end:
+                    del positions[tp]
+                else:
+                    positions[tp] = position
+        return {**tails, **failed}

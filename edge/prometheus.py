@@ -1,0 +1,89 @@
+"""Bridges as Prometheus metrics: what ``Bridge.snapshot`` says, under Prometheus' naming rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
+from prometheus_client.registry import Collector
+
+from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, Watched, serve
+
+_COUNTED: Final = (
+    ("received", "received", "Messages from the MQTT broker."),
+    ("acknowledged", "acked", "Messages acknowledged to the MQTT broker: they are stored."),
+    ("appended", "appended", "Messages of all kinds appended to their own log."),
+    ("readings", "readings", "Readings of containers among them."),
+    ("repeats", "repeats", "Messages that were stored already."),
+    ("strays", "strays", "Readings kept because their log is elsewhere."),
+    ("alerts", "alerts", "States of alerts raised."),
+    ("mqtt_dropped", "mqtt_dropped", "Messages that the MQTT broker says it has dropped."),
+    ("flood_dropped", "flood_dropped", "Messages dropped because their device publishes far more than its limit."),
+    ("strays_gone", "strays_gone", "Strays that retention deleted here before they were drained."),
+    ("entries_refused", "entries_refused", "Entries of ledgers that are not believed."),
+    ("mqtt_sessions_lost", "mqtt_sessions_lost", "How often the MQTT broker has forgotten the bridge's session."),
+)
+_GAUGES: Final = (
+    ("ready", "ready", "1 while the bridge takes messages."),
+    ("mqtt_connected", "mqtt_connected", "1 while its session at the MQTT broker is connected."),
+    ("kafka_connected", "kafka_connected", "1 while it has a connection to the site's Kafka."),
+    ("waiting_messages", "unacked", "Messages taken and not stored yet."),
+    ("waiting_strays", "strays_waiting", "Readings that wait for custody of their log."),
+    ("waiting_events", "events_waiting", "Events that wait for custody."),
+    ("start_time_seconds", "started", "When the bridge was started, Unix time."),
+)
+
+
+class BridgeCollector(Collector):
+    """Makes metrics of the snapshots at each scrape."""
+
+    def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
+        self._snapshots = snapshots
+
+    def collect(self) -> Iterator[Metric]:
+        """All metrics of all bridges, as they are now."""
+        taken = list(self._snapshots())
+        for name, key, what in _COUNTED:
+            counter = CounterMetricFamily(f"fairlead_bridge_{name}", what, labels=["site"])
+            for each in taken:
+                counter.add_metric([str(each["site"])], each[key])
+            yield counter
+        for name, key, what in _GAUGES:
+            gauge = GaugeMetricFamily(f"fairlead_bridge_{name}", what, labels=["site"])
+            for each in taken:
+                gauge.add_metric([str(each["site"])], float(each[key]))
+            yield gauge
+        yield from _by_kind(taken)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing is collected just to be registered."""
+        return ()
+
+
+def start_metrics(bridges: Sequence[Watched], port: int, address: str = ADDRESS) -> MetricsServer:
+    """Serve the metrics of bridges, see ``fairlead.scrape.serve``."""
+    return serve(BridgeCollector, bridges, port, address)
+
+
+def _by_kind(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    letters = CounterMetricFamily(
+        "fairlead_bridge_dead_letters", "Messages that could not be used.", labels=["site", "reason"]
+    )
+    logs = GaugeMetricFamily("fairlead_bridge_logs", "Containers' logs by custody.", labels=["site", "custody"])
+    alerts = GaugeMetricFamily(
+        "fairlead_bridge_site_alerts", "Alerts about the site itself that are open.", labels=["site", "kind"]
+    )
+    append = SummaryMetricFamily(
+        "fairlead_bridge_append_seconds", "From the sending of a request of appends to its answer.", labels=["site"]
+    )
+    for each in taken:
+        site = str(each["site"])
+        for reason, number in each["dead_letters_by_reason"].items():
+            letters.add_metric([site, str(reason)], number)
+        for state, number in each["custody"].items():
+            logs.add_metric([site, str(state)], number)
+        for kind, number in each["site_alerts"].items():
+            alerts.add_metric([site, str(kind)], number)
+        append.add_metric([site], count_value=each["append_requests"], sum_value=each["append_seconds"])
+    yield from (letters, logs, alerts, append)

@@ -1,0 +1,122 @@
+"""What a site's bridge reported last, for ``fairlead status``, and the alarms that follow from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from fairlead.home import run_folder
+
+FRESH: Final = dt.timedelta(seconds=10)  # a bridge writes its file every second
+
+
+def bridge_file(folder: Path, site: str) -> Path:
+    """Where the bridge of a site writes, below a topology's state folder."""
+    return run_folder(folder, site) / f"bridge.{site}.json"
+
+
+def read_bridge(folder: Path, site: str) -> dict[str, Any] | None:
+    """The metrics of a site's bridge, with ``running`` and ``alarms``; None when none has ever run on this machine, or
+    its file cannot be read."""
+    try:
+        found: dict[str, Any] = json.loads(bridge_file(folder, site).read_text(encoding="utf-8"))
+        age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(found["written_at"])
+        running = age < FRESH and psutil.pid_exists(int(found["pid"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return {**found, "running": running, "alarms": alarms(found)}
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One way in which messages are lost, or do not get where they belong, at a site's way in.
+
+    Args:
+        metric, rule: Where Prometheus sees the same, and the alert rule of ``compose/monitoring`` that fires.
+        count: How many, of what the bridge wrote last.
+        what: A sentence with ``{count}``.
+    """
+
+    name: str
+    metric: str
+    rule: str
+    count: Callable[[Mapping[str, Any]], int]
+    what: str
+    what_to_do: str
+
+
+ALARMS: Final = (
+    Alarm(
+        "mqtt-dropped",
+        "fairlead_bridge_mqtt_dropped_total",
+        "FairleadMqttLost",
+        lambda metrics: int(metrics.get("mqtt_dropped", 0)),
+        "the MQTT broker has DROPPED {count:,} messages: its queues were full",
+        "max_queued_messages and max_queued_bytes of its configuration must be 0; those messages are lost",
+    ),
+    Alarm(
+        "mqtt-session-lost",
+        "fairlead_bridge_mqtt_sessions_lost_total",
+        "FairleadMqttLost",
+        lambda metrics: int(metrics.get("mqtt_sessions_lost", 0)),
+        "the MQTT broker has forgotten the bridge's session {count:,} times: what it had queued may be lost",
+        "persistence must be true in its configuration, and its folder must be kept",
+    ),
+    Alarm(
+        "flood-dropped",
+        "fairlead_bridge_flood_dropped_total",
+        "FairleadBridgeFloodDropped",
+        lambda metrics: int(metrics.get("flood_dropped", 0)),
+        "the bridge has DROPPED {count:,} messages of devices that publish far more than their limit",
+        "its log and the alert DEVICE_FLOOD name the devices; 'fairlead devices remove' shuts one out",
+    ),
+    Alarm(
+        "dead-letters",
+        "fairlead_bridge_dead_letters_total",
+        "FairleadBridgeLettersKept",
+        lambda metrics: int(metrics.get("dead_letters", 0)),
+        "{count:,} messages could not be used: they are dead letters, in no other log and in no table",
+        "fairlead bridge replay --site SITE --dry-run says why; set the cause right and replay them",
+    ),
+    Alarm(
+        "strays-gone",
+        "fairlead_bridge_strays_gone_total",
+        "FairleadBridgeStraysGone",
+        lambda metrics: int(metrics.get("strays_gone", 0)),
+        "{count:,} strays had been deleted by retention here before they were drained: they are not in their logs",
+        "the site that kept them has them still, in its log of strays; a longer retention for strays here prevents it",
+    ),
+    Alarm(
+        "logs-broken",
+        "fairlead_bridge_logs",
+        "FairleadBridgeLogsBroken",
+        lambda metrics: int(metrics.get("custody", {}).get("broken", 0)),
+        "{count:,} containers' logs refuse what the bridge appends: somebody else has written to them",
+        "one bridge only may run for the site; fairlead acl audit NUMBER shows who else may write; then restart it",
+    ),
+    Alarm(
+        "site-alerts",
+        "fairlead_bridge_site_alerts",
+        "FairleadBridgeSiteAlerts",
+        lambda metrics: sum(metrics.get("site_alerts", {}).values()),
+        "{count:,} alerts about this site are open: readings or events do not get into their logs",
+        "fairlead alert list says which; fairlead custody strays what waits for which log",
+    ),
+)
+"""Every alarm of a way in. Each is a line of ``fairlead status``, and ends ``fairlead status --check`` with 1."""
+
+
+def alarms(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What has gone wrong at the way in since the bridge started, as sentences, each with what to do."""
+    counted = ((each, each.count(metrics)) for each in ALARMS)
+    return [
+        {"alarm": each.name, "what": each.what.format(count=count), "what_to_do": each.what_to_do}
+        for each, count in counted
+        if count
+    ]

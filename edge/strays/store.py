@@ -1,0 +1,299 @@
+"""Keeps in ``strays.<site>`` what this site may not append to its log, until custody comes.
+
+In memory stand the offsets per log, not the readings; they are read back from the strays log when they are drained.
+``StrayIndex`` is used for the strays logs of other sites too (``edge.strays.index``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Set
+from typing import NamedTuple
+
+from edge.logwriter import records
+from edge.logwriter.dedup import DedupResult, SequenceDedup
+from edge.logwriter.writer import EntryOutcome, LogEntry, LogWriter, Sink
+from edge.messages import MessageId
+from edge.metrics import Metrics
+from edge.mqtt.acks import PendingAck
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.records import UNREADABLE
+from fairlead.records.edge import Stray
+
+log = logging.getLogger(__name__)
+
+StrayKey = tuple[str, MessageId]
+_EVENT = -1  # boot and sequence in the identity of an event
+
+
+class WaitingEvent(NamedTuple):
+    """An event that waits for custody of its log: where it is kept, what it is, and when it came."""
+
+    offset: int
+    event_id: str
+    at: dt.datetime
+    received_ms: int
+
+
+class KeptReading(NamedTuple):
+    """A reading in a strays log: where it is, what it is, and when it came."""
+
+    offset: int
+    identity: MessageId
+    received_ms: int = 0
+
+
+class _Kept:
+    """The strays of one log: their offsets in the strays log, ascending, when they came, and what they are."""
+
+    __slots__ = ("dedup", "offsets", "received")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.received = array("q")
+        self.dedup = SequenceDedup(complete=True)
+
+
+class StrayIndex:
+    """Which readings in one strays log wait for which log. Pure."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _Kept] = {}
+        self._ever: set[str] = set()
+        self._done: dict[str, int] = {}  # of logs whose strays were dropped: the offset before which
+        self.end = 0  # the offset after the last record of the strays log that this index knows of
+        self.waiting = 0
+
+    def add(self, log: str, offset: int, identity: MessageId, received_ms: int = 0) -> None:
+        """Take in a stray; offsets ascend."""
+        kept = self._kept.get(log)
+        if kept is None:
+            kept = self._kept[log] = _Kept()
+            self._ever.add(log)
+        kept.offsets.append(offset)
+        kept.received.append(received_ms)
+        kept.dedup.add(identity)
+        self.waiting += 1
+        self.end = max(self.end, offset + 1)
+
+    def has(self, log: str) -> bool:
+        return log in self._kept
+
+    def logs(self) -> Set[str]:
+        return self._kept.keys()
+
+    def offsets(self, log: str) -> Iterable[int]:
+        kept = self._kept.get(log)
+        return kept.offsets if kept is not None else ()
+
+    def oldest_ms(self, log: str) -> int | None:
+        """When the stray came that has waited longest, milliseconds since 1970; None when none waits."""
+        kept = self._kept.get(log)
+        return min(kept.received) if kept is not None else None
+
+    def mark(self, log: str) -> int | None:
+        """The offset before which this log's strays are drained; None when there was never one.
+
+        Known only for strays since the bridge started, or found waiting then.
+        """
+        if log not in self._ever:
+            return None
+        kept = self._kept.get(log)
+        return kept.offsets[0] if kept is not None else self.end
+
+    def drained(self, log: str, *, upto: int) -> None:
+        """Every stray of the log before offset ``upto`` is in the log now."""
+        if log in self._ever:
+            self.passed(log, upto)
+        kept = self._kept.get(log)
+        if kept is None:
+            return
+        left = [place for place, offset in enumerate(kept.offsets) if offset >= upto]
+        self.waiting -= len(kept.offsets) - len(left)
+        if left:
+            kept.received = array("q", (kept.received[place] for place in left))
+            kept.offsets = array("q", (kept.offsets[place] for place in left))
+        else:
+            del self._kept[log]
+
+    def passed(self, log: str, upto: int) -> None:
+        """Strays of the log before ``upto`` are not in this index, because they are in the log."""
+        self._done[log] = max(upto, self._done.get(log, 0))
+
+    def done(self, log: str) -> int:
+        """The offset before which strays of the log may have been left out of this index; 0 when none were."""
+        return self._done.get(log, 0)
+
+    def forget(self, log: str) -> None:
+        """Drop what is known of one log, before its strays are looked for again from further back."""
+        self._done.pop(log, None)
+        kept = self._kept.pop(log, None)
+        if kept is not None:
+            self.waiting -= len(kept.offsets)
+
+    def check(self, key: StrayKey) -> DedupResult:
+        """Whether a reading is kept already."""
+        kept = self._kept.get(key[0])
+        # What this memory has forgotten is kept twice; draining recognises it.
+        known = kept is not None and kept.dedup.check(key[1]) is DedupResult.REPEAT
+        return DedupResult.REPEAT if known else DedupResult.NEW
+
+
+class _StrayMemory:
+    """What the strays log of this site has, as a writer's memory; ``Strays`` adds to it when offsets are known."""
+
+    only_redelivered = False
+
+    def __init__(self, strays: Strays) -> None:
+        self._strays = strays
+
+    def check(self, key: StrayKey, *, redelivered: bool = False) -> DedupResult:
+        if is_event(key):
+            waits = any(event.event_id == key[1].device for event in self._strays.events.get(key[0], ()))
+            return DedupResult.REPEAT if waits else DedupResult.NEW
+        return self._strays.index.check(key)
+
+    def add(self, key: StrayKey) -> None:
+        return
+
+
+class Strays:
+    """Keeps strays of this site and remembers where.
+
+    ``events`` are the events that wait, by log, in order of arrival.
+
+    Args:
+        is_box_log: Whether a topic is the log of a container; strays for others are passed over.
+    """
+
+    def __init__(
+        self,
+        log: str,
+        sink: Sink,
+        metrics: Metrics,
+        *,
+        is_box_log: Callable[[str], bool],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self.log = log
+        self.is_box_log = is_box_log
+        self.index = StrayIndex()
+        self.events: dict[str, list[WaitingEvent]] = {}
+        self.events_due = asyncio.Event()  # set when custody of a log has come for which events wait
+        self._metrics = metrics
+        self._on_the_way: Counter[str] = Counter()
+        self._event_times: dict[str, dt.datetime] = {}
+        self.writer: LogWriter[StrayKey] = LogWriter(log, sink, _StrayMemory(self), settle=self._settled, fail=fail)
+
+    def keep(self, log: str, entry: LogEntry[MessageId]) -> None:
+        """Keep a reading of a log that is not held here; its message is acknowledged when the stray is stored."""
+        self._put(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ack)
+
+    def keep_event(
+        self, log: str, record: NewRecord, event_id: str, at: dt.datetime, mqtt_topic: str, ack: PendingAck | None
+    ) -> None:
+        """Keep an event until custody comes; its message is acknowledged when it is stored."""
+        self._event_times[event_id] = at
+        self._put(log, records.stray_event(log, record, mqtt_topic), MessageId(event_id, _EVENT, _EVENT), False, ack)
+
+    def _put(self, log: str, wrapped: NewRecord, key: MessageId, redelivered: bool, ack: PendingAck | None) -> None:
+        self._on_the_way[log] += 1
+        self.writer.put(LogEntry(wrapped, (log, key), redelivered, ack))
+
+    def custody_came(self, log: str) -> None:
+        """This site holds a log now: have the events that wait for it carried out at once."""
+        if log in self.events:
+            self.events_due.set()
+
+    def wait_for(self, log: str) -> bool:
+        """Whether there are readings of this log here, stored or on their way."""
+        return self.index.has(log) or log in self._on_the_way
+
+    def found(
+        self, record: Record, drained_before: Callable[[str], int], done: Callable[[str, WaitingEvent], bool]
+    ) -> None:
+        """Take in a record of the strays log at start.
+
+        Args:
+            drained_before: What a log has already got.
+            done: Whether an event has been carried out.
+        """
+        self.index.end = max(self.index.end, record.offset + 1)
+        stray = of_box(self.log, record, self.is_box_log)
+        if stray is None:
+            return
+        if stray.event:
+            event = records.event_of(stray.payload)
+            if event is not None:
+                waiting = WaitingEvent(
+                    record.offset, event.metadata.event_id, event.payload.event_date_time, records.received_ms(record)
+                )
+                if not done(stray.log, waiting):
+                    self.events.setdefault(stray.log, []).append(waiting)
+            return
+        if record.offset < (floor := drained_before(stray.log)):
+            self.index.passed(stray.log, floor)
+        elif (identity := records.identity(stray.payload)) is not None:
+            self.index.add(stray.log, record.offset, identity, records.received_ms(record))
+
+    def carried_out(self, log: str, event_id: str) -> None:
+        """An event waits no longer."""
+        left = [event for event in self.events.get(log, ()) if event.event_id != event_id]
+        if left:
+            self.events[log] = left
+        else:
+            self.events.pop(log, None)
+
+    def _settled(self, entry: LogEntry[StrayKey], outcome: EntryOutcome) -> None:
+        log, identity = entry.key
+        self._on_the_way[log] -= 1
+        if not self._on_the_way[log]:
+            del self._on_the_way[log]
+        if is_event(entry.key):
+            at = self._event_times.pop(identity.device, None)
+            if outcome is EntryOutcome.APPENDED and at is not None:
+                waiting = WaitingEvent(entry.offset, identity.device, at, records.received_ms(entry.record))
+                self.events.setdefault(log, []).append(waiting)
+                self.index.end = max(self.index.end, entry.offset + 1)
+        elif outcome is EntryOutcome.APPENDED:
+            self.index.add(log, entry.offset, identity, records.received_ms(entry.record))
+        if outcome is EntryOutcome.REPEAT:
+            self._metrics.repeats += 1
+        elif is_event(entry.key):
+            self._metrics.events_kept += 1
+        else:
+            self._metrics.strays += 1
+        if entry.ack is not None:
+            entry.ack.finish()
+
+
+def kept_reading(record: Record, stray: Stray) -> KeptReading | None:
+    """The reading in a stray; None for an event, and for what no device can have sent."""
+    identity = None if stray.event else records.identity(stray.payload)
+    return KeptReading(record.offset, identity, records.received_ms(record)) if identity is not None else None
+
+
+def is_event(key: StrayKey) -> bool:
+    """Whether a key in the strays log is an event's."""
+    return key[1].boot == _EVENT
+
+
+def of_box(strays_log: str, record: Record, is_box_log: Callable[[str], bool]) -> Stray | None:
+    """The stray in a record if it is for the log of a container: nothing is drained into any other."""
+    stray = readable(record)
+    if stray is None or is_box_log(stray.log):
+        return stray
+    log.error("%s@%d is passed over: it is for %s, the log of no container here", strays_log, record.offset, stray.log)
+    return None
+
+
+def readable(record: Record) -> Stray | None:
+    """The stray in a record; None for markers, fillers, and what no bridge has written."""
+    try:
+        return records.read_stray(record)
+    except UNREADABLE:
+        return None

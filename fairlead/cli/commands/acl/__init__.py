@@ -1,0 +1,1 @@
+"""``fairlead acl``: who may do what with which topic. Open ``app`` first."""

@@ -1,0 +1,200 @@
+"""``fairlead acl rotate`` and ``offboard``: give a user a new password, or remove what a departed user left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from acl.plan import check_sites
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    DryRunOption,
+    JsonOption,
+    SitesOption,
+    TopologyOption,
+    YesOption,
+    open_topology,
+)
+from fairlead.cli.console import Consent, console, emit, errors, lines, site_progress
+from fairlead.errors import UnknownNameError
+
+if TYPE_CHECKING:
+    from acl.rotate import Rotated
+    from acl.users import Leftover
+
+
+def rotate(
+    user: Annotated[str, typer.Argument(help="A customer, a user, or a service such as bridge; also admin, device.")],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    site: SitesOption = None,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="The password has leaked: also revoke the user's ACLs until its open sessions have ended.",
+        ),
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a user a new password.
+
+    Open connections continue; new logins need the new password, which is never printed. Fairlead's services are not
+    interrupted. Cut off at any point, the same command finishes.
+
+    Example: fairlead acl rotate ducks --site los-angeles --yes
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    from acl import rotate as rotation
+    from fairlead.local.sites import LocalSites
+
+    context = open_topology(topology)
+    sites = _chosen(context, rotation.sites_of(context.topology, user), user, site)
+    if now:
+        rotation.check_may_revoke(user)
+    plan = [f"{name}: give {user} another password; sessions that are open go on" for name in sites]
+    if now:
+        plan = [f"{name}: revoke {user}'s ACLs, give it another password, and wait for its sessions" for name in sites]
+    if not consent.given(lines(plan)):
+        body = {"applied": False, "plan": plan}
+        emit(body, as_json=as_json, render=lambda: consent.unchanged(lines(plan)))
+        return
+    local = LocalSites(context.folder)
+    results = rotation.rotate(
+        context.topology, context.resolver, local, user, sites, site_progress(quiet=as_json), now=now
+    )
+    _show_rotated(results, as_json=as_json)
+    if now:
+        _readmit(context, [result for result in results if result.revoked is not None], as_json=as_json)
+    rotation.check_complete(results)
+
+
+def _chosen(context: Context, all_of_it: tuple[str, ...], user: str, sites: list[str] | None) -> tuple[str, ...]:
+    chosen = check_sites(context.topology, sites or None)
+    if sites and (strange := [name for name in chosen if name not in all_of_it]):
+        raise UnknownNameError(f"site where {user} has a password, named", strange[0], all_of_it)
+    return tuple(name for name in chosen if name in all_of_it)
+
+
+def _show_rotated(results: Sequence[Rotated], *, as_json: bool) -> None:
+    def render() -> None:
+        for result in results:
+            end = f"not changed: {result.error.what}" if result.error else f"changed; it is in {result.password_in}"
+            console.print(f"{result.site}: {escape(end)}", soft_wrap=True)
+            if result.by_hand and not result.error:
+                console.print(f"{result.site}: by hand: {escape(result.by_hand)}", soft_wrap=True)
+
+    body = [
+        {
+            "site": result.site,
+            "user": result.user,
+            "password_in": result.password_in or None,
+            "by_hand": result.by_hand or None,
+            "rules_withdrawn": len(result.revoked.rules) if result.revoked else 0,
+            "seconds_until_sessions_end": result.revoked.seconds if result.revoked else None,
+            "error": result.error.what if result.error else None,
+        }
+        for result in results
+    ]
+    emit(body, as_json=as_json, render=render)
+
+
+def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> None:
+    """Wait until the old sessions have ended, site by site, and give the rules back."""
+    from acl import rotate as rotation
+
+    for result in sorted(results, key=_left):
+        revoked = result.revoked
+        if revoked is None or result.error is not None:
+            continue  # not changed: the rules stay away, so that the old password gives nothing
+        if revoked.left is None:
+            errors.print(
+                f"{result.site}: its brokers never end a session (connections.max.reauth.ms is 0). Restart them one by "
+                f"one, then fairlead acl apply --site {result.site} --readmit {result.user} gives the rules back.",
+                soft_wrap=True,
+            )
+            continue
+        if not as_json:
+            errors.print(
+                f"{result.site}: the last old session ends in {revoked.left:.0f} s at the latest; then {result.user} "
+                f"has its rules again. Ctrl-C leaves that to fairlead acl apply: after that time, or at once with "
+                f"--readmit {result.user} when all brokers were restarted, which ends all sessions.",
+                soft_wrap=True,
+            )
+        time.sleep(revoked.left)  # no broker tells when they have ended
+        rotation.readmit(context.topology, context.resolver, result)
+        if not as_json:
+            errors.print(f"{result.site}: {result.user} has its rules again")
+
+
+def _left(result: Rotated) -> float:
+    left = result.revoked.left if result.revoked else None
+    return float("inf") if left is None else left
+
+
+def offboard(
+    user: Annotated[str, typer.Argument(help="A customer or user that is no longer in the topology.")],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    site: SitesOption = None,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove what a departed user left at each site: ACLs, quotas, password.
+
+    The records of its feed stay.
+
+    Example: fairlead acl offboard ducks --yes
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    from acl import users as offboarding
+    from fairlead.local.sites import LocalSites
+
+    context = open_topology(topology)
+    offboarding.check_leaves(context.topology, user)
+    found = offboarding.look(context.resolver, user, check_sites(context.topology, site or None))
+    results = found
+    if applied := consent.given(lambda on: _show_leftovers(user, found, on)):
+        local, tell = LocalSites(context.folder), site_progress(quiet=as_json)
+        results = offboarding.take_off(context.topology, context.resolver, local, user, found, tell)
+
+    def render() -> None:
+        if applied:
+            _show_leftovers(user, found, console)
+        else:
+            consent.unchanged(lambda on: _show_leftovers(user, found, on))
+
+    emit(
+        {"applied": applied, "user": user, "sites": [_leftover_body(one) for one in found]},
+        as_json=as_json,
+        render=render,
+    )
+    offboarding.check_complete(results)
+
+
+def _show_leftovers(user: str, found: Sequence[Leftover], on: Console) -> None:
+    table = Table("site", "rules", "quotas", "can log in", "")
+    for one in found:
+        numbers = (str(len(one.rules)), str(len(one.quotas)), "yes" if one.login else "no")
+        table.add_row(one.site, *(("", "", "") if one.error else numbers), escape(one.error.what) if one.error else "")
+    on.print(table)
+    if not all(one.is_empty for one in found):
+        on.print(f"This is what {escape(user)} has; the records of feeds.{escape(user)} stay in any case.")
+
+
+def _leftover_body(one: Leftover) -> dict[str, object]:
+    return {
+        "site": one.site,
+        "rules": [str(rule) for rule in one.rules],
+        "quotas": {quota.key: quota.old for quota in one.quotas},
+        "can_log_in": one.login,
+        "error": one.error.what if one.error else None,
+    }

@@ -1,0 +1,250 @@
+"""``fairlead alert``: list alerts, end one by hand, show their thresholds, draft the report of lost containers."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from edge.alerts.loss_report import LostContainerReport, ReportType, text
+from edge.alerts.operator import WAIT, chosen, clear_body, give, make_report, order_for, read_alerts
+from edge.alerts.thresholds import default_thresholds, load_thresholds
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    DryRunOption,
+    JsonOption,
+    SiteOption,
+    TopologyOption,
+    WaitOption,
+    YesOption,
+    complete_site,
+    open_topology,
+    running_kafka,
+)
+from fairlead.cli.commands.custody.app import ask_first
+from fairlead.cli.console import Consent, console, emit, lines, output
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
+from topologies.users import ADMIN
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="List alerts, end one by hand, show their thresholds, draft the report of lost containers.",
+    epilog="Without --site the site of shore is asked, or headquarters, or any that answers.",
+    no_args_is_help=True,
+)
+
+_TYPES: dict[str, ReportType] = {"preliminary": "PRELIMINARY", "follow-up": "FOLLOW_UP", "final": "FINAL"}
+_COLOURS = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow"}
+
+
+@app.command("list")
+def list_(
+    at: SiteOption = None,
+    every: Annotated[bool, typer.Option("--all", help="Also list alerts that are over.")] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """List open alerts, as one site knows them.
+
+    Example: fairlead alert list --site duck-star
+    """
+    context = open_topology(topology)
+    site, alerts = asyncio.run(_at(context, at, read_alerts))
+    newest: dict[str, Alert] = {}
+    opened: dict[str, Alert] = {}
+    for alert in alerts:
+        opened.setdefault(alert.alert_id, alert)
+        newest[alert.alert_id] = alert
+    shown = [alert for alert in newest.values() if every or alert.state != "CLEARED"]
+    body = {
+        "at": site,
+        "alerts": [
+            {**msgspec.to_builtins(alert), "openedDateTime": _iso(opened[alert.alert_id].event_date_time)}
+            for alert in shown
+        ],
+    }
+    emit(body, as_json=as_json, render=lambda: _show_list(site, shown, opened))
+
+
+@app.command()
+def report(
+    alert_id: Annotated[str, typer.Argument(metavar="ID", help="An overboard alert, or the number of a container.")],
+    at: SiteOption = None,
+    report_type: Annotated[
+        str, typer.Option("--type", help="preliminary, follow-up or final.", metavar="TYPE")
+    ] = "preliminary",
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Draft the report of lost containers that SOLAS V/31 and V/32 require.
+
+    It covers all losses of that ship around that time, as the topics have them now. Nothing is sent: the master
+    completes it.
+
+    Example: fairlead alert report BIGU1000005 --site duck-star
+    """
+    if report_type not in _TYPES:
+        raise ConfigurationError(f"no report is {report_type!r}", hint=f"--type: {', '.join(_TYPES)}")
+    context = open_topology(topology)
+
+    async def make(cluster: Cluster) -> LostContainerReport:
+        return await make_report(cluster, context.topology, alert_id, _TYPES[report_type])
+
+    _, made = asyncio.run(_at(context, at, make))
+    if as_json:
+        output.write(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n")
+    else:
+        output.write(text(made))
+
+
+@app.command()
+def clear(
+    alert: Annotated[
+        str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
+    ],
+    at: Annotated[
+        str, typer.Option("--site", "-s", help="The site that raised it.", metavar="SITE", autocompletion=complete_site)
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the alert.")],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    wait: WaitOption = WAIT,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """End an alert by hand: a mistake, or one that no reading ends (a container overboard).
+
+    The site's bridge carries the order out. The same condition does not raise the alert again; a new one does. Ends
+    with 5 when the alert cannot be cleared, and with 4 when the bridge does not answer in time: the order still stands.
+
+    Example: fairlead alert clear BIGU1000005 --site duck-star --reason 'seen on deck; the sensor is wet' --yes
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    context = open_topology(topology)
+
+    async def do(cluster: Cluster) -> tuple[Alert, AlertOrder, Alert | None]:
+        found = chosen(await read_alerts(cluster), alert, at)
+        order = order_for(found, reason, dt.datetime.now(dt.UTC))
+        if not consent.given(lines(_clear_plan(found, order))):
+            return found, order, None
+        return found, order, await give(cluster, context.resolver.kafka(at, ADMIN), order, wait)
+
+    _, (found, order, ended) = asyncio.run(_at(context, at, do))
+    body = clear_body(found, order, ended)
+    emit(body, as_json=as_json, render=lambda: _show_cleared(found, order, str(body["outcome"]), consent))
+
+
+@app.command()
+def rules(
+    thresholds: Annotated[
+        Path | None, typer.Option(help="A file as for fairlead bridge --thresholds.", metavar="FILE")
+    ] = None,
+    commodity: Annotated[str | None, typer.Option(help="Show the thresholds for this commodity.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the thresholds of alerts, and where each comes from.
+
+    Example: fairlead alert rules --commodity frozen-fish
+    """
+    known = load_thresholds(thresholds) if thresholds is not None else default_thresholds()
+    groups = known.table(commodity)
+    body = {"commodity": commodity, "known": sorted(known.commodities), "groups": groups}
+    emit(body, as_json=as_json, render=lambda: _show_rules(groups))
+
+
+async def _at(context: Context, at: str | None, question: Callable[[Cluster], Awaitable[T]]) -> tuple[str, T]:
+    """Which site answered, and what."""
+
+    kafka = running_kafka(context)
+
+    async def ask(site: str) -> tuple[str, T]:
+        cluster = await Cluster.open(kafka(site), client_id="fairlead-alert")
+        try:
+            return site, await question(cluster)
+        finally:
+            await cluster.close()
+
+    return await ask_first(context.topology, at, ask)
+
+
+def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> None:
+    table = Table("severity", "kind", "container", "since (UTC)", "state", "raised at", "what", box=None)
+    rows = sorted(alerts, key=lambda alert: opened[alert.alert_id].event_date_time, reverse=True)
+    for alert in rows:
+        table.add_row(
+            f"[{_COLOURS[alert.severity]}]{alert.severity}[/]",
+            escape(alert.kind),
+            alert.equipment_reference or "(all)",
+            f"{opened[alert.alert_id].event_date_time:%Y-%m-%d %H:%M}",
+            alert.state,
+            escape(alert.raised_at),
+            escape("; ".join(each.detail or each.name for each in alert.evidence)),
+        )
+    console.print(f"{len(rows)} alerts (logs at {site})")
+    if rows:
+        console.print(table)
+
+
+def _clear_plan(alert: Alert, order: AlertOrder) -> list[str]:
+    where = f"{ALERT_ORDERS} at {alert.raised_at}"
+    return [f"append to {where}: clear {_name(alert)}, because: {order.reason}"]
+
+
+def _name(alert: Alert) -> str:
+    return f"{alert.kind} of {alert.equipment_reference or 'all containers'} ({alert.alert_id})"
+
+
+def _show_cleared(alert: Alert, order: AlertOrder, outcome: str, consent: Consent) -> None:
+    what = escape(_name(alert))
+    if outcome == "cleared":
+        console.print(f"[green]cleared[/]: {what}", soft_wrap=True)
+    elif outcome == "over":
+        console.print(f"{what} was over before the order was carried out", soft_wrap=True)
+    else:
+        consent.unchanged(lines(_clear_plan(alert, order)))
+
+
+def _show_rules(groups: dict[str, dict[str, Any]]) -> None:
+    for group, values in groups.items():
+        console.print(f"[bold]{group}[/]  [dim]{escape(values['source'])}[/]", soft_wrap=True)
+        for name, value in values.items():
+            if name != "source" and value is not None:
+                console.print(f"  {name:<18} {_value(name, value)}", soft_wrap=True, highlight=False)
+
+
+def _value(name: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {weight:g}" for key, weight in value.items())
+    if isinstance(value, int) and name in _DURATIONS:
+        return str(dt.timedelta(milliseconds=value))
+    return f"{value:g}"
+
+
+_DURATIONS = frozenset(
+    {
+        "dwell",
+        "recovery",
+        "after_defrost",
+        "ahead",
+        "at_least",
+        "unknown",
+        "window",
+        "neighbours_window",
+        "update_every",
+    }
+)
+
+
+def _iso(moment: dt.datetime) -> str:
+    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,59 @@
+"""``fairlead compose``: a topology as a Compose project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from compose.fleet import plan
+from compose.render import render as write_project
+from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
+from fairlead.cli.console import console, emit
+from topologies.loader.load import load, locate
+
+app = typer.Typer(no_args_is_help=True, help="Render a topology as a Docker Compose project.")
+
+
+@app.callback()
+def compose() -> None:
+    """Typer makes a group of one command only if it has this."""
+
+
+@app.command()
+def render(
+    out: Annotated[Path, typer.Argument(help="The project's folder; created if missing.", metavar="FOLDER")],
+    brokers: Annotated[int, typer.Option(help="Brokers of a port, headquarters or data centre: 1 or 3.")] = 3,
+    plaintext: Annotated[bool, typer.Option("--plaintext", help="Without TLS.")] = False,
+    links: Annotated[
+        bool,
+        typer.Option("--links", help="Route replicators through proxies, so that voyages can delay and cut links."),
+    ] = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a Compose project: services, broker settings, topology, secrets, certificates.
+
+    Rendering again replaces everything except secrets and certificates.
+
+    Example: fairlead compose render build/compose --topology big-blue
+    """
+    if brokers not in (1, 3):
+        raise typer.BadParameter("1 or 3", param_hint="--brokers")
+    fleet = plan(load(topology, env={}), brokers=brokers, tls=not plaintext, links=links)
+    write_project(fleet, locate(topology), out)
+    body = {
+        "topology": fleet.topology.name,
+        "folder": str(out),
+        "sites": {site.name: {"brokers": list(site.brokers)} for site in fleet.sites},
+        "tls": fleet.tls,
+    }
+    number = sum(len(site.brokers) for site in fleet.sites)
+
+    def show() -> None:
+        console.print(
+            f"{len(fleet.sites)} sites with {number} brokers; next: docker compose -f {out}/compose.yaml up --wait"
+        )
+
+    emit(body, as_json=as_json, render=show)

@@ -1,0 +1,284 @@
+"""``fairlead custody``: show who may append to a container's log, and move it by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import getpass
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Final, Literal, TypeVar
+
+import typer
+from rich.markup import escape
+
+from edge.custody.operator.execute import WAIT, CustodyRun, LedgerAccess, carry_out, open_ledgers
+from edge.custody.operator.plan import (
+    CustodyPlan,
+    CustodyRequest,
+    build,
+    check_names,
+    look_at_grant,
+    look_at_seizure,
+    named_log,
+    nobody_answers,
+)
+from edge.strays.report import WaitingLog
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    DryRunOption,
+    JsonOption,
+    SiteOption,
+    TopologyOption,
+    WaitOption,
+    YesOption,
+    complete_site,
+    open_topology,
+    running_kafka,
+)
+from fairlead.cli.commands.custody import render as custodyshow
+from fairlead.cli.commands.custody.render import chain_body, holders_of, list_body, plan_body, strays_body
+from fairlead.cli.commands.times import parse_span
+from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
+from fairlead.custody.history import Chain, chain
+from fairlead.custody.ledger import Ledgers
+from fairlead.errors import ExitCode, FairleadError, UnknownNameError
+from fairlead.records.custody import CustodyEntry
+from topologies.model import SiteKind, Topology
+
+T = TypeVar("T")
+
+_LIKELY: Final = (SiteKind.HQ, SiteKind.PORT, SiteKind.DATACENTRE, SiteKind.SHIP)
+"""Who is asked after the site where shore runs; the ledger never comes to most customers' sites."""
+
+
+def likely_sites(topology: Topology, at: str | None) -> list[str]:
+    """The sites to ask, in order: ``at`` alone, or all that have a ledger, those ashore first.
+
+    Raises:
+        UnknownNameError: the topology has no site ``at``.
+    """
+    if at is not None:
+        if at not in topology.sites:
+            raise UnknownNameError("site", at, topology.sites)
+        return [at]
+    by_kind = [name for kind in _LIKELY for name, site in topology.sites.items() if site.kind is kind]
+    shore = [topology.shore.at] if topology.shore is not None else []
+    return list(dict.fromkeys([*shore, *by_kind]))
+
+
+async def ask_first(topology: Topology, at: str | None, question: Callable[[str], Awaitable[T]]) -> T:
+    """The answer of the site ``at``, or of the first likely one that answers.
+
+    Raises:
+        UnavailableError: none answers. FairleadError: the site that was named does not.
+    """
+    sites = likely_sites(topology, at)
+    away: tuple[str, FairleadError] | None = None
+    for site in sites:
+        try:
+            return await question(site)
+        except FairleadError as error:
+            if at is not None:
+                raise
+            away = away or (site, error)
+    raise nobody_answers(sites, away)
+
+
+def access_of(context: Context) -> AbstractAsyncContextManager[LedgerAccess]:
+    """The sites of a topology as their administrators."""
+    return open_ledgers(context.topology, running_kafka(context, started=False))
+
+
+def run_order(
+    context: Context,
+    kind: Literal["grant", "seize"],
+    log: str,
+    to_site: str,
+    *,
+    reason: str,
+    consent: Consent,
+    wait: float,
+    as_json: bool,
+) -> None:
+    """Refuse, or make the plan and carry it out with consent."""
+    log = named_log(context.topology, log)
+    check_names(context.topology, kind, log, to_site)
+    plan = asyncio.run(_plan(context, kind, CustodyRequest(log, to_site, getpass.getuser(), reason)))
+    wanted = consent.given(lambda on: print_plan(plan.lines(), on))
+    entry = asyncio.run(_execute(context, plan, wait, quiet=as_json)) if wanted else None
+    emit(
+        plan_body(plan, entry, applied=wanted),
+        as_json=as_json,
+        render=lambda: _render(plan, entry, consent),
+    )
+
+
+async def _plan(context: Context, kind: Literal["grant", "seize"], request: CustodyRequest) -> CustodyPlan:
+    async with access_of(context) as access:
+        if kind == "grant":
+            ask = likely_sites(context.topology, None)
+            return build(await look_at_grant(context.topology, access, request, ask))
+        return build(await look_at_seizure(context.topology, access, request))
+
+
+async def _execute(context: Context, plan: CustodyPlan, wait: float, *, quiet: bool) -> CustodyEntry:
+    async with access_of(context) as access:
+        with telling(quiet=quiet) as tell:
+            return await carry_out(plan, CustodyRun(access, wait, tell))
+
+
+def _render(plan: CustodyPlan, entry: CustodyEntry | None, consent: Consent) -> None:
+    if entry is None:
+        consent.unchanged(lambda on: print_plan(plan.lines(), on))
+        return
+    console.print(
+        f"[green]done[/]: {escape(str(entry.to_site))} holds {escape(entry.log)} in term {entry.term}, from offset "
+        f"{entry.marker_offset + 1:,} (before: {escape(str(plan.holder))} in term {plan.term})",
+        soft_wrap=True,
+    )
+    print_notes(plan.notes)
+
+
+app = typer.Typer(
+    help="Show who may append to a container's log; grant and seize by hand; list strays.",
+    epilog="LOG is a log's name (containers.BIGU0000013) or a container's number. Without --site the site of shore is "
+    "asked, or headquarters, or any that answers.",
+    no_args_is_help=True,
+)
+
+LogArgument = Annotated[str, typer.Argument(help="A log, or a container's number.", metavar="LOG")]
+
+
+@app.command()
+def show(
+    log: LogArgument, at: SiteOption = None, topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False
+) -> None:
+    """Show a log's chain of custody: who held it, at which offsets, by which event.
+
+    Also tells what came back after a seizure, orders that were refused, and a term that was granted twice (then it
+    ends with 1).
+
+    Example: fairlead custody show BIGU0000013
+    """
+    context = open_topology(topology)
+    name = named_log(context.topology, log)
+
+    async def look() -> tuple[Ledgers, Chain]:
+        async with access_of(context) as access:
+            ledgers = await ask_first(context.topology, at, lambda site: access.ledgers(site, about=name))
+            return ledgers, chain(name, ledgers.entries, known=ledgers.logs, at=ledgers.site)
+
+    ledgers, found = asyncio.run(look())
+    body = chain_body(found, ledgers)
+    emit(body, as_json=as_json, render=lambda: custodyshow.show_chain(body, console))
+    if found.splits:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command("list")
+def list_(
+    held_by: Annotated[
+        str | None, typer.Option("--held-by", help="Only logs that this site holds.", metavar="SITE")
+    ] = None,
+    at: SiteOption = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """List every log with its holder.
+
+    Ends with 1 when a log is held by a site that the topology does not have (with the command that seizes it), or a
+    term was granted twice.
+
+    Example: fairlead custody list --held-by duck-star
+    """
+    context = open_topology(topology)
+    ledgers = asyncio.run(_ledgers(context, at))
+    if held_by is not None and held_by not in context.topology.sites and held_by not in (known := holders_of(ledgers)):
+        raise UnknownNameError("site", held_by, {*context.topology.sites, *known})
+    body = list_body(context.topology, ledgers, held_by)
+    emit(body, as_json=as_json, render=lambda: custodyshow.show_list(body, console))
+    if body["stranded"] or body["splits"]:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@app.command()
+def strays(
+    at: SiteOption = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help="Only those that have waited longer: 24h, 7d.", metavar="TIME")
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """List readings and events that wait for custody: of which log, since when, kept where.
+
+    Example: fairlead custody strays --older-than 24h
+    """
+    context = open_topology(topology)
+    span = dt.timedelta.min if older_than is None else parse_span("--older-than", older_than)
+
+    async def look() -> tuple[Ledgers, tuple[WaitingLog, ...]]:
+        async with access_of(context) as access:
+            ledgers = await ask_first(context.topology, at, access.ledgers)
+            return ledgers, await access.waiting(ledgers.site, ledgers)
+
+    ledgers, waiting = asyncio.run(look())
+    now = dt.datetime.now(dt.UTC)
+    left = [kept for each in waiting if (kept := each.longer_than(span, now)) is not None]
+    body = strays_body(left, ledgers, now)
+    emit(body, as_json=as_json, render=lambda: custodyshow.show_strays(body, console))
+
+
+@app.command()
+def grant(
+    log: LogArgument,
+    to: Annotated[str, typer.Option("--to", help="The site that gets it.", metavar="SITE")],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the order and in the ledger.")] = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    wait: WaitOption = WAIT,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Order the holder of a log to give it to another site.
+
+    The order is written at the holder's site and carried out by its bridge. Ends with 5 when it is refused, with 4
+    when nobody answers in time: the order stands then.
+
+    Example: fairlead custody grant BIGU0000013 --to sydney --reason 'loaded without an event' --yes
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    run_order(open_topology(topology), "grant", log, to, reason=reason, consent=consent, wait=wait, as_json=as_json)
+
+
+@app.command()
+def seize(
+    log: LogArgument,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--site", "-s", help="The site that takes the log over.", metavar="SITE", autocompletion=complete_site
+        ),
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the order and in the ledger.")],
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    wait: WaitOption = WAIT,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a site take over a log whose holder is lost.
+
+    What the lost holder appended beyond this site's copy comes back as strays when it returns.
+
+    Example: fairlead custody seize BIGU0000013 --site sydney --reason 'MV Duck Star sank' --yes
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    run_order(open_topology(topology), "seize", log, at, reason=reason, consent=consent, wait=wait, as_json=as_json)
+
+
+async def _ledgers(context: Context, at: str | None) -> Ledgers:
+    async with access_of(context) as access:
+        return await ask_first(context.topology, at, access.ledgers)

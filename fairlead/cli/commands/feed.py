@@ -1,0 +1,513 @@
+"""``fairlead feed``: read a customer's feed as that customer, or print what another Kafka client needs to read it.
+
+The printed files have no password unless it is asked for: clients take it from an environment variable.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from pydantic import SecretStr
+from rich.markup import escape
+
+from acl.kafka import Received, StartAt, UserConsumer
+from acl.probe import entitlement, sites_of
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    JsonOption,
+    TopologyOption,
+    complete_site,
+    open_topology,
+)
+from fairlead.cli.console import console, emit, errors, output
+from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local.files import write_file
+from fairlead.local.passwords import secret_variable
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.records.headers import ORIGIN
+from fairlead.records.reading import Reading
+from topologies.model import Topology
+
+CA_FILE: Final = "ca.pem"
+
+
+class ClientKind(StrEnum):
+    """A Kafka client that a configuration can be printed for."""
+
+    KCAT = "kcat"
+    JAVA = "java"
+    CONSOLE = "console"
+    PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to read as one customer with one client.
+
+    Args:
+        variable: The environment variable that the password comes from; empty when a file has it.
+        files: Names and texts of the files.
+        command: The shell command that reads; it is run where the files are.
+        notes: What to know before.
+    """
+
+    variable: str
+    files: dict[str, str]
+    command: str
+    notes: tuple[str, ...]
+
+
+def recipe(
+    kind: ClientKind,
+    endpoint: KafkaEndpoint,
+    topics: Sequence[str],
+    *,
+    group: str,
+    ca: str | None,
+    password: SecretStr | None = None,
+) -> Recipe:
+    """The configuration of one client.
+
+    Args:
+        endpoint: The site's Kafka, seen by the customer; its password is not looked at.
+        topics: Names, and beginnings of names, as ``acl.probe.entitlement`` has them.
+        group: Consumer group; begins with the customer's name and a dot.
+        ca: Path of the authority's PEM file as the client will find it; None without TLS, or for the machine's own.
+        password: Only where the files are to have it themselves.
+
+    Raises:
+        ConfigurationError: a path or a name has control characters, which would end a line of what is written here.
+    """
+    for what, value in (("path of the authorities", ca or ""), ("consumer group", group)):
+        require_printable(what, value)
+    variable = "" if password else secret_variable(endpoint.site, endpoint.user or "")
+    made = _Maker(endpoint, tuple(topics), group, ca, variable, password.get_secret_value() if password else "")
+    match kind:
+        case ClientKind.KCAT:
+            files, command = made.kcat()
+        case ClientKind.CONSOLE:
+            files, command = made.console()
+        case ClientKind.JAVA:
+            files, command = made.java()
+        case ClientKind.PYTHON:
+            files, command = made.python()
+    return Recipe(variable, files, command, made.notes(kind))
+
+
+def require_printable(what: str, value: str) -> None:
+    """Nothing where a value can stand in one line of a shell script, a program or a properties file.
+
+    Raises:
+        ConfigurationError: it has control characters, a line break for example.
+    """
+    if not value.isprintable():
+        raise ConfigurationError(
+            f"the {what} {value!r} has control characters, and cannot be written into a client's configuration",
+            hint="rename it: letters, digits, spaces and punctuation are fine",
+        )
+
+
+def script(customer: str, site: str, kind: ClientKind, one: Recipe) -> str:
+    """A recipe as text to copy into a shell: it writes the files, and reads."""
+    lines = [f"# {customer} reads at {site} with {kind}"]
+    lines += [f"# {note}" for note in one.notes]
+    if one.variable:
+        lines += [f': "${{{one.variable}:?put the password of {customer} into it}}"']
+    for name, text in one.files.items():
+        lines += [f"cat > {name} <<'END'", text.rstrip("\n"), "END"]
+    return "\n".join([*lines, one.command, ""])
+
+
+@dataclass(frozen=True, slots=True)
+class _Maker:
+    endpoint: KafkaEndpoint
+    topics: tuple[str, ...]
+    group: str
+    ca: str | None
+    variable: str
+    password: str
+
+    @property
+    def one_topic(self) -> str | None:
+        """The only topic, if it is one and no prefix."""
+        return self.topics[0] if len(self.topics) == 1 and _beginning(self.topics[0]) is None else None
+
+    def patterns(self) -> list[str]:
+        """The topics as regular expressions of whole names."""
+        beginnings = [(topic, _beginning(topic)) for topic in self.topics]
+        return [re.escape(topic) if begin is None else re.escape(begin) + ".*" for topic, begin in beginnings]
+
+    def librdkafka(self) -> dict[str, str]:
+        """Settings of librdkafka (kcat, and most languages but Java), without the password."""
+        found = {name: str(value) for name, value in self.endpoint.librdkafka().items() if name != "sasl.password"}
+        found |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": str(self.endpoint.user)}
+        found.pop("ssl.ca.location", None)
+        if self.ca is not None:
+            found["ssl.ca.location"] = self.ca
+        return found | {"group.id": self.group, "auto.offset.reset": "earliest"}
+
+    def kcat(self) -> tuple[dict[str, str], str]:
+        settings = self.librdkafka() | ({"sasl.password": self.password} if self.password else {})
+        text = "".join(f"{name}={value}\n" for name, value in settings.items())
+        # printf is a part of the shell: on kcat's command line the password would show in ps.
+        file = "kcat.conf" if self.password else f"<(cat kcat.conf; printf 'sasl.password=%s\\n' \"${self.variable}\")"
+        wanted = [
+            topic if topic == self.one_topic else f"^{p}$"
+            for topic, p in zip(self.topics, self.patterns(), strict=True)
+        ]
+        names = " ".join(map(shlex.quote, wanted))
+        return {"kcat.conf": text}, f"kcat -q -u -F {file} -f '%h %k %s\\n' -G {shlex.quote(self.group)} {names}"
+
+    def properties(self) -> str:
+        """``client.properties`` of Kafka's own clients (Java), which resolve variables themselves."""
+        secret = self.password or f"${{env:{self.variable}}}"
+        login = f'username="{self.endpoint.user}" password="{secret}"'
+        lines = [
+            f"bootstrap.servers={self.endpoint.bootstrap_servers}",
+            f"security.protocol={self.endpoint.security_protocol}",
+            "sasl.mechanism=SCRAM-SHA-512",
+            f"sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required {login};",
+        ]
+        if not self.password:
+            provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+            lines += ["config.providers=env", f"config.providers.env.class={provider}"]
+            lines += [f"config.providers.env.param.allowlist.pattern={self.variable}"]
+        if self.ca is not None:
+            lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={self.ca}"]
+        if self.endpoint.tls and not self.endpoint.tls_verify_hostname:
+            lines += ["ssl.endpoint.identification.algorithm="]
+        lines += [f"group.id={self.group}", "auto.offset.reset=earliest"]
+        return "\n".join(lines) + "\n"
+
+    def console(self) -> tuple[dict[str, str], str]:
+        what = f"--topic {self.one_topic}" if self.one_topic else f"--include {shlex.quote('|'.join(self.patterns()))}"
+        command = (
+            f"kafka-console-consumer.sh --bootstrap-server {self.endpoint.bootstrap_servers} "
+            f"--consumer.config client.properties {what} --property print.headers=true --property print.key=true"
+        )
+        return {"client.properties": self.properties()}, command
+
+    def java(self) -> tuple[dict[str, str], str]:
+        patterns = "|".join(self.patterns()).replace("\\", "\\\\")
+        return (
+            {"client.properties": self.properties(), "Feed.java": _JAVA.replace("PATTERN", patterns)},
+            'java -cp "${KAFKA_JARS:-kafka/libs/*}" Feed.java client.properties',
+        )
+
+    def python(self) -> tuple[dict[str, str], str]:
+        settings = "".join(f"        {name!r}: {value!r},\n" for name, value in self.librdkafka().items())
+        secret = repr(self.password) if self.password else f'os.environ["{self.variable}"]'
+        beginnings = [(topic, _beginning(topic)) for topic in self.topics]
+        wanted = [topic if begin is None else f"^{re.escape(begin)}" for topic, begin in beginnings]
+        text = _PYTHON.replace("SETTINGS", settings.rstrip("\n")).replace("SECRET", secret)
+        return {"feed.py": text.replace("TOPICS", repr(wanted))}, "python3 feed.py"
+
+    def notes(self, kind: ClientKind) -> tuple[str, ...]:
+        needs = {
+            # Older ones repeat a nonce in SCRAM, which Kafka 4 takes for a wrong password.
+            ClientKind.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
+            ClientKind.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
+            ClientKind.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
+            ClientKind.PYTHON: "needs Python 3 and confluent-kafka 2.6.1 or later (pip install confluent-kafka)",
+        }
+        local = any(host in ("127.0.0.1", "localhost", "::1") for host, _ in self.endpoint.bootstrap)
+        return (
+            needs[kind],
+            f"reads from the start, then goes on where group {self.group} stopped; groups begin with "
+            f"{self.endpoint.user}.",
+            "records with the header 'fairlead' are Fairlead's own marks: pass over them",
+            "a record with the header 'retracts' takes back the one whose header 'origin' it names",
+            *(("this site is on this machine only: run it here",) if local else ()),
+        )
+
+
+def _beginning(topic: str) -> str | None:
+    """What names begin with that it stands for; None for a name."""
+    return topic.removesuffix("*") if topic.endswith((".", "*")) else None
+
+
+_JAVA: Final = """\
+import java.io.FileReader;
+import java.time.Duration;
+import java.util.Properties;
+import java.util.regex.Pattern;
+import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.serialization.StringDeserializer;
+
+public class Feed {
+    public static void main(String[] arguments) throws Exception {
+        var settings = new Properties();
+        try (var file = new FileReader(arguments[0])) {
+            settings.load(file);
+        }
+        try (var consumer = new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
+            consumer.subscribe(Pattern.compile("PATTERN"));
+            while (true) {
+                for (var record : consumer.poll(Duration.ofSeconds(1))) {
+                    if (record.headers().lastHeader("fairlead") == null) {
+                        System.out.println(record.key() + " " + record.value());
+                    }
+                }
+            }
+        }
+    }
+}
+"""
+
+_PYTHON: Final = """\
+import os
+
+from confluent_kafka import Consumer
+
+consumer = Consumer(
+    {
+SETTINGS
+        "sasl.password": SECRET,
+    }
+)
+consumer.subscribe(TOPICS)
+try:
+    while True:
+        record = consumer.poll(1.0)
+        if record is None:
+            continue
+        if record.error():
+            raise SystemExit(str(record.error()))
+        if "fairlead" not in dict(record.headers() or ()):
+            print((record.key() or b"").decode(), (record.value() or b"").decode(), flush=True)
+except KeyboardInterrupt:
+    pass
+finally:
+    consumer.close()
+"""
+
+
+_readings = decoder(Reading)
+_alerts = decoder(Alert)
+_HEADING = (
+    f"{'offset':>8}  {'device time (UTC)':<19}  {'container':<11}  {'supply':>7}  {'set':>6}  {'power':<5}  position"
+)
+
+
+def feed(
+    customer: Annotated[str, typer.Argument(help="A customer of the topology.")],
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--site",
+            "-s",
+            help="Site to read at. Default: where the customer's feed is.",
+            metavar="SITE",
+            autocompletion=complete_site,
+        ),
+    ] = None,
+    from_start: Annotated[
+        bool | None,
+        typer.Option("--from-start/--from-end", help="Where to begin. Default: the start, or where --group stopped."),
+    ] = None,
+    maximum: Annotated[int | None, typer.Option("--max", min=1, help="Stop after this many records.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="Stop at the current end instead of waiting for more.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", help="Commit offsets to this consumer group; its name begins with CUSTOMER and a dot."),
+    ] = None,
+    client: Annotated[
+        ClientKind | None,
+        typer.Option("--client", help="Print the configuration of another Kafka client instead of reading."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="With --client: write its files, which contain the password, to this folder (mode 0600).",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a customer's feed, or its containers' topics, as that customer.
+
+    Ctrl-C stops. With --json each record is one line. Nothing is remembered without --group. --client prints a shell
+    script that configures kcat, Kafka's console consumer, a Java or a Python program, and reads.
+
+    Example: fairlead feed ducks --once --max 20
+    """
+    context = open_topology(topology)
+    site = _site(context.topology, customer, at)
+    if group is not None and not group.startswith(f"{customer}."):
+        raise ConfigurationError(
+            f"{customer} may not use the consumer group {group!r}", hint=f"its groups begin with '{customer}.'"
+        )
+    if client is not None:
+        _configure(context, customer, site, client, group or f"{customer}.{client}", out, as_json=as_json)
+        return
+    if out is not None:
+        raise ConfigurationError("--out is for the files of another client", hint="add --client kcat, java, …")
+    default = StartAt.GROUP if group else StartAt.BEGINNING
+    start = {True: StartAt.BEGINNING, False: StartAt.END, None: default}[from_start]
+    seen = 0
+    with UserConsumer(context.resolver.kafka(site, customer), group=group or f"{customer}.cli") as reader:
+        topics = _topics(context.topology, customer, site, reader)
+        if not as_json:
+            errors.print(f"{customer} at {site}: {', '.join(topics[:5])}{' …' if len(topics) > 5 else ''}", style="dim")
+            console.print(_HEADING, style="bold", soft_wrap=True)
+        done: dict[str, int] = {}  # offsets to remember, by topic
+        try:
+            for record in reader.read(topics, start=start, follow=not once):
+                if record is None:
+                    reader.commit(done)
+                    done.clear()
+                    continue
+                if record.is_data:
+                    _print(record, as_json=as_json)
+                    seen += 1
+                if group is not None:
+                    done[record.topic] = record.offset + 1
+                if seen == maximum:
+                    break
+        finally:
+            reader.commit(done)
+    if not as_json:
+        errors.print(f"{seen} records", style="dim")
+
+
+def _configure(
+    context: Context, customer: str, site: str, kind: ClientKind, group: str, out: Path | None, *, as_json: bool
+) -> None:
+    """Print what another client needs, or write it to a folder."""
+    endpoint = context.resolver.kafka(site, customer)
+    topics = entitlement(context.topology, customer)
+    if not topics:
+        raise ConfigurationError(
+            f"customer {customer} may read no topic", hint=f"fairlead acl explain {customer} feeds.{customer}"
+        )
+    ca = None if endpoint.tls_ca is None else str(endpoint.tls_ca.resolve())
+    if out is None:
+        one = recipe(kind, endpoint, topics, group=group, ca=ca)
+        text = script(customer, site, kind, one)
+    else:
+        require_printable("folder", str(out))
+        out.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if ca is not None:
+            write_file(out / CA_FILE, Path(ca).read_text(encoding="utf-8"))
+        one = recipe(kind, endpoint, topics, group=group, ca=CA_FILE if ca else None, password=endpoint.password)
+        for name, content in one.files.items():
+            write_file(out / name, content)
+        text = f"cd {shlex.quote(str(out))} && {one.command}\n"
+    body = {
+        "customer": customer,
+        "site": site,
+        "client": kind.value,
+        "bootstrap": endpoint.bootstrap_servers,
+        "topics": topics,
+        "group": group,
+        "command": one.command,
+        "password_variable": one.variable or None,
+        "files": one.files if out is None else [str(out / name) for name in one.files],
+        "notes": one.notes,
+    }
+    emit(body, as_json=as_json, render=lambda: output.write(text))
+
+
+def _site(topology: Topology, customer: str, at: str | None) -> str:
+    if customer not in topology.customers:
+        raise UnknownNameError("customer", customer, topology.customers)
+    sites = sites_of(topology, customer)
+    if not sites:
+        raise ConfigurationError(
+            f"customer {customer} reads nowhere yet",
+            hint=f"give customers.{customer} a feed_at, or reads_at with the streams it may consume",
+        )
+    if at is None:
+        return sites[0]
+    if at not in sites:
+        raise UnknownNameError(f"site of customer {customer}", at, sites)
+    return at
+
+
+def _topics(topology: Topology, customer: str, site: str, reader: UserConsumer) -> tuple[str, ...]:
+    if topology.customers[customer].feed_at is not None:
+        return (f"feeds.{customer}",)
+    topics = reader.visible()
+    if not topics:
+        raise UnavailableError(
+            f"{customer} sees no topic at site {site}",
+            hint=f"either nothing is there yet, or rules were never applied: fairlead acl explain {customer} TOPIC",
+        )
+    return topics
+
+
+def _print(record: Received, *, as_json: bool) -> None:
+    if as_json:
+        output.write(json.dumps(_as_json(record)) + "\n")
+        output.flush()
+    else:
+        console.print(escape(as_line(record)), soft_wrap=True)
+
+
+def _as_json(record: Received) -> dict[str, Any]:
+    headers = {name: value.decode(errors="replace") if value is not None else None for name, value in record.headers}
+    value: Any = None
+    if record.value is not None:
+        try:
+            value = msgspec.json.decode(record.value)
+        except msgspec.DecodeError:
+            value = record.value.decode(errors="replace")
+    key = record.key.decode(errors="replace") if record.key is not None else None
+    return {
+        "topic": record.topic,
+        "offset": record.offset,
+        "timestamp": _time(record.timestamp_ms).isoformat(),
+        "key": key,
+        "origin": headers.get(ORIGIN),
+        "headers": headers,
+        "value": value,
+    }
+
+
+def as_line(record: Received) -> str:
+    """A record on one line for a person: a reading in columns, an alert in words, anything else as it is."""
+    try:
+        reading = _readings.decode(record.value or b"")
+    except msgspec.DecodeError:
+        key = (record.key or b"").decode(errors="replace")
+        return f"{record.offset:>8}  {_time(record.timestamp_ms):%Y-%m-%d %H:%M:%S}  {key:<11}  {_words(record)}"
+    supply, wanted = reading.measurements.supply_temperature, reading.setpoints.temperature
+    place = reading.geo_location
+    return "  ".join(
+        (
+            f"{record.offset:>8}",
+            f"{reading.device.device_date_time.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}",
+            f"{reading.equipment_reference:<11}",
+            f"{supply:7.1f}" if supply is not None else f"{'-':>7}",
+            f"{wanted:6.1f}" if wanted is not None else f"{'-':>6}",
+            f"{'on' if reading.is_powered else 'OFF':<5}",
+            f"{place.latitude:.3f} {place.longitude:.3f}" if place else "-",
+        )
+    )
+
+
+def _words(record: Received) -> str:
+    try:
+        alert = _alerts.decode(record.value or b"")
+    except msgspec.DecodeError:
+        return (record.value or b"").decode(errors="replace")
+    evidence = ", ".join(f"{one.name} ({one.detail})" if one.detail else one.name for one in alert.evidence)
+    return f"{alert.severity} {alert.kind} {alert.state.lower()} by {alert.raised_at}: {evidence}"
+
+
+def _time(milliseconds: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=max(0, milliseconds))

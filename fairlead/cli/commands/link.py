@@ -1,0 +1,513 @@
+"""``fairlead link``: show links and their lag; pause, resume, promote, fail over, reverse, restore.
+
+Every verb goes the same way: look at both ends, plan, show the plan, ask, carry it out, report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from acl.explain import explain
+from acl.rules import Operation
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    DryRunOption,
+    JsonOption,
+    TopologyOption,
+    WaitOption,
+    YesOption,
+    complete_site,
+    open_topology,
+    running_kafka,
+)
+from fairlead.cli.commands.resolve import resolve
+from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
+from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from replication.check.ask import check_link
+from replication.check.rules import Severity
+from replication.operations.links.access import ClusterAccess, open_access
+from replication.operations.links.facts import PATIENCE, LinkScope, Verb, find_link, look, may_have
+from replication.operations.links.plan import LinkPlan, build, merge
+from replication.operations.links.report import list_links, logs_of, probe, releases_of
+from replication.operations.links.steps import WAIT, LinkRun, WriteOrders, carry_out
+from topologies.model import Link, Topology
+from topologies.users import ADMIN, Role, service_users, upstream_user
+
+
+def run_verb(
+    context: Context,
+    verb: Verb,
+    links: Sequence[Link],
+    scope: LinkScope,
+    *,
+    reason: str,
+    consent: Consent,
+    wait: float,
+    as_json: bool,
+    every: bool = False,
+) -> None:
+    """Make the plan, and carry it out with consent."""
+    plan, away = asyncio.run(plan_verb(context, verb, links, scope, reason, every=every, patience=min(PATIENCE, wait)))
+    applied = not plan.is_empty and consent.given(lambda on: print_plan(plan.lines(), on))
+    run = asyncio.run(execute_plan(context, plan, wait, quiet=as_json)) if applied else None
+    emit(
+        {
+            **plan.to_builtins(),
+            "applied": applied,
+            "done": run.done if run else [],
+            "pending": run.pending if run else [],
+            "away": [{"link": name, "error": error.what} for name, error in away],
+        },
+        as_json=as_json,
+        render=lambda: _render(context, plan, run, consent),
+    )
+    if away:
+        name, error = away[0]
+        raise UnavailableError(
+            f"{len(away)} of {len(links)} links could not be asked, first {name}: {error.what}",
+            hint=error.hint,
+            links=[each for each, _ in away],
+        )
+
+
+async def plan_verb(
+    context: Context,
+    verb: Verb,
+    links: Sequence[Link],
+    scope: LinkScope,
+    reason: str,
+    *,
+    every: bool = False,
+    patience: float,
+) -> tuple[LinkPlan, list[tuple[str, FairleadError]]]:
+    by = getpass.getuser()
+    away: list[tuple[str, FairleadError]] = []
+    plans: list[LinkPlan] = []
+    async with access_of(context) as access:
+        for link in links:
+            try:
+                facts = await look(
+                    verb, context.topology, link, scope, access, by=by, reason=reason, every=every, patience=patience
+                )
+            except UnavailableError as error:
+                if len(links) == 1:
+                    raise
+                away.append((link.name, error))
+                continue
+            plans.append(build(verb, facts))
+    if not plans:
+        return LinkPlan(verb=verb, links=tuple(link.name for link in links), steps=()), away
+    return merge(plans) if len(plans) > 1 else plans[0], away
+
+
+async def execute_plan(context: Context, plan: LinkPlan, wait: float, *, quiet: bool) -> LinkRun:
+    async with access_of(context) as access:
+        with telling(quiet=quiet) as tell:
+            return await carry_out(plan, LinkRun(access, wait, tell))
+
+
+def _render(context: Context, plan: LinkPlan, run: LinkRun | None, consent: Consent) -> None:
+    if plan.is_empty:
+        print_plan(plan.lines(), console)
+        return
+    if run is None:
+        consent.unchanged(lambda on: print_plan(plan.lines(), on))
+        return
+    for text in run.done:
+        console.print(escape(text), soft_wrap=True)
+    print_notes(plan.notes)
+    if plan.verb in (Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE):
+        show_writers(context.topology, plan, console)
+
+
+def choose_links(
+    context: Context, link: str | None, source: str | None, target: str | None, scope: LinkScope, *, all_: bool
+) -> Sequence[Link]:
+    if not all_:
+        return [find_link(context.topology, link, source, target)]
+    if link or source or target:
+        raise ConfigurationError("one link and --all", hint="give LINK, or --all")
+    links = [each for each in context.topology.directed_links() if may_have(each, scope)]
+    if not links:
+        raise ConfigurationError(f"no link carries {scope}", hint="fairlead link list shows what each carries")
+    return links
+
+
+def access_of(context: Context) -> AbstractAsyncContextManager[ClusterAccess]:
+    return open_access(running_kafka(context), context.folder)
+
+
+async def describe_link(context: Context, link: Link) -> dict[str, Any]:
+    """All that is known of a link, as ``show_one`` prints it. ``checks`` are what should be otherwise at the
+    two ends, null when they could not be looked at; ``checks_error`` says why."""
+
+    def source() -> KafkaEndpoint:
+        return context.resolver.kafka(link.from_, upstream_user(link.to))
+
+    def target() -> KafkaEndpoint:
+        return context.resolver.kafka(link.to, "replicator")
+
+    async with access_of(context) as access:
+        (found,) = await list_links(context.topology, access, [link])
+        status = access.status(link.to)
+    ends = await asyncio.gather(probe(source), probe(target))
+    checks: list[dict[str, str]] | None = None
+    error = next((each["error"] for each in ends if not each["reachable"]), None)
+    if error is None:
+        try:
+            admins = {"source_admin": _admin(context, link.from_), "target_admin": _admin(context, link.to)}
+            checks = [each.as_json() for each in await check_link(context.topology, link, source(), target(), **admins)]
+        except FairleadError as trouble:
+            error = trouble.what
+    return {
+        **found,
+        "source": {"site": link.from_, **ends[0]},
+        "target": {"site": link.to, **ends[1]},
+        "logs_in_trouble": dict(logs_of(link, status)),
+        "released_logs": dict(releases_of(link, status)),
+        "checks": checks,
+        "checks_error": error,
+    }
+
+
+def _admin(context: Context, site: str) -> KafkaEndpoint | None:
+    """A site's administrator; None where this machine does not know it."""
+    try:
+        return context.resolver.kafka(site, ADMIN)
+    except FairleadError:
+        return None
+
+
+_STATES: Final = {"mirroring": "green", "closed": "dim", "stopped": "dim", "unavailable": "bold red"}
+_NAMED: Final = 2  # streams that are named in the list; of more only the number
+
+
+def show_list(links: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Every link in a line."""
+    table = Table("link", "policy", "state", "logs", "lag", "paused", "in trouble", box=None, pad_edge=False)
+    table.columns[0].no_wrap = True
+    for column in table.columns[3:5]:
+        column.justify = "right"
+    for link in links:
+        trouble = ", ".join(f"{count} {state}" for state, count in link["in_trouble"].items())
+        table.add_row(
+            escape(link["link"]),
+            escape(_policy(link["policy"])),
+            _state(link["state"]),
+            _number(link["logs"]),
+            _number(link["lag"]),
+            _paused(link),
+            f"[red]{escape(trouble)}[/]" if trouble else "",
+        )
+    console.print(table)
+    for site, error in {link["to"]: link["orders_error"] for link in links if link["orders_error"]}.items():
+        console.print(f"[yellow]orders of {site}:[/] {escape(error)}", soft_wrap=True)
+
+
+def show_one(link: Mapping[str, Any], console: Console) -> None:
+    """One link with all that is known of it."""
+    console.print(f"[bold]{escape(link['link'])}[/] {_state(link['state'])} {escape(link['cause'])}", soft_wrap=True)
+    table = Table("", "", box=None, pad_edge=False, show_header=False)
+    policy = link["policy"]
+    for stream, taken in policy["streams"].items():
+        which = taken if isinstance(taken, str) else ", ".join(taken)
+        urgent = policy["priority"].get(stream)
+        table.add_row("stream", escape(f"{stream}: {which}" + (f", priority {urgent}" if urgent else "")))
+    table.add_row("used", policy["when"])
+    table.add_row("rate", "as fast as it goes" if policy["rate"] is None else f"{policy['rate']:,} bytes per second")
+    table.add_row("starts at", escape(policy["start"]))
+    table.add_row("groups", escape(", ".join(policy["groups"]) or "none follow"))
+    table.add_row("logs", f"{_number(link['logs'])}, {_number(link['followed'])} followed, lag {_number(link['lag'])}")
+    for end in ("source", "target"):
+        table.add_row(end, _reach(link[end]))
+    console.print(table)
+    if link["orders_error"]:
+        console.print(f"[yellow]its orders cannot be read:[/] {escape(link['orders_error'])}", soft_wrap=True)
+    for order in (*([link["paused"]] if isinstance(link["paused"], dict) else ()), *link["parts_paused"]):
+        console.print(f"[yellow]paused:[/] {escape(_order(order))}", soft_wrap=True)
+    for log, release in link["released_logs"].items():
+        console.print(
+            f"{escape(log)} is written at {link['to']}: {release['verb']} by {escape(release['by'])} "
+            f"at {release['since']}, end {release['end']}",
+            soft_wrap=True,
+        )
+    for log, trouble in link["logs_in_trouble"].items():
+        console.print(
+            f"[yellow]{escape(log)}: {trouble['state']}[/] since {trouble['since']} {escape(trouble['cause'])}",
+            soft_wrap=True,
+        )
+        console.print(f"  [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
+    if link["checks"] is None:
+        console.print(f"[yellow]the ends were not checked:[/] {escape(str(link['checks_error']))}", soft_wrap=True)
+    for finding in link["checks"] or ():
+        style = "red" if finding["severity"] == Severity.BREAKS else "yellow"
+        what = f"{finding['subject']} at {finding['site']}: {finding['setting']} is {finding['found']}, needed is "
+        console.print(f"[{style}]{finding['severity']}[/] {escape(what + finding['needed'])}", soft_wrap=True)
+        console.print(f"  why: {escape(finding['why'])}", soft_wrap=True)
+        console.print(f"  [bold]what to do:[/] {escape(finding['change'])}", soft_wrap=True)
+
+
+def show_writers(topology: Topology, plan: LinkPlan, console: Console) -> None:
+    """Who may write to the released logs, by the topology's produce expressions; and what else is needed."""
+    for text in writers(topology, plan):
+        console.print(escape(text), soft_wrap=True)
+
+
+def writers(topology: Topology, plan: LinkPlan) -> list[str]:
+    """What stands between a released log and its writers: one sentence per stream."""
+    if plan.verb not in (Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE):
+        return []
+    site = next(step.site for step in plan.steps if isinstance(step, WriteOrders))
+    people = [name for name, user in service_users(topology, site).items() if user.role in (Role.CUSTOMER, Role.USER)]
+    said: dict[str, str] = {}
+    for topic in plan.logs:
+        stream = topic.partition(".")[0]
+        if stream in said:
+            continue
+        may = [name for name in people if explain(topology, name, topic, Operation.WRITE, site)[0].allowed]
+        if may:
+            said[stream] = f"may write {topic} at {site}: {', '.join(may)} (fairlead acl apply, if they are new)"
+        else:
+            said[stream] = (
+                f"no user of the topology may write {topic} at {site} (fairlead acl explain USER {topic} WRITE): "
+                f"streams.{stream}.permissions.produce reaches only logs that are named after the site; give the "
+                "writer's own user WRITE on the topic there"
+            )
+    return list(said.values())
+
+
+def _policy(policy: Mapping[str, Any]) -> str:
+    taken = [
+        stream if which == "all" else f"{stream} ({which if which == 'aboard' else ', '.join(which)})"
+        for stream, which in policy["streams"].items()
+    ]
+    shown = ", ".join(taken) if len(taken) <= _NAMED else f"{len(taken)} streams"
+    rate = "" if policy["rate"] is None else f", {policy['rate']:,} B/s"
+    return shown + ("" if policy["when"] == "always" else f", {policy['when']}") + rate
+
+
+def _paused(link: Mapping[str, Any]) -> str:
+    if link["paused"]:
+        by = f" by {link['paused']['by']}" if isinstance(link["paused"], dict) else ""
+        return f"[yellow]yes{escape(by)}[/]"
+    names = [order.get("log") or order.get("stream") for order in link["parts_paused"]]
+    return f"[yellow]{escape(', '.join(map(str, names)))}[/]" if names else ""
+
+
+def _order(order: Mapping[str, Any]) -> str:
+    what = order.get("log") or order.get("stream") or "the whole link"
+    why = f": {order['reason']}" if order.get("reason") else ""
+    return f"{what}, by {order['by']} at {order['at']}{why}"
+
+
+def _reach(end: Mapping[str, Any]) -> str:
+    if end["reachable"]:
+        return f"[green]{end['site']} answers[/] {escape(str(end['user']))} in {end['milliseconds']} ms"
+    return f"[red]{end['site']} does not answer:[/] {escape(str(end['error']))}"
+
+
+def _state(state: str) -> str:
+    return f"[{_STATES.get(state, 'yellow')}]{state}[/]"
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+app = typer.Typer(
+    help="Show links and their lag; pause, resume, promote, fail over, reverse.",
+    epilog="A link is named 'SOURCE->TARGET' (in quotes: the shell would write to a file), or by --from and --to. "
+    "Commands that change something show their plan and ask; --yes does not ask, --dry-run only shows.",
+    no_args_is_help=True,
+)
+
+LinkArgument = Annotated[str | None, typer.Argument(help="The link: 'SOURCE->TARGET', in quotes.", metavar="LINK")]
+FromOption = Annotated[
+    str | None, typer.Option("--from", help="The link's source.", metavar="SITE", autocompletion=complete_site)
+]
+ToOption = Annotated[
+    str | None, typer.Option("--to", help="The link's target.", metavar="SITE", autocompletion=complete_site)
+]
+StreamOption = Annotated[str | None, typer.Option("--stream", help="Every topic of this stream.")]
+LogOption = Annotated[str | None, typer.Option("--topic", help="This topic, with all its partitions.", metavar="TOPIC")]
+AllOption = Annotated[bool, typer.Option("--all", help="Every link of the topology.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; kept with the order.")]
+
+
+@app.command("list")
+def list_(topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
+    """List links: policy, state, topics, lag, pauses, trouble.
+
+    Example: fairlead link list
+    """
+    context = open_topology(topology)
+
+    async def gather() -> list[dict[str, Any]]:
+        async with access_of(context) as access:
+            return await list_links(context.topology, access)
+
+    found = asyncio.run(gather())
+    emit(found, as_json=as_json, render=lambda: show_list(found, console))
+
+
+@app.command()
+def describe(
+    link: LinkArgument = None,
+    source: FromOption = None,
+    target: ToOption = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one link: policy, both ends, and every topic that is not mirrored.
+
+    Tells whether both ends answer and are fit for it, and for each log in trouble its cause and what to do. Ends with
+    4 when an end does not answer, 1 when a check finds that copies cannot be equal.
+
+    Example: fairlead link describe 'tokyo->sydney'
+    """
+    context = open_topology(topology)
+    found = asyncio.run(describe_link(context, find_link(context.topology, link, source, target)))
+    emit(found, as_json=as_json, render=lambda: show_one(found, console))
+    if not (found["source"]["reachable"] and found["target"]["reachable"]):
+        raise typer.Exit(ExitCode.UNAVAILABLE)
+    if any(finding["severity"] == Severity.BREAKS for finding in found["checks"] or ()):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _pausing(verb: Verb, text: str) -> Callable[..., None]:
+    def command(
+        link: LinkArgument = None,
+        source: FromOption = None,
+        target: ToOption = None,
+        stream: StreamOption = None,
+        log: LogOption = None,
+        all_: AllOption = False,
+        reason: ReasonOption = "",
+        dry_run: DryRunOption = False,
+        yes: YesOption = False,
+        wait: WaitOption = WAIT,
+        topology: TopologyOption = DEFAULT_TOPOLOGY,
+        as_json: JsonOption = False,
+    ) -> None:
+        consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+        context, scope = open_topology(topology), LinkScope(stream, log)
+        links = choose_links(context, link, source, target, scope, all_=all_)
+        every = verb is Verb.RESUME and all_ and scope.is_whole
+        run_verb(context, verb, links, scope, reason=reason, consent=consent, wait=wait, as_json=as_json, every=every)
+
+    command.__doc__ = text
+    return command
+
+
+app.command("pause")(
+    _pausing(
+        Verb.PAUSE,
+        """Stop copying over one link, or one stream or topic of it.
+
+        Nothing is lost: copying resumes where it stopped, as long as the source keeps its records.
+
+        Example: fairlead link pause 'tokyo->sydney' --stream containers --reason 'satellite is down' --yes
+        """,
+    )
+)
+app.command("resume")(
+    _pausing(
+        Verb.RESUME,
+        """Resume copying.
+
+        Name the same link, stream or log that was paused; --all ends every pause on every link.
+
+        Example: fairlead link resume 'tokyo->sydney' --stream containers --yes
+        """,
+    )
+)
+
+
+def _about_logs(verb: Verb, text: str) -> Callable[..., None]:
+    def command(
+        link: LinkArgument = None,
+        source: FromOption = None,
+        target: ToOption = None,
+        stream: StreamOption = None,
+        log: LogOption = None,
+        reason: ReasonOption = "",
+        dry_run: DryRunOption = False,
+        yes: YesOption = False,
+        wait: WaitOption = WAIT,
+        topology: TopologyOption = DEFAULT_TOPOLOGY,
+        as_json: JsonOption = False,
+    ) -> None:
+        consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+        context = open_topology(topology)
+        if stream is None and log is None:
+            raise ConfigurationError(
+                f"{verb} which topics?", hint="--topic TOPIC, or --stream STREAM for all of its topics"
+            )
+        links = [find_link(context.topology, link, source, target)]
+        run_verb(
+            context, verb, links, LinkScope(stream, log), reason=reason, consent=consent, wait=wait, as_json=as_json
+        )
+
+    command.__doc__ = text
+    return command
+
+
+app.command("promote")(
+    _about_logs(
+        Verb.PROMOTE,
+        """Make mirror topics writable at the link's target, with nothing missing.
+
+        Both ends must be equal and quiet. Refused when the source cannot be reached, when anything is missing here,
+        and for logs whose writer follows
+        from their name or moves by custody. Stop the writers at the source first.
+
+        Example: fairlead link promote 'old->new' --topic orders.europe --yes
+        """,
+    )
+)
+app.command("failover")(
+    _about_logs(
+        Verb.FAILOVER,
+        """Make mirror topics writable at the link's target at once, even without the source.
+
+        Tells from which offset on the source may have records that this site has not.
+
+        Example: fairlead link failover 'old->new' --stream orders --yes
+        """,
+    )
+)
+app.command("reverse")(
+    _about_logs(
+        Verb.REVERSE,
+        """Swap the direction: the target writes, the source mirrors it.
+
+        Promotes logs at the link's target and lets its source follow from there on. Needs a link the other way that
+        carries them, and both ends equal and quiet.
+
+        Example: fairlead link reverse 'old->new' --topic orders.europe --yes
+        """,
+    )
+)
+app.command("restore")(
+    _about_logs(
+        Verb.RESTORE,
+        """Undo a promotion or failover: the target mirrors again.
+
+        Refused when it has records that the source has not.
+
+        Example: fairlead link restore 'old->new' --topic orders.europe --yes
+        """,
+    )
+)
+app.command()(resolve)

@@ -1,0 +1,206 @@
+"""``fairlead replicate``: pull over a site's links until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+import uvloop
+from pydantic import ByteSize, TypeAdapter, ValidationError
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, complete_site, open_topology
+from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
+from fairlead.cli.console import errors
+from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.kafka.endpoint import Address
+from fairlead.scrape import ADDRESS, MetricsServer, Watched
+from replication.operations.links.access import status_file
+from replication.replicator import MEMORY, Replicator
+from replication.states import LogState
+from topologies.endpoints import read_address_overrides
+from topologies.users import upstream_user
+
+REFRESH_SECONDS = 1.0
+LEAST_MEMORY = 32_000_000
+_SIZE = TypeAdapter(ByteSize)
+_STYLES = {"mirroring": "green", "closed": "dim", "paused": "yellow", "unavailable": "bold red"}
+
+
+def replicate(
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--site", "-s", help="Mirror to this site; may be repeated.", metavar="SITE", autocompletion=complete_site
+        ),
+    ] = None,
+    everywhere: Annotated[bool, typer.Option("--all", help="Mirror to every site that a link leads to.")] = False,
+    memory: Annotated[
+        str,
+        typer.Option(help="Memory per site for batches that wait to be appended; at least 32 MB.", metavar="SIZE"),
+    ] = "256 MB",
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = ADDRESS,
+    address_overrides: Annotated[
+        Path | None,
+        typer.Option("--detours", help="File with other addresses for the sources' brokers.", metavar="FILE"),
+    ] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+) -> None:
+    """Mirror other sites' topics to a site, until Ctrl-C.
+
+    Copies over the topology's links to identical offsets. Stop, kill or start it at any time, even twice. It acts on
+    the orders of "fairlead link" at once.
+
+    Example: fairlead replicate --site singapore --site tokyo --memory 64MB --metrics-port 9404
+    """
+    context = open_topology(topology)
+    sites = _sites(context, at or [], everywhere)
+    size = parse_memory(memory)
+    around = read_address_overrides(address_overrides) if address_overrides else {}
+    replicators = [replicator_for(context, site, memory=size, address_overrides=around.get(site, {})) for site in sites]
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(context, replicators, metrics_host, metrics_port))
+
+
+def parse_memory(text: str) -> int:
+    """Bytes from ``256 MB``, ``64MiB`` or ``1gb``.
+
+    Raises:
+        ConfigurationError: it is no size, or less than a replicator can work with.
+    """
+    try:
+        size = int(_SIZE.validate_python(text))
+    except ValidationError:
+        size = 0
+    if size < LEAST_MEMORY:
+        raise ConfigurationError(
+            f"--memory {text}: expected a size of at least {LEAST_MEMORY // 10**6} MB",
+            hint="with its unit, such as 256MB; 32MB is enough for a thin link",
+            memory=text,
+        )
+    return size
+
+
+def replicator_for(
+    context: Context,
+    site: str,
+    *,
+    memory: int = MEMORY,
+    address_overrides: Mapping[str, tuple[tuple[Address, Address], ...]] = MappingProxyType({}),
+) -> Replicator:
+    """The replicator of one site of a topology, with its usual users and status file.
+
+    Args:
+        memory: Bytes of fetched batches that may wait for the site.
+        address_overrides: By source, see ``KafkaEndpoint.address_overrides``.
+
+    Raises:
+        FairleadError: the site was never started, or its password is not known.
+    """
+    user = upstream_user(site)
+    context.resolver.kafka(site, "replicator")  # what is wrong with the target is said at once
+    return Replicator(
+        context.topology,
+        site,
+        lambda: context.resolver.kafka(site, "replicator"),
+        lambda source: replace(
+            context.resolver.kafka(source, user), address_overrides=address_overrides.get(source, ())
+        ),
+        status_file=status_file(context.folder, site),
+        memory=memory,
+    )
+
+
+def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
+    targets = [name for name in context.topology.sites if context.topology.links_to(name)]
+    if everywhere:
+        return targets
+    if not at:
+        raise ConfigurationError("which site?", hint=f"--site SITE, or --all; links lead to: {', '.join(targets)}")
+    for site in at:
+        if site not in context.topology.sites:
+            raise UnknownNameError("site", site, context.topology.sites)
+        if site not in targets:
+            raise ConfigurationError(f"no link leads to {site}", hint=f"links lead to: {', '.join(targets)}")
+    return list(dict.fromkeys(at))
+
+
+async def _run(
+    context: Context, replicators: Sequence[Replicator], metrics_host: str, metrics_port: int | None
+) -> None:
+    def start(port: int, host: str) -> MetricsServer:
+        from fairlead.kafka.admin import admin_client
+        from replication.metrics import (
+            BrokersCollector,
+            start_metrics,  # brings an HTTP server along, which few replicators need
+        )
+
+        endpoints = {each.site: partial(context.resolver.kafka, each.site, "replicator") for each in replicators}
+        return start_metrics(replicators, port, host, [BrokersCollector(endpoints, admin_client)])
+
+    async with metrics_page(start, metrics_port, metrics_host):
+        await _replicate(replicators)
+
+
+async def _replicate(replicators: Sequence[Replicator]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    shown = asyncio.ensure_future(_show(replicators))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in replicators:
+                group.create_task(each.run(stop))
+    finally:
+        shown.cancel()
+        await asyncio.gather(shown, return_exceptions=True)
+    errors.print("stopped")
+
+
+async def _show(replicators: Sequence[Replicator]) -> None:
+    """A table that keeps itself up to date on a terminal; one line elsewhere."""
+    if not errors.is_terminal:
+        errors.print(f"replicating to {', '.join(each.site for each in replicators)}")
+        return
+    with Live(live_table(replicators), console=errors, auto_refresh=False) as live:
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            live.update(live_table(replicators), refresh=True)
+
+
+def live_table(replicators: Sequence[Watched]) -> Table:
+    """Every link of some replicators as it is now."""
+    table = Table("link", "state", "logs", "records", "MB", "lag", "paused", "in trouble", box=None, pad_edge=False)
+    for each in replicators:
+        now = each.snapshot()
+        paused, troubled = Counter[str](), Counter[str]()
+        for log in now["logs"].values():
+            (paused if log["state"] == LogState.PAUSED else troubled)[log["link"] or ""] += 1
+        for link in now["links"]:
+            state = now["target"]["state"] if now["target"]["state"] != "up" else link["state"]
+            cause = now["target"]["cause"] or link["cause"]
+            table.add_row(
+                link["name"],
+                f"[{_STYLES.get(state, 'yellow')}]{state}[/]" + (f" [dim]{escape(cause[:60])}[/]" if cause else ""),
+                str(link["followed"]),
+                str(link["records"]),
+                f"{link['bytes'] / 1e6:.1f}",
+                "-" if link["lag"] is None else str(link["lag"]),
+                str(paused[link["name"]] or ""),
+                str(troubled[link["name"]] or ""),
+            )
+        if troubled[""]:  # what concerns no link alone
+            table.add_row(f"(logs of {now['site']})", *[""] * 6, str(troubled[""]))
+    return table

@@ -1,0 +1,314 @@
+"""``fairlead shore``: run the jobs that fill tables and feeds, show their state and what was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+import shore
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    DryRunOption,
+    JsonOption,
+    TopologyOption,
+    YesOption,
+)
+from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption
+from fairlead.cli.commands.shore.context import ShorePlace, open_shore
+from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
+from fairlead.cli.console import Consent, console, emit, errors
+from fairlead.errors import ExitCode, FairleadError
+from fairlead.scrape import ADDRESS
+from shore.lag import Lag, lags
+from shore.losses import LostLog, Watch, in_words, read_losses
+from shore.losses import acknowledge as acknowledge_losses
+from shore.status import IN_TROUBLE, JobStatus, ShoreStatus, read_status
+
+STYLES: Final = {
+    "running": "green",
+    "done": "green",
+    "failed": "bold red",
+    "gone": "bold red",
+    "retrying": "yellow",
+    "waiting": "dim",
+}
+
+
+class LiveJobs:
+    """While inside, a live table of the jobs on standard error; nothing where a program reads."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._live = None if as_json else Live(console=errors, auto_refresh=False, transient=False)
+
+    def __enter__(self) -> Callable[[Mapping[str, JobStatus]], None]:
+        if self._live is not None:
+            self._live.start()
+            self._live.update("starting Spark…", refresh=True)
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            if not errors.is_terminal:  # there rich ends the table's last line only when more is drawn
+                errors.line()
+
+    def _show(self, jobs: Mapping[str, JobStatus]) -> None:
+        if self._live is not None:
+            self._live.update(_live_table(jobs), refresh=True)
+
+
+def count(value: float | None) -> str:
+    """A number for a person; nothing for None."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _live_table(jobs: Mapping[str, JobStatus]) -> Table:
+    table = Table("job", "state", box=None, header_style="bold", pad_edge=False)
+    for heading in ("logs", "behind", "batches", "rows", "rows/s", "last batch"):
+        table.add_column(heading, justify="right")
+    table.add_column("remarks")
+    for job in jobs.values():
+        style = STYLES.get(job.state, "")
+        wrong = job.error is not None and job.state in IN_TROUBLE
+        remarks = (job.error or "").splitlines()[0] if wrong else ", ".join(job.skipped)
+        table.add_row(
+            job.job,
+            f"[{style}]{job.state}[/]" if style else job.state,
+            count(job.logs),
+            count(job.behind),
+            count(job.batches),
+            count(job.rows),
+            count(job.rows_per_second),
+            "" if job.batch_seconds is None else f"{job.batch_seconds:.1f} s",
+            escape(remarks),
+        )
+    return table
+
+
+def status(
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check",
+            help="End with 1 when a job has failed, is gone or keeps restarting, a topic cannot be read, records "
+            "were lost and not acknowledged, or the last run could not start.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show shore's jobs: state, lag, last error.
+
+    Example: fairlead shore status --check
+    """
+    place = open_shore(topology)
+    found = read_status(place.folder)
+    if found is None:
+        emit(None, as_json=as_json, render=lambda: console.print("shore has not run yet: fairlead shore run --once"))
+        return
+    behind = _lags(place, found)
+    jobs = {name: msgspec.to_builtins(job) | {"lag": msgspec.to_builtins(behind[name])} for name, job in
+            found.jobs.items()}  # fmt: skip
+    lost = read_losses(place.places)
+    wrong = troubles(found, behind, lost)
+    body = {**msgspec.to_builtins(found), "jobs": jobs, "losses": msgspec.to_builtins(lost), "ok": not wrong}
+    emit({**body, "wrong": wrong}, as_json=as_json, render=lambda: _render(found, behind, lost))
+    if check and wrong:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def losses(
+    acknowledge: Annotated[
+        bool, typer.Option("--acknowledge", help="File them: status and alerts stop naming them.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """List records that their topics lost before shore read them; --acknowledge files them.
+
+    Their rows are in no table, and nothing brings them back unless another site still has the log. Acknowledging
+    changes no table: the notes move to the folder losses.acknowledged beside the tables.
+
+    Example: fairlead shore losses
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json) if acknowledge else None
+    place = open_shore(topology)
+    lost = read_losses(place.places)
+
+    def show(on: Console) -> None:
+        for each in lost:
+            on.print(f"{escape(in_words(each))} (found {_time(each.found_at)} UTC)", soft_wrap=True)
+
+    done = False
+    if consent is not None and lost and consent.given(show):
+        lost, done = acknowledge_losses(place.places), True
+
+    def render() -> None:
+        if not lost:
+            console.print("nothing was lost that nobody has acknowledged")
+        elif done:
+            console.print(f"[green]acknowledged[/]: {len(lost):,} logs; the notes are in losses.acknowledged")
+        elif consent is not None:
+            consent.unchanged(show)
+        else:
+            show(console)
+
+    emit({"acknowledged": done, "losses": msgspec.to_builtins(lost)}, as_json=as_json, render=render)
+
+
+def troubles(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog] = ()) -> list[str]:
+    """What ``--check`` ends with 1 for, in words."""
+    wrong = [f"{name} is {job.state}" for name, job in found.jobs.items() if job.state in IN_TROUBLE]
+    wrong += [f"{name} cannot read {log}" for name, lag in behind.items() for log in lag.unreadable]
+    wrong += [in_words(each) for each in lost]
+    return wrong + ([found.error.splitlines()[0]] if found.error else [])
+
+
+def _lags(place: ShorePlace, found: ShoreStatus) -> dict[str, Lag]:
+    try:
+        return lags(place.topology, place.endpoint, place.places, found.jobs, now=dt.datetime.now(dt.UTC))
+    except FairleadError as error:
+        return {name: Lag(why=error.what) for name in found.jobs}
+
+
+def _render(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog]) -> None:
+    console.print(_status_table(found, behind))
+    for name, job in found.jobs.items():
+        _remarks(name, job, behind[name])
+    for each in lost:
+        console.print(f"[bold red]records are lost[/]: {escape(in_words(each))}", soft_wrap=True)
+    if lost:
+        console.print("what it means, and how to acknowledge it: fairlead shore losses --help, docs/shore.md")
+    if found.error:
+        console.print(f"[bold red]the last run could not go on[/]: {escape(found.error)}", soft_wrap=True)
+    console.print(f"process {found.pid}, last word {_time(found.at)} UTC", style="dim")
+
+
+def _status_table(found: ShoreStatus, behind: dict[str, Lag]) -> Table:
+    table = Table("job", "state", box=None, header_style="bold", pad_edge=False)
+    for heading in ("logs", "to read", "behind", "rows", "rows/s", "last batch", "state kept"):
+        table.add_column(heading, justify="right")
+    for name, job in found.jobs.items():
+        lag, style = behind[name], STYLES.get(job.state, "")
+        table.add_row(
+            name,
+            f"[{style}]{job.state}[/]" if style else job.state,
+            count(lag.logs if lag.logs is not None else job.logs),
+            "?" if lag.records is None else count(lag.records),
+            "?" if lag.seconds is None else _span(lag.seconds),
+            count(job.rows),
+            count(job.rows_per_second),
+            "" if job.batch_seconds is None else f"{job.batch_seconds:.1f} s",
+            "" if job.state_rows is None else f"{job.state_rows:,} rows, {(job.state_bytes or 0) / 1e6:,.1f} MB",
+        )
+    return table
+
+
+def _remarks(name: str, job: JobStatus, lag: Lag) -> None:
+    def say(text: str, style: str = "") -> None:
+        console.print(f"{name}: {escape(text)}", style=style, soft_wrap=True)
+
+    if job.failing_since is not None:
+        say(f"does not come through since {_time(job.failing_since)} UTC, started {job.starts} times", "yellow")
+    if job.error is not None:
+        when = f" at {_time(job.error_at)} UTC" if job.error_at is not None else ""
+        say(f"last error{when}: {job.error}", "" if job.state in IN_TROUBLE else "dim")
+    if lag.why:
+        say(f"lag: {lag.why}", "yellow")
+    for log in lag.unreadable:
+        say(f"cannot read {log}", "yellow")
+    if job.skipped:
+        say(f"to know about logs: {', '.join(job.skipped)}", "yellow")
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
+
+
+def _time(at: Any) -> str:
+    return f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+_LOST = "[bold red]records are lost[/]: {}"
+
+app = typer.Typer(help="Fill Delta tables and customers' feeds from the topics, with PySpark.", no_args_is_help=True)
+
+
+@app.command()
+def run(
+    jobs: Annotated[
+        list[str] | None, typer.Argument(help="Only these jobs: readings, operations, conditions, … Default: all.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then stop.")] = False,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = ADDRESS,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Keep the Delta tables and customers' feeds up to date, until Ctrl-C.
+
+    Stop, kill or start it at any time: every record becomes one row, and stays one. A job whose site does not answer is
+    started again until it does; the other jobs go on meanwhile. Ends with 1 when records were gone from a log before
+    they were read; 'fairlead shore losses' says which.
+
+    Example: fairlead shore run --once
+    """
+    place = open_shore(topology)
+    watch = Watch(place.topology.name, place.places, lambda lost: errors.print(_LOST.format(escape(in_words(lost)))))
+    with served(watch, metrics_port, metrics_host), LiveJobs(as_json) as show:
+
+        def on_progress(states: Mapping[str, JobStatus]) -> None:
+            show(states)
+            watch.look(states, now=False)
+
+        done = shore.run(
+            place.topology,
+            lambda: place.endpoint,
+            place.folder,
+            jobs,
+            once=once,
+            settings=place.context.resolver.spark_settings(place.site),
+            on_progress=on_progress,
+        )
+    watch.look()
+    emit(msgspec.to_builtins(done), as_json=as_json, render=lambda: None)
+    if watch.lost:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@contextlib.contextmanager
+def served(watch: Watch, port: int | None, host: str) -> Iterator[None]:
+    """Serve the run's metrics meanwhile, if there is a port; tell where."""
+    if port is None:
+        yield
+        return
+    from shore.metrics import start_metrics  # brings an HTTP server along, which few runs need
+
+    server = start_metrics(watch, port, host)
+    errors.print(f"metrics at http://{host}:{server.port}/metrics")
+    try:
+        yield
+    finally:
+        server.close()
+
+
+app.command()(status)
+app.command()(losses)
+app.command()(verify)
+app.command()(backfill)
+app.command()(rebuild)
+app.command("compact")(compact_)
+app.command("vacuum")(vacuum_)

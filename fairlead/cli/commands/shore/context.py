@@ -1,0 +1,47 @@
+"""A topology with a shore, its Kafka and its tables: what every command of ``fairlead shore`` opens first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.cli.commands.context import Context, open_topology
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.places import Places
+from topologies.model import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ShorePlace:
+    """One topology's shore."""
+
+    topology: Topology
+    folder: Path
+    places: Places
+    context: Context
+    site: str
+
+    @property
+    def endpoint(self) -> KafkaEndpoint:
+        """The Kafka of its site, as user ``shore``; nobody has asked it yet.
+
+        Raises:
+            UnavailableError: a local site that never ran has none.
+        """
+        return self.context.resolver.kafka(self.site, "shore")
+
+
+def open_shore(name: str) -> ShorePlace:
+    """Load a topology that says where shore runs.
+
+    Raises:
+        ConfigurationError: it does not.
+    """
+    context = open_topology(name)
+    where = context.topology.shore
+    if where is None:
+        raise ConfigurationError(
+            f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
+        )
+    return ShorePlace(context.topology, context.folder, Places.of(context.folder, where.storage), context, where.at)

@@ -1,0 +1,4 @@
+"""``fairlead up``, ``down``, ``status`` and ``fairlead site``.
+
+Open ``local`` first: it starts and stops the sites of this machine. ``status`` asks them, ``app`` shuts a ship out.
+"""

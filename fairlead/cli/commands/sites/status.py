@@ -1,0 +1,397 @@
+"""What ``fairlead status`` shows: processes, each site's Kafka, links, bridges and certificates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from edge.status import read_bridge
+from fairlead.certs.served import served
+from fairlead.errors import FairleadError, UnavailableError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.local import ports
+from fairlead.local.registry import LocalSiteRegistry, SiteProcess
+from fairlead.local.state import SiteState, read_state
+from fairlead.local.workers import Workers
+from fairlead.names import parse_log
+from replication.operations.links.access import read_status
+from replication.states import LinkState, LogState, remedy
+from topologies.endpoints import EndpointResolver
+from topologies.model import Site, Topology
+from topologies.users import ADMIN
+from topologies.values import parse_bootstrap
+
+_TIMEOUT = 15.0  # seconds for one site's logs
+_PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
+OVERTAKEN: Final = "overtaken"  # the alarm about what a source has deleted while its link was not up
+_OVERTAKEN_REMEDY = (
+    "let the link go on and keep the source's retention longer than any pause; ask whether another site still has "
+    "them before you resolve the log"
+)
+Offsets = dict[str, tuple[int, int]]  # by topic: start and end
+LOSS = frozenset(LogState) - {LogState.MIRRORING, LogState.PAUSED, LogState.UNAVAILABLE}
+"""States that end only when somebody resolves them: something is lost, or would be."""
+
+
+def look(topology: Topology, folder: Path, local: LocalSiteRegistry, resolver: EndpointResolver) -> dict[str, Any]:
+    """The state of a topology, JSON-ready. Errors of one site are in its ``error``; the others are still told.
+
+    ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
+    links which are up have still to bring, or null while none is. ``overtaken`` are logs of which sources have deleted
+    records that the site does not have, over links that are not up. ``logs_in_trouble`` are those that are not
+    mirrored, by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them. ``bridge`` is what the
+    site's bridge wrote last, with its ``alarms``. ``certificates`` are those that its servers show, and its
+    authority's.
+    """
+    processes = local.status()
+    counts, certificates = asyncio.run(_ask_all(topology, folder, processes, resolver))
+    kept = {name: count.pop("offsets", {}) for name, count in counts.items()}
+    sites: list[dict[str, Any]] = []
+    for name, site in topology.sites.items():
+        replicator = _replicator(folder, name)
+        links = replicator["links"] if replicator else []
+        lags = [link["lag"] for link in links if link["lag"] is not None]
+        sites.append(
+            {
+                "site": name,
+                "kind": str(site.kind),
+                **_where(processes.get(name), site.kafka.bootstrap if site.kafka else None),
+                **counts[name],
+                "replicator": {key: value for key, value in replicator.items() if key not in ("links", "logs")}
+                if replicator
+                else None,
+                "bridge": read_bridge(folder, name),
+                "certificates": certificates[name],
+                "lag": sum(lags) if lags else None,
+                "links": links,
+                "overtaken": overtaken(topology, name, kept, {link["name"] for link in links if _is_up(link)}),
+                "logs_in_trouble": (troubled := _troubled(name, replicator)),
+                "logs_by_state": dict(Counter(each["state"] for each in troubled.values())),
+            }
+        )
+    workers = [{"name": w.name, "running": w.running, "pid": w.pid, "log": str(w.log)} for w in Workers(folder).all()]
+    return {"topology": topology.name, "folder": str(folder), "sites": sites, "workers": workers}
+
+
+def _where(process: SiteProcess | None, outside: str | None) -> dict[str, Any]:
+    if outside is not None:
+        return {"local": False, "kafka": {"address": outside}, "mqtt": None}
+    if process is None:
+        return {"local": True, "kafka": {"up": False}, "mqtt": {"up": False}}
+    return {
+        "local": True,
+        "kafka": {
+            "up": process.kafka_up,
+            "address": f"127.0.0.1:{process.kafka_port}",
+            "version": process.kafka_version,
+            "pid": process.pids.get("kafka"),
+            "log": str(process.logs["kafka"]),
+        },
+        "mqtt": {
+            "up": process.mqtt_up,
+            "address": f"127.0.0.1:{process.mqtt_port}",
+            "version": process.mosquitto_version,
+            "pid": process.pids.get("mqtt"),
+            "log": str(process.logs["mqtt"]),
+        },
+    }
+
+
+async def _ask_all(
+    topology: Topology, folder: Path, processes: Mapping[str, SiteProcess], resolver: EndpointResolver
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    certificates = asyncio.create_task(shown(topology, folder))
+    counts = await _count_all(topology, processes, resolver)
+    return counts, await certificates
+
+
+async def _count_all(
+    topology: Topology, processes: Mapping[str, SiteProcess], resolver: EndpointResolver
+) -> dict[str, dict[str, Any]]:
+    async def count(name: str) -> dict[str, Any]:
+        process = processes.get(name)
+        if topology.sites[name].is_local and not (process and process.kafka_up):
+            return {"logs": None, "records": None, "error": None}
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                return await _count(topology, name, resolver)
+        except TimeoutError:
+            return {"logs": None, "records": None, "error": f"no answer within {_TIMEOUT:.0f} s"}
+        except FairleadError as error:
+            return {"logs": None, "records": None, "error": error.what}
+
+    names = list(topology.sites)
+    return dict(zip(names, await asyncio.gather(*map(count, names)), strict=True))
+
+
+async def _count(topology: Topology, site: str, resolver: EndpointResolver) -> dict[str, Any]:
+    async with await Cluster.open(resolver.kafka(site, ADMIN), client_id="fairlead-status") as cluster:
+        logs = [
+            TopicPartition(topic)
+            for topic in await cluster.topics()
+            if (name := parse_log(topic)) and name.stream in topology.streams
+        ]
+        ends, starts = await asyncio.gather(cluster.end_offsets(logs), cluster.start_offsets(logs))
+    offsets: Offsets = {}
+    for log in logs:
+        end, start = ends[log], starts[log]
+        if isinstance(end, int) and isinstance(start, int):
+            offsets[log.topic] = (start, end)
+    records = sum(end - start for start, end in offsets.values())
+    return {"logs": len(logs), "records": records, "error": None, "offsets": offsets}
+
+
+def _is_up(link: Mapping[str, Any]) -> bool:
+    return bool(link["state"] == LinkState.MIRRORING)
+
+
+def overtaken(
+    topology: Topology, site: str, kept: Mapping[str, Offsets], up: Collection[str]
+) -> list[dict[str, str | int]]:
+    """Logs of a site whose sources have deleted what the site does not have yet, each with the source that has most.
+
+    Over a link that is up the replicator says so itself (``behind-retention``); one that is paused, closed or has no
+    replicator asks nothing of its source. Logs that come aboard with their boxes are left out: a copy that is not
+    followed any more stays behind for good.
+
+    Args:
+        kept: Start and end of each log at the sites that answer.
+        up: Names of the links that are.
+    """
+    here = kept.get(site, {})
+    best: dict[str, tuple[int, str]] = {}
+    watched: set[str] = set()
+    for link in topology.links_to(site):
+        for log in here.keys() & kept.get(link.from_, {}).keys():
+            name = parse_log(log)
+            if name is not None and link.takes(name) and link.streams[name.stream] != "aboard":
+                start = kept[link.from_][log][0]
+                best[log] = min(best.get(log, (start, link.from_)), (start, link.from_))
+                watched |= {log} if link.name in up else set()
+    return [
+        {"log": log, "from": source, "records": start - here[log][1]}
+        for log, (start, source) in sorted(best.items())
+        if start > here[log][1] and log not in watched
+    ]
+
+
+def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
+    """What a site's replicator wrote last, and whether it still runs; None when there is no such file."""
+    status = read_status(folder, site)
+    if status is None:
+        return None
+    links = status.snapshot["links"]
+    if not status.running:  # its last words on links and lag say nothing about now
+        links = [{**link, "state": "stopped", "lag": None} for link in links]
+    return {**status.snapshot, "running": status.running, "links": links}
+
+
+def _troubled(site: str, replicator: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+    """Logs that are not mirrored, with the very commands that help."""
+    logs: Mapping[str, dict[str, Any]] = replicator["logs"] if replicator else {}
+    return {
+        log: {**each, "what_to_do": remedy(LogState(each["state"]), log, site)} for log, each in sorted(logs.items())
+    }
+
+
+def loses(found: Mapping[str, Any]) -> bool:
+    """Whether any log of any site is in a state that means loss (``LOSS``), a source has deleted what a site does not
+    have, or a site's way in has an alarm."""
+    return any(
+        LOSS & set(site["logs_by_state"]) or site["overtaken"] or (site["bridge"] and site["bridge"]["alarms"])
+        for site in found["sites"]
+    )
+
+
+def show(found: Mapping[str, Any], console: Console) -> None:
+    """Print the state as tables: sites, links, logs in trouble, workers."""
+    versions = [f"{name} {', '.join(_versions(found, part))}" for name, part in _PROGRAMS if _versions(found, part)]
+    title = " · ".join((found["topology"], *versions))
+    secure = any(site["certificates"] for site in found["sites"])
+    columns = ("site", "kind", "Kafka", "MQTT", "logs", "records", "lag", *(("TLS",) if secure else ()))
+    table = Table(*columns, title=title)
+    for column in table.columns[4:]:
+        column.justify = "right"
+    for site in found["sites"]:
+        lag = "-" if site["lag"] is None else f"{site['lag']:,}"
+        row = (_part(site["kafka"]), _part(site["mqtt"]), _number(site["logs"]), _number(site["records"]), lag)
+        left = days_left(site)
+        until = ("-" if left is None else f"{left} d",) if secure else ()
+        table.add_row(site["site"], site["kind"], *row, *until)
+    console.print(table)
+    for site in found["sites"]:
+        if site["error"]:
+            console.print(f"[yellow]{site['site']}:[/] {escape(site['error'])}", soft_wrap=True)
+    links = [link for site in found["sites"] for link in site["links"]]
+    if links:
+        _show_links(links, console)
+    _show_troubles(found["sites"], console)
+    _show_alarms(found["sites"], console)
+    show_certificates(found["sites"], console)
+    for worker in found["workers"]:
+        state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
+        console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)
+
+
+def _show_links(links: list[dict[str, Any]], console: Console) -> None:
+    table = Table("link", "state", "lag", "records", "bytes", "")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for link in links:
+        style = {"mirroring": "green", "closed": "dim", "stopped": "dim"}.get(link["state"], "yellow")
+        numbers = (_number(link["lag"]), _number(link["records"]), _number(link["bytes"]))
+        table.add_row(escape(link["name"]), f"[{style}]{link['state']}[/]", *numbers, escape(link["cause"] or ""))
+    console.print(table)
+
+
+_SHOWN = 20  # logs in trouble of one site; --json has all
+
+
+def _show_troubles(sites: list[dict[str, Any]], console: Console) -> None:
+    """Counts by state per site, then each log with its cause, since when, and what to do."""
+    for site in sites:
+        troubled = site["logs_in_trouble"]
+        if not troubled:
+            continue
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(site["logs_by_state"].items()))
+        console.print(f"[bold]{site['site']}: logs not mirrored:[/] {counts}", soft_wrap=True)
+        for log, trouble in list(troubled.items())[:_SHOWN]:
+            style = "bold red" if trouble["state"] in LOSS else "yellow"
+            since = trouble["since"].partition(".")[0]
+            over = f" over {trouble['link']}" if trouble["link"] else ""
+            what = escape(f"since {since}{over}: {trouble['cause']}")
+            console.print(f"  {escape(log)} [{style}]{trouble['state']}[/] {what}", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(trouble['what_to_do'])}", soft_wrap=True)
+        if len(troubled) > _SHOWN:
+            console.print(f"  and {len(troubled) - _SHOWN} more: fairlead status --json", soft_wrap=True)
+
+
+def _show_alarms(sites: list[dict[str, Any]], console: Console) -> None:
+    """What went wrong at the sites' ways in and behind links that are not up, each with what to do."""
+    for site in sites:
+        for log in site["overtaken"][:_SHOWN]:
+            lost = f"{log['from']} has deleted {log['records']:,} records of {log['log']} that are not here yet"
+            console.print(f"[bold red]{site['site']}: {escape(lost)}[/]", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {_OVERTAKEN_REMEDY}", soft_wrap=True)
+        if len(site["overtaken"]) > _SHOWN:
+            console.print(f"  and {len(site['overtaken']) - _SHOWN} more: fairlead status --json", soft_wrap=True)
+        for each in site["bridge"]["alarms"] if site["bridge"] else ():
+            console.print(f"[bold red]{site['site']}: {escape(each['what'])}[/]", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(each['what_to_do'])}", soft_wrap=True)
+
+
+def _part(part: Mapping[str, Any] | None) -> str:
+    if part is None:
+        return "-"
+    if "up" not in part:
+        return escape(part["address"])
+    if not part["up"]:
+        return "[red]down[/]"
+    return f"[green]up[/] :{part['address'].rpartition(':')[2]}"
+
+
+def _versions(found: Mapping[str, Any], part: str) -> list[str]:
+    every = {(site[part] or {}).get("version") for site in found["sites"]}
+    return sorted(version for version in every if version)
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+_PATIENCE = 3.0  # seconds for one server
+
+
+class Server(NamedTuple):
+    """A server that speaks TLS."""
+
+    site: str
+    service: str
+    host: str
+    port: int
+
+
+async def shown(topology: Topology, folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """By site the certificates that its servers show, and of sites on this machine the authority's; those that do not
+    answer are left out."""
+    known = read_state(folder / "state.json").sites
+    servers = [each for name, site in topology.sites.items() for each in _servers(name, site, known.get(name))]
+    answers = await asyncio.gather(*(asyncio.to_thread(_ask, each) for each in servers))
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in topology.sites}
+    for server, answer in zip(servers, answers, strict=True):
+        if answer is not None:
+            found[server.site].append(answer)
+    if any(state.tls is not None and state.tls.issued for state in known.values()):
+        from fairlead.local.certificates import Certificates  # late, as cryptography is slow and few sites speak TLS
+
+        for each in Certificates(folder).all():
+            if each.site is None:
+                for site in (name for name, state in known.items() if state.tls and state.tls.issued and name in found):
+                    found[site].append({"service": each.service, "address": None, **each.facts.as_json()})
+    return found
+
+
+def _servers(name: str, site: Site, state: SiteState | None) -> list[Server]:
+    if site.kafka is not None:
+        secure = site.kafka.security == "SASL_SSL"
+        found = [Server(name, "kafka", *address) for address in parse_bootstrap(site.kafka.bootstrap) if secure]
+    elif state is not None and state.tls is not None:
+        found = [Server(name, "kafka", ports.HOST, broker.port) for broker in state.brokers]
+        found.append(Server(name, "mqtt", ports.HOST, state.mqtt_port))
+    else:
+        found = []
+    if site.mqtt is not None and site.mqtt.ca is not None:
+        found.append(Server(name, "mqtt", site.mqtt.host, site.mqtt.port))
+    return found
+
+
+def _ask(server: Server) -> dict[str, Any] | None:
+    try:
+        certificate = served(server.host, server.port, patience=_PATIENCE)
+    except UnavailableError:
+        return None  # that it is down stands elsewhere
+    from fairlead.certs.facts import facts  # late as well
+
+    return {
+        "service": server.service,
+        "address": f"{server.host}:{server.port}",
+        **facts(certificate).as_json(),
+    }
+
+
+def days_left(site: Mapping[str, Any]) -> int | None:
+    """Days until the first of a site's certificates ends; None without any."""
+    return min((each["days"] for each in site["certificates"]), default=None)
+
+
+def show_certificates(sites: list[dict[str, Any]], console: Console) -> None:
+    """What is soon to end or has ended, with what to do."""
+    for site in sites:
+        for each in site["certificates"]:
+            if each["warning"] is None:
+                continue
+            when = "has expired" if each["days"] < 0 else f"expires in {each['days']} days"
+            style = "bold red" if each["days"] < 0 else "yellow"
+            what = f"{site['site']}: certificate of {each['service']} {when} ({each['expires'][:10]})"
+            console.print(f"[{style}]{escape(what)}[/]", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(_remedy(site, each))}", soft_wrap=True)
+
+
+def _remedy(site: Mapping[str, Any], each: Mapping[str, Any]) -> str:
+    if not site["local"]:
+        return "its operator has to renew it"
+    if each["service"] == "authority":
+        return (
+            "fairlead down; delete the folder certs of the topology's state; fairlead up; give clients the new ca.pem"
+        )
+    if each["days"] < 0:
+        return f"fairlead down {site['site']}; fairlead up {site['site']}"
+    return f"fairlead certs renew --site {site['site']}"

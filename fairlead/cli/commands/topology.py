@@ -1,0 +1,83 @@
+"""``fairlead topology``: check a topology, draw it, list those that come with Fairlead."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, JsonOption, complete_topology
+from fairlead.cli.console import console, emit, output
+from topologies.drawing.text import as_data, draw, mermaid
+from topologies.loader.load import load, shipped
+
+app = typer.Typer(help="Check, draw and list topologies.", no_args_is_help=True)
+
+TopologyArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="[NAME|FILE]",
+        envvar="FAIRLEAD_TOPOLOGY",
+        autocompletion=complete_topology,
+        help="A shipped topology's name or a YAML file.",
+    ),
+]
+
+
+@app.command()
+def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = False) -> None:
+    """Check a topology with its local file and environment; list every mistake (exit code 3).
+
+    Example: fairlead topology check my-fleet.yaml
+    """
+    found = load(topology)
+    data = {
+        "topology": found.name,
+        "ok": True,
+        "sites": len(found.sites),
+        "streams": len(found.streams),
+        "links": len(found.directed_links()),
+    }
+    counts = f"{data['sites']} sites, {data['streams']} streams, {data['links']} links in one direction each"
+    emit(data, as_json=json, render=lambda: console.print(f"[green]ok[/]  {found.name}: {counts}"))
+
+
+@app.command()
+def show(
+    topology: TopologyArgument = DEFAULT_TOPOLOGY,
+    as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as Mermaid text.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Draw a topology in the terminal, or print it as Mermaid text, which GitHub and many editors draw.
+
+    Example: fairlead topology show big-blue --mermaid
+    """
+    found = load(topology)
+    if as_mermaid and json:
+        raise typer.BadParameter("--mermaid and --json exclude each other")
+    if as_mermaid:
+        output.write(mermaid(found))
+        return
+    emit(as_data(found), as_json=json, render=lambda: console.print(draw(found)))
+
+
+@app.command("list")
+def list_(json: JsonOption = False) -> None:
+    """List the topologies that come with Fairlead.
+
+    Example: fairlead topology list
+    """
+    # Without the environment: a variable for one topology would be a mistake in all the others.
+    found = [load(name, env={}) for name in shipped()]
+    data = [{"name": t.name, "title": t.title, "sites": list(t.sites), "description": t.description} for t in found]
+
+    def render() -> None:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        for column in ("Name", "Title", "Sites"):
+            table.add_column(column)
+        for topology in found:
+            table.add_row(f"[bold]{topology.name}[/]", topology.title, ", ".join(topology.sites))
+        console.print(table)
+
+    emit(data, as_json=json, render=render)

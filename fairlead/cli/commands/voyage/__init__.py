@@ -1,0 +1,1 @@
+"""``fairlead voyage``: sail a scenario, and report. Open ``app`` first."""

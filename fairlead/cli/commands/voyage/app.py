@@ -1,0 +1,450 @@
+"""``fairlead voyage``: sail a scenario on real sites, from sensor to Delta table, and report what became of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from fairlead.cli.commands.context import (
+    DEFAULT_TOPOLOGY,
+    Context,
+    DryRunOption,
+    JsonOption,
+    complete_topology,
+    open_topology,
+)
+from fairlead.cli.commands.sites.local import bring_up
+from fairlead.cli.commands.times import parse_span
+from fairlead.cli.commands.voyage.sail import How, phase, sail_and_report, weather, workers
+from fairlead.cli.console import Consent, console, emit, errors, lines
+from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
+from fairlead.home import home
+
+if TYPE_CHECKING:
+    from simulators.report.model import Report
+    from simulators.voyage.recording import ReplayedVoyage
+    from simulators.voyage.voyage import Voyage, VoyageSource
+
+
+def planned(
+    topology: str | None,
+    scenario: str | None,
+    *,
+    calm: bool,
+    scale: int | None = None,
+    interval: str | None,
+    **settings: Any,
+) -> tuple[Context, Voyage]:
+    """A voyage from a scenario, and where it sails.
+
+    Args:
+        scale: For how many boxes a fleet is to be sized: fewer are modelled.
+        settings: Of ``simulators.voyage.voyage.Voyage``.
+    """
+    from simulators.fleet.scenario_file import load, topology_source
+    from simulators.scale.sizing import modelled
+    from simulators.voyage.voyage import Voyage
+
+    named = load(scenario) if scenario else None
+    context = open_topology(topology or (topology_source(named) if named else DEFAULT_TOPOLOGY))
+    plan = named or load(_default_scenario(context))
+    if calm:
+        plan = plan.model_copy(update={"links": ()})
+    if scale is not None:
+        settings["containers"] = modelled(scale, len(plan.cargo))
+    every = parse_span("--interval", interval) if interval else None
+    return context, Voyage(plan, context.topology, reading_interval=every, **settings)
+
+
+def recorded(topology: str | None, path: Path, *, calm: bool) -> tuple[Context, ReplayedVoyage]:
+    """A recorded voyage, read to its end, and where it sails."""
+    from simulators.voyage.recording import ReplayedVoyage, read_header
+
+    context = open_topology(topology or read_header(path).topology)
+    return context, ReplayedVoyage(path, context.topology, calm=calm)
+
+
+def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bool) -> None:
+    """Write every message of a voyage to a file, by the model alone. An interrupted voyage leaves no file."""
+    from simulators.voyage.recording import recording
+
+    with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
+        for count, _ in enumerate(written.steps()):
+            if count % 5_000 == 0:
+                progress(count)
+    size = file.stat().st_size
+    body = {"file": str(file), "bytes": size, "topology": trip.plan.topology.name, "scenario": trip.plan.scenario.name}
+    shown = f"recording: {escape(str(file))}, {size:,} bytes"
+    emit(body, as_json=as_json, render=lambda: console.print(shown, soft_wrap=True))
+
+
+def utc(start: dt.datetime | None) -> dt.datetime | None:
+    return start.replace(tzinfo=dt.UTC) if start else None
+
+
+def size_fleet(trip: Voyage, containers: int, *, as_json: bool) -> None:
+    """The size of a fleet, by the model alone."""
+    import msgspec
+
+    from simulators.scale.sizing import size
+    from simulators.scale.table import as_tables
+
+    with _modelling(trip, quiet=as_json) as progress:
+        found = size(trip, containers, progress)
+    emit(msgspec.to_builtins(found), as_json=as_json, render=lambda: console.print(as_tables(found)))
+
+
+def show_scenarios(*, as_json: bool) -> None:
+    """The shipped scenarios."""
+    from simulators.fleet.scenario_file import as_table, described
+
+    found = described()
+    emit(found, as_json=as_json, render=lambda: console.print(as_table(found)))
+
+
+@contextmanager
+def _modelling(trip: VoyageSource, *, quiet: bool) -> Iterator[Any]:
+    columns = (SpinnerColumn(), TextColumn("running the model"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=errors, disable=quiet or not errors.is_terminal) as progress:
+        task = progress.add_task("", total=trip.expected_messages())
+        yield lambda done: progress.update(task, completed=done)
+
+
+def _default_scenario(context: Context) -> str:
+    """The shipped scenario that sails on this topology: its first story where it has several."""
+    from simulators.fleet.scenario_file import FIRST, load, shipped
+
+    fitting = [name for name in shipped() if load(name).topology == context.topology.name]
+    if not fitting:
+        raise ConfigurationError(
+            f"no shipped scenario sails on topology {context.topology.name!r}",
+            hint=f"name one with --scenario; shipped: {', '.join(shipped())}",
+        )
+    return min(fitting, key=lambda name: (name not in FIRST, name))
+
+
+_PATIENCE = 60.0  # seconds for what was published to be acknowledged, and for a barrier that it waits at
+
+
+def steer_voyage(verb: Literal["pause", "resume"], topology: str | None, *, as_json: bool) -> None:
+    """Pause the voyage that is under way, or let it go on.
+
+    Raises:
+        UnavailableError: there is none. ConfigurationError: there are several, and none was named.
+    """
+    from simulators.voyage.control import steer
+
+    folder = open_topology(topology).folder if topology else _only_one()
+    state = steer(folder, paused=verb == "pause", patience=_PATIENCE)
+    when = f" at {state.sim_time:%d %b %Y %H:%M:%S} UTC" if state.sim_time else ""
+    how = "paused" if state.paused else "goes on"
+    emit(
+        msgspec.to_builtins(state),
+        as_json=as_json,
+        render=lambda: console.print(
+            escape(f"{state.scenario} {how}{when}: {state.published:,} published, {state.acknowledged:,} acknowledged")
+        ),
+    )
+
+
+def _only_one() -> Path:
+    """The state folder of the one voyage of this machine."""
+    from simulators.voyage.control import read_underway
+
+    found = [
+        file.parent.parent for file in sorted(home().glob("*/run/voyage.pid")) if read_underway(file.parent.parent)
+    ]
+    if not found:
+        raise UnavailableError("no voyage is under way", hint="fairlead voyage run starts one")
+    if len(found) > 1:
+        names = ", ".join(folder.name for folder in found)
+        raise ConfigurationError(
+            f"voyages are under way on several topologies: {names}",
+            hint=f"name one: fairlead voyage pause {found[0].name}",
+        )
+    return found[0]
+
+
+app = typer.Typer(
+    help="Simulate ships, containers and trouble on real sites; report what arrived.",
+    epilog="TOPOLOGY is a shipped topology's name or a YAML file. The same scenario, topology and seed give the same "
+    "messages, byte for byte.",
+    no_args_is_help=True,
+)
+
+TopologyArgument = Annotated[
+    str | None,
+    typer.Argument(
+        help="The topology to sail on. Default: the scenario's.", show_default=False, autocompletion=complete_topology
+    ),
+]
+FileArgument = Annotated[Path, typer.Argument(help="The file of the recording.", metavar="FILE")]
+ScenarioOption = Annotated[
+    str | None,
+    typer.Option("--scenario", help="A shipped scenario's name or a YAML file. Default: the topology's."),
+]
+ContainersOption = Annotated[
+    int | None,
+    typer.Option("--containers", min=1, help="Scale the scenario to this many containers; at most 20,000 on one ship."),
+]
+SeedOption = Annotated[int, typer.Option("--seed", help="The same seed gives the same voyage.")]
+IntervalOption = Annotated[
+    str | None, typer.Option("--interval", help="Time between two readings of a container, such as 1h.")
+]
+StartOption = Annotated[
+    dt.datetime | None,
+    typer.Option(
+        "--start",
+        help="Move the voyage to this time (UTC). Default: the scenario's.",
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M"],
+    ),
+]
+BadOption = Annotated[bool, typer.Option("--with-bad", help="Also publish messages that no bridge can use.")]
+CalmOption = Annotated[bool, typer.Option("--calm", help="Sail without outages and delays of links.")]
+SpeedOption = Annotated[
+    float | None,
+    typer.Option("--speed", min=0.001, help="Simulated seconds per second. Default: as fast as it goes."),
+]
+RealtimeOption = Annotated[bool, typer.Option("--realtime", help="Same as --speed 1.")]
+LiveOption = Annotated[
+    bool, typer.Option("--live", help="Show ships on a chart, containers, links and alerts. Needs a terminal.")
+]
+ReportOption = Annotated[Path, typer.Option("--report", help="Folder for report.json and report.html.")]
+PatienceOption = Annotated[
+    float, typer.Option("--patience", min=1, help="Seconds without progress until a barrier counts as stuck.")
+]
+NoWorkersOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-workers", help="Start no bridges and replicators; they run elsewhere, for example in containers."
+    ),
+]
+REPORT = Path("build/voyage")
+SEED = 7
+PATIENCE = 90.0
+
+
+@app.command()
+def run(
+    topology: TopologyArgument = None,
+    scenario: ScenarioOption = None,
+    containers: ContainersOption = None,
+    speed: SpeedOption = None,
+    realtime: RealtimeOption = False,
+    live: LiveOption = False,
+    seed: SeedOption = SEED,
+    interval: IntervalOption = None,
+    start: StartOption = None,
+    with_bad: BadOption = False,
+    calm: CalmOption = False,
+    report: ReportOption = REPORT,
+    patience: PatienceOption = PATIENCE,
+    no_workers: NoWorkersOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sail a scenario: publish every reading at its site, replicate, fill the tables, report.
+
+    Starts what is missing (sites, bridges, replicators) and stops the workers it started; the sites stay up. Ends with
+    1 if any line of the report is false.
+
+    Example: fairlead voyage run big-blue --containers 200 --speed 3600 --seed 7
+
+    Example: fairlead voyage run minimal --speed 7200 --live
+    """
+    how = _how(speed, patience, realtime=realtime, live=live, as_json=as_json)
+    context, trip = planned(
+        topology,
+        scenario,
+        calm=calm,
+        interval=interval,
+        seed=seed,
+        containers=containers,
+        start=utc(start),
+        with_bad=with_bad,
+    )
+    if dry_run:
+        _show_plan(context, trip, workers=not no_workers, as_json=as_json)
+        return
+    made, page = _on_sites(context, trip, how, calm=calm, elsewhere=no_workers)
+    _show(made, page, report, as_json=as_json)
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """List the shipped scenarios and what each expects.
+
+    Example: fairlead voyage list
+    """
+    show_scenarios(as_json=as_json)
+
+
+@app.command()
+def pause(topology: TopologyArgument = None, as_json: JsonOption = False) -> None:
+    """Pause the voyage that another terminal sails.
+
+    Returns when everything published is acknowledged. TOPOLOGY is needed when several voyages are under way. Ends with
+    4 when there is none.
+
+    Example: fairlead voyage pause
+    """
+    steer_voyage("pause", topology, as_json=as_json)
+
+
+@app.command()
+def resume(topology: TopologyArgument = None, as_json: JsonOption = False) -> None:
+    """Let a paused voyage go on.
+
+    Example: fairlead voyage resume
+    """
+    steer_voyage("resume", topology, as_json=as_json)
+
+
+@app.command()
+def size(
+    containers: Annotated[int, typer.Argument(min=1, help="How many containers the fleet has.", metavar="CONTAINERS")],
+    topology: TopologyArgument = None,
+    scenario: ScenarioOption = None,
+    seed: SeedOption = SEED,
+    interval: IntervalOption = None,
+    start: StartOption = None,
+    with_bad: BadOption = False,
+    calm: CalmOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how large links and sites must be for a fleet, by the model alone.
+
+    Starts no sites. Adds up records, bytes over each link, storage per site, and CPU.
+
+    Example: fairlead voyage size 100000 --scenario duck-voyage
+    """
+    _, trip = planned(
+        topology,
+        scenario,
+        calm=calm,
+        scale=containers,
+        interval=interval,
+        seed=seed,
+        start=utc(start),
+        with_bad=with_bad,
+    )
+    size_fleet(trip, containers, as_json=as_json)
+
+
+@app.command()
+def record(
+    file: FileArgument,
+    topology: TopologyArgument = None,
+    scenario: ScenarioOption = None,
+    containers: ContainersOption = None,
+    seed: SeedOption = SEED,
+    interval: IntervalOption = None,
+    start: StartOption = None,
+    with_bad: BadOption = False,
+    calm: CalmOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write every message of a voyage to a file, without sites.
+
+    The file has what "voyage run" with the same options publishes.
+
+    Example: fairlead voyage record ducks.gz --scenario duck-voyage
+    """
+    _, trip = planned(
+        topology,
+        scenario,
+        calm=calm,
+        interval=interval,
+        seed=seed,
+        containers=containers,
+        start=utc(start),
+        with_bad=with_bad,
+    )
+    record_voyage(trip, file, with_bad=with_bad, as_json=as_json)
+
+
+@app.command()
+def replay(
+    file: FileArgument,
+    topology: TopologyArgument = None,
+    speed: SpeedOption = None,
+    realtime: RealtimeOption = False,
+    live: LiveOption = False,
+    calm: CalmOption = False,
+    report: ReportOption = REPORT,
+    patience: PatienceOption = PATIENCE,
+    no_workers: NoWorkersOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Publish a recording again on real sites, message by message, and report.
+
+    Works like "voyage run", with the messages, scenario and seed of the recording.
+
+    Example: fairlead voyage replay ducks.gz --speed 3600
+    """
+    how = _how(speed, patience, realtime=realtime, live=live, as_json=as_json)
+    context, trip = recorded(topology, file, calm=calm)
+    if dry_run:
+        _show_plan(context, trip, workers=not no_workers, as_json=as_json)
+        return
+    made, page = _on_sites(context, trip, how, calm=calm, elsewhere=no_workers)
+    _show(made, page, report, as_json=as_json)
+
+
+def _how(speed: float | None, patience: float, *, realtime: bool, live: bool, as_json: bool) -> How:
+    if realtime and speed is not None:
+        raise ConfigurationError(
+            "--realtime and --speed were both given", hint="--realtime is --speed 1; leave out --speed"
+        )
+    return How(1.0 if realtime else speed, patience, live=live, quiet=as_json)
+
+
+def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: bool) -> None:
+    """What a voyage would start and publish."""
+    plan = [f"start what does not run yet: {', '.join(context.topology.sites)}"]
+    plan += ["start a bridge and a replicator for all sites; stop them at the end"] if workers else []
+    plan += [
+        f"publish about {trip.expected_messages():,} messages of scenario {trip.plan.scenario.name}, "
+        f"{trip.starts:%Y-%m-%d %H:%M} to {trip.ends:%Y-%m-%d %H:%M} UTC"
+    ]
+    plan += [f"fill the tables and feeds at {context.topology.shore.at}"] if context.topology.shore else []
+    asked = Consent(yes=False, dry_run=True)
+    emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: asked.unchanged(lines(plan)))
+
+
+def _on_sites(context: Context, trip: VoyageSource, how: How, *, calm: bool, elsewhere: bool) -> tuple[Report, str]:
+    """Start what is missing, sail, and report; the workers that were started are stopped."""
+    from simulators.voyage.run import check_clock
+
+    check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), how.speed)
+    phases: dict[str, float] = {}
+    with phase(phases, "starting sites"):
+        bring_up(context, list(context.topology.sites), quiet=how.quiet)
+    with (
+        weather(context, trip, calm=calm, elsewhere=elsewhere) as network,
+        workers(context, phases, weather=network is not None, elsewhere=elsewhere) as check,
+    ):
+        return sail_and_report(context, trip, how, phases, network, check)
+
+
+def _show(made: Report, page: str, folder: Path, *, as_json: bool) -> None:
+    """Write the report and print it; end with 1 when a line of it is false."""
+    from simulators.report.model import as_table
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_bytes(made.to_json())
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    emit(json.loads(made.to_json()), as_json=as_json, render=lambda: console.print(as_table(made)))
+    errors.print(f"report: {escape(str(folder / 'report.json'))}, {escape(str(folder / 'report.html'))}")
+    if not made.ok:
+        raise typer.Exit(ExitCode.FAILED)

@@ -1,0 +1,183 @@
+"""How commands print: one console for answers, one for progress and errors, and JSON where a program reads.
+
+Answers go to standard output, everything else to standard error, so that ``--json`` output can be piped. Colours are
+off when standard output is no terminal (rich sees to that) or ``NO_COLOR`` is set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import typer
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.segment import Segment
+from rich.text import Text
+
+from fairlead.errors import FairleadError, UnconfirmedError
+from fairlead.plan import LineStyle, PlanLine
+
+_CONTROL: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # escape sequences begin with one of these
+    r"|\r(?!\n)"
+    r"|[\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # turn the order of text around, or begin a line
+)
+
+
+def printable(text: str) -> str:
+    """The text with every character that steers a terminal replaced; tabs and line ends stay."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+class SafeConsole(Console):
+    """A console that cannot be steered by what it prints: records, names and errors of others come to terminals here.
+
+    Colours are rich's own, which come as styles and not as text.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(highlight=False, **settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        """Text of a string, as rich makes it."""
+        return super().render_str(printable(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What is printed of anything, as rich makes it."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class Output:
+    """Standard output for text that is made elsewhere, JSON and CSV say: exact for a program, safe on a terminal."""
+
+    def write(self, text: str) -> None:
+        """Print text as it is, or without what steers a terminal where standard output is one."""
+        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+
+    def flush(self) -> None:
+        """Bring what was written to the reader now."""
+        sys.stdout.flush()
+
+
+console = SafeConsole()
+errors = SafeConsole(stderr=True)
+output = Output()
+
+
+class Consent:
+    """Whether a command may carry out its plan. Every command that changes a cluster, files or custody asks here.
+
+    Create it first in the command, before anything is read or connected to. ``--dry-run`` only shows the plan;
+    ``--yes`` carries it out; without either, a person at a terminal sees the plan and is asked. ``--dry-run`` wins
+    over ``--yes``.
+
+    Raises:
+        UnconfirmedError: neither option was given and nobody can be asked: no terminal, or ``--json``.
+    """
+
+    def __init__(self, *, yes: bool, dry_run: bool, as_json: bool = False) -> None:
+        self.dry_run = dry_run
+        self._yes = yes
+        if yes or dry_run:
+            return
+        terminal = errors.is_terminal and sys.stdin.isatty()
+        if as_json or not terminal:
+            why = "nobody is asked with --json" if terminal else "there is no terminal to ask at"
+            raise UnconfirmedError(
+                f"this command changes something, and {why}; nothing was changed",
+                hint="--yes does it without asking; --dry-run shows what it would do",
+            )
+
+    def given(self, show: Callable[[Console], None]) -> bool:
+        """Whether to carry out the plan that ``show`` prints. Ask only once, and only about a plan that has steps."""
+        if self.dry_run or self._yes:
+            return not self.dry_run
+        show(errors)
+        return typer.confirm("Do it?", err=True)
+
+    def unchanged(self, show: Callable[[Console], None]) -> None:
+        """Say that the plan was not carried out; print it when nobody has seen it yet."""
+        if not self.dry_run:
+            console.print("Nothing was changed.")
+            return
+        show(console)
+        console.print("Nothing was changed. To do it, run the same command without --dry-run.")
+
+
+def lines(plan: Sequence[str]) -> Callable[[Console], None]:
+    """Print a plan that is a list of sentences; for ``Consent``."""
+
+    def show(on: Console) -> None:
+        for line in plan:
+            on.print(escape(line), soft_wrap=True)
+
+    return show
+
+
+_STYLES: Final[Mapping[LineStyle, str]] = {
+    LineStyle.STEP: "bold",
+    LineStyle.DETAIL: "",
+    LineStyle.NOTE: "yellow",
+    LineStyle.PLAIN: "",
+    LineStyle.ADD: "green",
+    LineStyle.REMOVE: "red",
+    LineStyle.UNTOUCHED: "dim",
+    LineStyle.ERROR: "yellow",
+}
+
+
+def print_plan(plan: Iterable[PlanLine], on: Console) -> None:
+    """Print the lines of a plan in their colours."""
+    for text, style in plan:
+        on.print(escape(text), style=_STYLES[style], soft_wrap=True)
+
+
+def print_notes(notes: Iterable[str]) -> None:
+    """Print the notes of a plan that was carried out."""
+    for note in notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
+
+
+@contextmanager
+def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """While inside, what the given function is told stands on one line of a terminal that changes; else nowhere."""
+    if quiet or not errors.is_terminal:
+        yield lambda what: None
+        return
+    with errors.status("") as status:
+        yield lambda what: status.update(escape(what))
+
+
+def site_progress(*, quiet: bool) -> Callable[[str, str], None]:
+    """A function that prints what is being done at a site, one line each; nothing when ``quiet``."""
+
+    def tell(site: str, text: str) -> None:
+        if not quiet:
+            errors.print(f"{site}: {escape(text)}", soft_wrap=True)
+
+    return tell
+
+
+def emit(data: Any, *, as_json: bool, render: Callable[[], None]) -> None:
+    """Print an answer: ``data`` as JSON for a program, or ``render()`` for a person."""
+    if as_json:
+        output.write(json.dumps(data, indent=2, default=str) + "\n")
+    else:
+        render()
+
+
+def show_error(error: FairleadError, *, as_json: bool = False) -> None:
+    """Print an error on standard error: what happened and why, then what to do."""
+    if as_json:
+        body = {"error": type(error).__name__, "what": error.what, "hint": error.hint, "retriable": error.retriable}
+        errors.print_json(json.dumps({**body, "fields": error.fields}, default=str))
+        return
+    errors.print(f"[bold red]error:[/] {escape(error.what)}", soft_wrap=True)
+    if error.hint:
+        errors.print(f"  [bold]what to do:[/] {escape(error.hint)}", soft_wrap=True)

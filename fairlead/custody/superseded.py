@@ -1,0 +1,133 @@
+"""Whether a copy of a log is still the log: a seizure cuts off whatever the lost holder did after it.
+
+``edge`` keeps what is beyond the cut, ``replication`` takes nothing of it and makes such copies anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from fairlead.custody.view import CustodyView, Seizure
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.guard import read_positions
+from fairlead.kafka.convention import FIRST_TERM, PRODUCER_ID, is_ours
+from fairlead.kafka.protocol.batch import BatchHeader, Buffer, parse_header, split
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, broker_error
+from fairlead.kafka.protocol.types import TP, LogPosition
+
+_ONE_BATCH = 1  # bytes: a broker sends at least one whole batch
+
+
+class Stale(NamedTuple):
+    """A copy that goes on beyond a seizure in an older term."""
+
+    cut: int  # offset from which on its records are no part of the log
+    end: int
+    term: int  # of its last record
+    newest: int  # term of the newest seizure
+
+
+class Copy(NamedTuple):
+    """One site's copy of a log that was seized."""
+
+    end: int
+    stale: Stale | None  # None: as far as it goes, it is the log
+
+
+def overtaken(seizures: Sequence[Seizure], header: BatchHeader) -> Seizure | None:
+    """The seizure that has ended the term of a batch before the batch's last record; None when there is none.
+
+    Fillers that only position a log are of no term, so no seizure is about them.
+    """
+    term = header.producer_epoch if header.producer_id == PRODUCER_ID else 0
+    if term < FIRST_TERM:
+        return None
+    return next((each for each in seizures if term < each.term and header.next_offset > each.marker), None)
+
+
+async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Copy]:
+    """A site's copies of these logs; those left out that were never seized, or are not there, or are empty.
+
+    A copy is stale when it has, at the offset of a seizure's marker, a record of an older term. Its last term says
+    less: a later marker may have landed behind the stale part, because the first record of a term is taken at any end.
+    And it is stale from its start when it begins in the middle of a term: a broker takes whatever comes first after a
+    topic was made anew, from a bridge that slept meanwhile, too.
+
+    Raises:
+        BrokerError, ConnectionLost: the site's Kafka cannot be asked.
+    """
+    seized = {TP(topic) for topic in logs if view.seizures(topic)}
+    here = {TP(topic) for topic in await cluster.topics([tp.topic for tp in seized], refresh=True)} if seized else set()
+    found: dict[str, Copy] = {}
+    positions: dict[TP, LogPosition] = {}
+    left: dict[TP, list[Seizure]] = {}
+    for tp, position in (await read_positions(cluster, here)).items():
+        if isinstance(position, LogPosition):
+            found[tp.topic] = Copy(position.end, None)
+            positions[tp] = position
+            below = [each for each in view.seizures(tp.topic) if each.marker < position.end]
+            left[tp] = sorted(below, key=lambda each: each.marker)
+
+    def stale_from(tp: TP, cut: int) -> None:
+        newest = view.seizures(tp.topic)[-1].term
+        found[tp.topic] = Copy(positions[tp].end, Stale(cut, positions[tp].end, positions[tp].term, newest))
+
+    while left := {tp: below for tp, below in left.items() if below}:
+        terms = await _terms_at(cluster, {tp: below[0].marker for tp, below in left.items()})
+        for tp, below in left.items():
+            seizure, there = below.pop(0), terms.get(tp)
+            if FIRST_TERM <= (positions[tp].term if there is None else there) < seizure.term:
+                stale_from(tp, seizure.marker)
+                below.clear()
+    for tp in await _begun_amid(cluster, [tp for tp in positions if _may_be_begun_amid(found[tp.topic], view, tp)]):
+        stale_from(tp, 0)
+    return found
+
+
+async def stale_copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Stale]:
+    """Of these logs, those whose copy here is another history than the log; errors as ``copies``."""
+    return {log: each.stale for log, each in (await copies(cluster, view, logs)).items() if each.stale is not None}
+
+
+async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Buffer]:
+    """The stored batches at these offsets, or the next ones where those have none; left out where the log begins later
+    or ends before.
+
+    Raises:
+        BrokerError, ConnectionLost: the site's Kafka cannot be asked.
+    """
+    found: dict[TP, Buffer] = {}
+    left = dict(offsets)
+    while left:
+        answers = await cluster.fetch(left, max_wait_ms=0, partition_max_bytes=_ONE_BATCH)
+        answered = {tp for tp, part in answers.items() if part.error_code or len(part.records)}
+        for tp in answered:
+            part = answers[tp]
+            if part.error_code and part.error_code != OFFSET_OUT_OF_RANGE:
+                raise broker_error(part.error_code, tp)
+            for view in split(part.records):
+                if view.header.last_offset >= offsets[tp]:
+                    found[tp] = part.records[view.start : view.stop]
+                    break
+        # A full answer leaves logs out, but not the first; nothing at all means that none has such a record.
+        left = {tp: at for tp, at in left.items() if answered and tp not in answered}
+    return found
+
+
+async def _terms_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, int]:
+    """The terms of the records at these offsets, 0 for what has none; left out where they are not there any more."""
+    headers = {tp: parse_header(batch) for tp, batch in (await batches_at(cluster, offsets)).items()}
+    return {tp: each.producer_epoch if each.producer_id == PRODUCER_ID else 0 for tp, each in headers.items()}
+
+
+def _may_be_begun_amid(copy: Copy, view: CustodyView, tp: TP) -> bool:
+    """Not where it goes beyond the newest seizure and is the log there."""
+    return copy.stale is not None or copy.end <= view.seizures(tp.topic)[-1].marker
+
+
+async def _begun_amid(cluster: Cluster, logs: Iterable[TP]) -> list[TP]:
+    """Those of these logs whose record at offset 0 is not the first of its term."""
+    wanted = dict.fromkeys(logs, 0)
+    headers = {tp: parse_header(batch) for tp, batch in (await batches_at(cluster, wanted)).items()} if wanted else {}
+    return [tp for tp, each in headers.items() if each.base_offset == 0 and is_ours(each) and each.base_sequence > 0]

@@ -1,0 +1,322 @@
+"""Create and delete topics, and log in, through confluent-kafka's admin client. Blocking: use ``asyncio.to_thread``.
+
+Everything that is not the data path goes this way (docs/design.md). ``create_logs`` returns when the controller has
+committed, which is before the broker takes writes; ``Cluster.wait_writable`` waits for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from itertools import islice
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from fairlead.certs.served import examine
+from fairlead.certs.trust import client_context
+from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError, UntrustedError
+from fairlead.kafka.endpoint import KafkaEndpoint, try_credentials, with_each_password
+
+LOG_DEFAULTS: dict[str, str] = {
+    "cleanup.policy": "delete",
+    "compression.type": "producer",  # stored as sent: bytes must be the same at every site
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),  # event time may be anything; the bridge judges it
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "retention.bytes": "-1",
+    "retention.ms": "-1",
+}
+"""Settings of every log, whatever a cluster's defaults are. Retention is each site's own."""
+
+BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
+_TIMEOUT = 60.0  # seconds for a request
+_REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION")
+
+
+def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = None) -> AdminClient:
+    """An admin client for one cluster and user; connects when it is used. Keep it while its futures are open."""
+    endpoint = with_active_password(endpoint)
+    quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
+    if endpoint.tls:
+        client_context(endpoint.tls_ca, site=endpoint.site)  # librdkafka would only say that there is an error
+    return AdminClient({**endpoint.librdkafka(), **quiet, **(settings or {})})
+
+
+def create_logs(
+    endpoint: KafkaEndpoint,
+    topics: Mapping[str, Mapping[str, str]],
+    *,
+    partitions: Mapping[str, int] | None = None,
+    client: AdminClient | None = None,
+    implied: Mapping[str, str] | None = None,
+    failures: dict[str, FairleadError] | None = None,
+) -> set[str]:
+    """Create topics; those that exist already are left as they are.
+
+    Args:
+        topics: Name to settings, which win over ``LOG_DEFAULTS``.
+        partitions: How many partitions a topic gets; 1 for those that are not named.
+        client: A client to use again, instead of a new one for ``endpoint``.
+        implied: What the cluster gives a topic without settings of its own (``Cluster.topic_defaults``): a setting that
+            would be the same is not set. A broker goes through all its logs for each new topic with settings, which
+            makes 5,000 topics take a third longer (measured on 4.3.1).
+        failures: When given, it gets the error of each topic that is not created, which is then not raised. A refused
+            login is raised all the same.
+
+    Returns:
+        The names that this call created.
+
+    Raises:
+        RefusedError: the user may not. UnavailableError: the cluster does not answer or cannot do it now.
+        FairleadError: a name or setting is invalid. Topics of earlier requests stay created.
+    """
+    client = client or require_answer(endpoint)
+    created: set[str] = set()
+    names = iter(topics)
+    while batch := list(islice(names, BATCH)):
+        new = [
+            NewTopic(
+                name,
+                num_partitions=(partitions or {}).get(name, 1),
+                replication_factor=-1,  # the cluster's default
+                config=explicit({**LOG_DEFAULTS, **topics[name]}, implied or {}),
+            )
+            for name in batch
+        ]
+        futures: dict[str, Future[None]] = client.create_topics(
+            new, operation_timeout=_TIMEOUT, request_timeout=_TIMEOUT
+        )
+        for name, future in futures.items():
+            try:
+                if _created(endpoint, name, future):
+                    created.add(name)
+            except FairleadError as error:
+                if failures is None or isinstance(error, LoginRefusedError):
+                    raise
+                failures[name] = error
+    return created
+
+
+def explicit(wanted: Mapping[str, str], implied: Mapping[str, str]) -> dict[str, str]:
+    """Of the settings that a topic shall have, those that it would not have by itself."""
+    return {name: value for name, value in wanted.items() if implied.get(name) != value}
+
+
+def grow_topics(endpoint: KafkaEndpoint, partitions: Mapping[str, int]) -> None:
+    """Give topics that many partitions; those that have them already are no error. Raises as ``create_logs``."""
+    client = require_answer(endpoint)
+    new = [NewPartitions(name, count) for name, count in partitions.items()]
+    for name, future in client.create_partitions(new, request_timeout=_TIMEOUT).items() if new else ():
+        try:
+            future.result()
+        except KafkaException as error:
+            if kafka_error(error).name() != "INVALID_PARTITIONS":
+                raise explain(error, endpoint, f"give {name} more partitions") from error
+
+
+def alter_topics(endpoint: KafkaEndpoint, settings: Mapping[str, Mapping[str, str]]) -> None:
+    """Set these settings of these topics and leave all others as they are. Raises as ``create_logs``."""
+    client = require_answer(endpoint)
+    names = iter(settings)
+    while batch := list(islice(names, BATCH)):
+        resources = [
+            ConfigResource(
+                ResourceType.TOPIC,
+                name,
+                incremental_configs=[
+                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                    for key, value in settings[name].items()
+                ],
+            )
+            for name in batch
+        ]
+        for resource, future in client.incremental_alter_configs(resources, request_timeout=_TIMEOUT).items():
+            try:
+                future.result()
+            except KafkaException as error:
+                raise explain(error, endpoint, f"change settings of {resource.name}") from error
+
+
+def delete_logs(endpoint: KafkaEndpoint, topics: Sequence[str]) -> set[str]:
+    """Delete topics; those that do not exist are no error. Returns the deleted ones; raises as ``create_logs``."""
+    client = require_answer(endpoint)
+    deleted: set[str] = set()
+    for name, future in client.delete_topics(list(topics)).items() if topics else ():
+        try:
+            future.result()
+            deleted.add(name)
+        except KafkaException as error:
+            if kafka_error(error).name() != "UNKNOWN_TOPIC_OR_PART":
+                raise explain(error, endpoint, f"delete {name}") from error
+    return deleted
+
+
+def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClient:
+    """A client that has logged in. Ask first, because librdkafka retries a wrong password or address without end.
+
+    While a password is being changed, each one that may count is tried.
+
+    Raises:
+        RefusedError: wrong user or password, or a certificate that is not trusted (``UntrustedError``).
+        TrustError: the endpoint's file of authorities cannot be used.
+        UnavailableError: no answer within ``timeout`` seconds.
+    """
+    return try_credentials(endpoint, LoginRefusedError, lambda way: _answer(way, timeout))
+
+
+def with_active_password(endpoint: KafkaEndpoint) -> KafkaEndpoint:
+    """The endpoint with the one password that the cluster accepts now, as librdkafka takes only one.
+
+    Asks the cluster only while a password is being changed and there are several candidates. Where nobody answers, the
+    first candidate is returned.
+    """
+    *others, last = with_each_password(endpoint)
+    for other in others:
+        try:
+            _answer(other, 5.0)
+        except LoginRefusedError:
+            continue
+        except FairleadError:
+            pass
+        return other
+    return last
+
+
+def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
+    client_errors = ClientErrors()
+    client = admin_client(endpoint, {"error_cb": client_errors.on_error})
+    stopwatch = SuspendAwareStopwatch()
+    while True:
+        try:
+            asked: Any = client.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
+            asked.result()
+            return client
+        except KafkaException as error:
+            client.poll(0)  # delivers the client's errors
+            if client_errors.refused is not None:
+                raise explain(KafkaException(client_errors.refused), endpoint, "log in") from error
+            if client_errors.untrusted is not None:
+                require_trust(endpoint)
+            if stopwatch.seconds() > timeout:
+                raise explain(error, endpoint, "log in") from error
+
+
+def require_trust(endpoint: KafkaEndpoint) -> None:
+    """Nothing, where a broker's certificate is one that its clients trust, or nobody answers.
+
+    Raises:
+        UntrustedError: it is not; with the reason, which librdkafka does not tell.
+        TrustError: the endpoint's file of authorities cannot be used.
+    """
+    for host, port in endpoint.bootstrap if endpoint.tls and endpoint.tls_verify_hostname else ():
+        found = examine(host, port, endpoint.tls_ca, site=endpoint.site)
+        if found is not None:
+            raise UntrustedError(
+                f"no TLS with {endpoint.site}'s Kafka at {host}:{port}: {found.why}",
+                hint=found.hint,
+                site=endpoint.site,
+                address=f"{host}:{port}",
+            )
+
+
+def kafka_error(error: KafkaException) -> KafkaError:
+    """The error inside confluent-kafka's exception."""
+    cause: Any = error.args[0]
+    return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))  # noqa: SLF001 - its name
+
+
+def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> FairleadError:
+    """confluent-kafka's error as Fairlead's; the code's name only, since the text may carry the whole request."""
+    cause = kafka_error(error)
+    name = cause.name()
+    what = f"{endpoint.site}'s Kafka did not let {endpoint.user} {doing}: {name}"
+    away = f"{endpoint.site}'s Kafka did not answer when {endpoint.user} wanted to {doing}: {name}"
+    fields = {"site": endpoint.site, "user": endpoint.user, "code": name}
+    if name in _REFUSED:
+        return RefusedError(what, hint="its rights come from the topology: fairlead acl explain", **fields)
+    if login_refused(cause):
+        return LoginRefusedError(what, hint="the password is wrong, or there is no such user: fairlead up", **fields)
+    if cause.retriable() or name.startswith("_") or name in ("REQUEST_TIMED_OUT", "INVALID_REPLICATION_FACTOR"):
+        hint = f"is it running at {endpoint.bootstrap_servers}? fairlead status"
+        return UnavailableError(away, hint=hint, **fields)
+    return FairleadError(what, hint=cause.str()[:300], **fields)
+
+
+def _created(endpoint: KafkaEndpoint, name: str, future: Future[None]) -> bool:
+    try:
+        future.result()
+    except KafkaException as error:
+        if kafka_error(error).name() == "TOPIC_ALREADY_EXISTS":
+            return False
+        raise explain(error, endpoint, f"create {name}") from error
+    return True
+
+
+LONGEST: Final = 2.0
+"""Longest poll gap in seconds that counts as waiting; a longer one means that the host was suspended."""
+
+
+class SuspendAwareStopwatch:
+    """Counts seconds since it was made, without the time in which the host was suspended.
+
+    The caller reads it more often than every ``longest`` seconds; of a longer gap only ``longest`` seconds count.
+    """
+
+    def __init__(self, longest: float = LONGEST) -> None:
+        self._longest = longest
+        self._last = time.monotonic()
+        self._seconds = 0.0
+
+    def seconds(self) -> float:
+        """Seconds that the host was awake since this was made."""
+        now = time.monotonic()
+        self._seconds += min(now - self._last, self._longest)
+        self._last = now
+        return self._seconds
+
+
+_LOGIN: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
+_LOGIN_REFUSED: Final = ("SASL authentication error", "Unsupported SASL mechanism")  # in the texts of these
+
+
+def login_refused(error: KafkaError) -> bool:
+    """Whether an error that the client reports means that a broker refused the login.
+
+    librdkafka (2.16) uses the same code for a connection that ended, or timed out, while client and broker were
+    agreeing on a mechanism. No password had been sent then, and the next attempt may succeed.
+    """
+    return error.name() in _LOGIN and any(reason in error.str() for reason in _LOGIN_REFUSED)
+
+
+class ClientErrors:
+    """The last error of each kind that a confluent-kafka client reported. Errors arrive when the client is polled.
+
+    An object of its own: a client in a reference cycle with its own callback would keep its threads and sockets until
+    the garbage collector runs.
+    """
+
+    def __init__(self) -> None:
+        self.refused: KafkaError | None = None
+        self.untrusted: KafkaError | None = None
+        self.down: KafkaError | None = None
+
+    def on_error(self, error: KafkaError) -> None:
+        """The client's ``error_cb``."""
+        if login_refused(error):
+            self.refused = error
+        elif error.name() == "_SSL":
+            self.untrusted = error
+        elif error.name() == "_ALL_BROKERS_DOWN":
+            self.down = error

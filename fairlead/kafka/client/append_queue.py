@@ -1,0 +1,366 @@
+"""What waits to be appended to one log, and what is in flight: the appender's state machine, without I/O.
+
+At most one batch of a log is in flight. Entries stay in the queue until their records are stored, so that a batch whose
+outcome is unknown is never forgotten and never overtaken. ``judge`` is the table of docs/append-convention.md: what a
+broker's answer to an append means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead.kafka.client.guard import UNKNOWN_TERM
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.batch import BatchHeader
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.errors import (
+    INVALID_PRODUCER_EPOCH,
+    OUT_OF_ORDER_SEQUENCE_NUMBER,
+    Conflict,
+    Fenced,
+    Misplaced,
+    WireError,
+    broker_error,
+    is_retriable,
+)
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP, Appended, LogPosition, ProduceResult
+
+CRC: Final = slice(17, 21)
+
+
+@dataclass(slots=True, eq=False)
+class PendingAppend:
+    """One call: records to append in order, or one marker."""
+
+    records: Sequence[NewRecord]
+    future: asyncio.Future[Appended]
+    term: int | None = None  # the term that the caller believes in; for a marker the term that it opens
+    is_marker: bool = False
+    hold: bool = True
+    expected_end: int | None = None
+    done: int = 0
+    base: int = -1
+
+
+@dataclass(slots=True, eq=False)
+class OpenBatch:
+    """One encoded batch. ``offset`` is where it must land; ``marker`` where its term began."""
+
+    data: bytes
+    offset: int
+    term: int
+    marker: int
+    count: int
+    shares: list[tuple[PendingAppend, int]]
+    is_marker: bool = False
+
+    @property
+    def crc(self) -> int:
+        return int.from_bytes(self.data[CRC], "big")
+
+
+class AppendVerdict(enum.Enum):
+    """What to do after a broker's answer."""
+
+    MINE = enum.auto()  # stored now, by this very request
+    EXAMINE = enum.auto()  # something may be at the offset already: its CRC decides
+    MISPLACED = enum.auto()  # stored at another offset
+    FENCED = enum.auto()  # a later term exists
+    LATER = enum.auto()  # outcome unknown, or not now: run the guard, then send the same bytes again
+    REFUSED = enum.auto()  # the batch is unacceptable; never send it again as it is
+
+
+def judge(result: ProduceResult, expected: int | None) -> AppendVerdict:
+    """The verdict on one answer. ``expected`` is the offset that the batch must get; None for "whatever the end is",
+    which only a marker may ask for."""
+    code = result.error_code
+    if code == 0:
+        if not result.appended_now:
+            # The duplicate answer. At another offset it cannot be ours, which the CRC will show as well.
+            return AppendVerdict.EXAMINE
+        return AppendVerdict.MINE if expected is None or result.base_offset == expected else AppendVerdict.MISPLACED
+    if code == OUT_OF_ORDER_SEQUENCE_NUMBER:
+        return AppendVerdict.EXAMINE
+    if code == INVALID_PRODUCER_EPOCH:
+        return AppendVerdict.FENCED
+    return AppendVerdict.LATER if is_retriable(code) else AppendVerdict.REFUSED
+
+
+RESTING: Final = object()  # as an owner: a timer tries the log again later
+
+
+@dataclass(slots=True, eq=False)
+class LogQueue:
+    """State of one log in an appender."""
+
+    log: TP
+    position: LogPosition | None = None
+    known: bool = False  # ``position`` was read, and nothing has gone wrong since
+    read_over: tuple[int, int] = (-1, 0)  # (leader, incarnation of the connection) over which ``position`` was read
+    entries: list[PendingAppend] = field(
+        default_factory=list
+    )  # a list: very many logs have none, and an empty deque is large
+    batch: OpenBatch | None = None
+    owner: object | None = None  # the one request that carries the log now, or ``RESTING``
+    stopped: WireError | None = None  # why nothing may be appended until the log is adopted or a term opened
+    alone: int = 0  # so many entries go in a batch of their own, after a common batch was refused
+    attempts: int = 0
+
+    # --- building
+
+    def build(self, max_bytes: int, codec: Codec) -> OpenBatch | None:
+        """The next batch, or the one whose outcome is open; None when nothing is left. Needs ``known``.
+
+        Entries that cannot be appended fail here.
+        """
+        if self.batch is not None:
+            return self.batch
+        while self.entries:
+            entry = self.entries[0]
+            trouble = None if entry.future.done() else self._trouble(entry)
+            if trouble is not None:
+                entry.future.set_exception(trouble)
+            if entry.future.done():  # failed just now, or given up by its caller
+                del self.entries[0]
+                continue
+            self.batch = self._marker(entry) if entry.is_marker else self._records(max_bytes, codec)
+            return self.batch
+        return None
+
+    def _trouble(self, entry: PendingAppend) -> WireError | None:
+        """Why this entry cannot be appended at the present position."""
+        position = self.position
+        if entry.is_marker:
+            end = 0 if position is None else position.end
+            if entry.expected_end is not None and end != entry.expected_end and not self._opened(entry):
+                return Conflict(
+                    f"log {self.log} ends at {end}, not at {entry.expected_end}, so term {entry.term} is not opened",
+                    hint="read the log's end again; somebody else appended to it",
+                    log=str(self.log),
+                    end=end,
+                    expected_end=entry.expected_end,
+                )
+            if position is not None and position.term > (entry.term or 0):
+                return fenced(self.log, entry.term or 0, position.term)
+            return None
+        if self.stopped is not None:
+            return again(self.stopped)
+        if position is None or position.term == UNKNOWN_TERM:
+            what = "is empty" if position is None else "ends with a batch that Fairlead did not write"
+            return Misplaced(
+                f"nothing can be appended to log {self.log}: it {what}, so no term is open",
+                hint="open a term first",
+                log=str(self.log),
+                end=0 if position is None else position.end,
+            )
+        if entry.term is not None and entry.term != position.term:
+            return fenced(self.log, entry.term, position.term)
+        return None
+
+    def _opened(self, entry: PendingAppend) -> bool:
+        """True when the log is in the very term that this marker entry is about: perhaps by this marker."""
+        return self.position is not None and self.position.term == entry.term
+
+    def _marker(self, entry: PendingAppend) -> OpenBatch:
+        term = entry.term or 0
+        end = 0 if self.position is None else self.position.end
+        data = term_batch(entry.records, term=term, offset=end, marker=end)
+        return OpenBatch(data, end, term, end, 1, [(entry, 1)], is_marker=True)
+
+    def _records(self, max_bytes: int, codec: Codec) -> OpenBatch:
+        position = self.position
+        if position is None:
+            raise AssertionError("a batch of records needs an open term")
+        records, shares = self._alone() or self._shared(max_bytes, position.term)
+        if self.alone > 0:
+            self.alone -= 1
+        end, term, marker = position
+        data = term_batch(records, term=term, offset=end, marker=marker, codec=codec)
+        return OpenBatch(data, end, term, marker, len(records), shares)
+
+    def _alone(self) -> tuple[Sequence[NewRecord], list[tuple[PendingAppend, int]]] | None:
+        """The usual case: one record waits, which goes whatever its size."""
+        entry = self.entries[0]
+        if len(self.entries) > 1 or len(entry.records) > 1:
+            return None
+        return entry.records, [(entry, 1)]
+
+    def _shared(self, room: int, term: int) -> tuple[Sequence[NewRecord], list[tuple[PendingAppend, int]]]:
+        """As many records as there is room for, but at least one, and which entries they are of."""
+        records: list[NewRecord] = []
+        shares: list[tuple[PendingAppend, int]] = []
+        for entry in self.entries:
+            if entry.is_marker or (shares and (self.alone > 0 or entry.term not in (None, term))):
+                break
+            if entry.future.done():
+                continue
+            taken = 0
+            for record in entry.records[entry.done :]:
+                size = record.size_bound()
+                if size > room and records:
+                    break
+                records.append(record)
+                room -= size
+                taken += 1
+            if taken:
+                shares.append((entry, taken))
+            if taken < len(entry.records) - entry.done:
+                break
+        return records, shares
+
+    # --- outcomes
+
+    def apply_answer(self, result: ProduceResult) -> AppendVerdict:
+        """Apply a broker's answer as far as it decides by itself; ``EXAMINE`` and ``LATER`` are left to the caller."""
+        batch = self.in_flight()
+        expected = None if batch.is_marker and batch.shares[0][0].expected_end is None else batch.offset
+        verdict = judge(result, expected)
+        if verdict is AppendVerdict.MINE:
+            self.landed(result.base_offset)
+        elif verdict is AppendVerdict.FENCED:
+            self.fail(fenced(self.log, batch.term, None), stop=True)
+        elif verdict is AppendVerdict.MISPLACED:
+            self.fail(misplaced(self.log, batch, result.base_offset), stop=True)
+        elif verdict is AppendVerdict.REFUSED:
+            self.refused(broker_error(result.error_code, self.log, result.error_message))
+        return verdict
+
+    def apply_stored(self, offset: int, stored: BatchHeader | None) -> None:
+        """Decide about the batch in flight by what is stored at its offset; None when nothing is."""
+        batch = self.in_flight()
+        if stored is not None and stored.crc == batch.crc and stored.base_offset == offset:
+            self.landed(offset)
+        elif stored is not None and stored.producer_epoch > batch.term:
+            self.fail(fenced(self.log, batch.term, stored.producer_epoch), stop=True)
+        else:
+            self.fail(conflict(self.log, batch, offset, nothing=stored is None))
+
+    def in_flight(self) -> OpenBatch:
+        """The batch that an answer is about."""
+        if self.batch is None:
+            raise AssertionError(f"no batch of log {self.log} is in flight")
+        return self.batch
+
+    def landed(self, base: int) -> None:
+        """The batch is stored from offset ``base`` on: its entries are answered, the position moves."""
+        batch, self.batch = self.in_flight(), None
+        self.attempts = 0
+        self.position = LogPosition(base + batch.count, batch.term, base if batch.is_marker else batch.marker)
+        if batch.is_marker:
+            entry = batch.shares[0][0]
+            self.stopped = None if entry.hold else granted(self.log, batch.term)
+        at = base
+        for entry, count in batch.shares:
+            if entry.done == 0:
+                entry.base = at
+            entry.done += count
+            at += count
+            if entry.done == len(entry.records) and not entry.future.done():
+                entry.future.set_result(Appended(entry.base, entry.done))
+        over = 0
+        for entry in self.entries:
+            if entry.done < len(entry.records) and not entry.future.done():
+                break
+            over += 1
+        del self.entries[:over]
+
+    def refused(self, error: WireError) -> None:
+        """The broker will never take this batch: its entries fail, or are tried one by one when there are several."""
+        batch, self.batch = self.in_flight(), None
+        self.attempts = 0
+        if len(batch.shares) > 1:
+            self.alone = len(batch.shares)
+            return
+        entry = batch.shares[0][0]
+        if not entry.future.done():
+            entry.future.set_exception(error)
+
+    def fail(self, error: WireError | BaseException, *, stop: bool = False) -> None:
+        """Everything that waits fails; the position has to be read again. ``stop``: nothing goes on by itself."""
+        self.batch = None
+        self.known = False
+        self.attempts = 0
+        if stop and isinstance(error, WireError):
+            self.stopped = error
+        entries, self.entries = self.entries, []
+        for entry in entries:
+            if not entry.future.done():
+                entry.future.set_exception(again(error) if isinstance(error, WireError) else error)
+
+    def settle_position(self, found: LogPosition | None) -> None:
+        """Take over a position that was read while no batch is under way; notice what must not have happened."""
+        old, self.position = self.position, found
+        self.known = True
+        if old is None:
+            return
+        if found is None or found.end < old.end:
+            end = 0 if found is None else found.end
+            self.stopped = Misplaced(
+                f"log {self.log} ends at {end} although records up to {old.end} were stored in it",
+                hint="the topic was recreated or lost its tail; keep both versions, then open a new term",
+                log=str(self.log),
+                end=end,
+                stored=old.end,
+            )
+        elif found.term > old.term > UNKNOWN_TERM:
+            self.stopped = fenced(self.log, old.term, found.term)
+
+
+def again(error: WireError) -> WireError:
+    """A fresh copy, so that each waiting caller has a traceback of its own."""
+    copy = error.__class__.__new__(error.__class__)
+    copy.__dict__.update(error.__dict__)
+    copy.args = error.args
+    return copy
+
+
+def fenced(log: TP, term: int, later: int | None) -> Fenced:
+    """The error for an append in ``term`` although a later one exists (None: unknown which)."""
+    now = "a later term exists" if later is None else f"term {later} is open"
+    return Fenced(
+        f"this writer may not append to log {log} in term {term}: {now}",
+        hint="stop writing to this log; whoever holds it now is in the custody ledger (`fairlead custody`)",
+        log=str(log),
+        term=term,
+        later_term=later,
+    )
+
+
+def granted(log: TP, term: int) -> Fenced:
+    """The error for an append after this writer gave the log away with the marker of ``term``."""
+    return Fenced(
+        f"log {log} was granted to another writer in term {term}, so nothing may be appended to it here",
+        hint="wait until it is granted back, then adopt it",
+        log=str(log),
+        term=term - 1,
+        later_term=term,
+    )
+
+
+def misplaced(log: TP, batch: OpenBatch, base_offset: int) -> Misplaced:
+    """The error for a batch that was stored at another offset than its sequence says."""
+    return Misplaced(
+        f"records for offset {batch.offset} of log {log} were stored at offset {base_offset}: another client wrote "
+        "to the log, or its brokers forgot who did",
+        hint="keep both versions and recreate this copy of the log; only its holder may have WRITE on it",
+        log=str(log),
+        offset=batch.offset,
+        base_offset=base_offset,
+        term=batch.term,
+    )
+
+
+def conflict(log: TP, batch: OpenBatch, offset: int, *, nothing: bool = False) -> Conflict:
+    """The error for an offset that somebody else has taken."""
+    if nothing:
+        what = f"the brokers refuse the sequence of offset {offset} of log {log} although nothing is stored there"
+        hint = "a writer of an older term slipped in after the brokers forgot the newer one; open a new term"
+    else:
+        what = f"somebody else's record is at offset {offset} of log {log} in term {batch.term}"
+        hint = "two writers use one term; find the other one before going on"
+    return Conflict(what, hint=hint, log=str(log), offset=offset, term=batch.term)

@@ -1,0 +1,258 @@
+"""Appending to many logs under the append convention, with group commit (docs/append-convention.md).
+
+Appends of many logs are gathered into one Produce request per leader; what comes for a log while its batch is in flight
+goes into its next batch. ``append_queue`` is the state machine of one log (pure), ``append_sender`` sends and applies
+the answers, ``guard`` reads a log's position before the first append on a connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.append_queue import LogQueue, PendingAppend, again, fenced
+from fairlead.kafka.client.append_sender import AppendSender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import FIRST_TERM, LAST_TERM
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.errors import BrokerError, Conflict, ConnectionLost, Fenced, Misplaced
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP, Appended, LogPosition
+
+
+class Appender:
+    """Writes to logs that this process holds. One appender per process and cluster; belongs to one event loop.
+
+    Args:
+        linger: Seconds that an append waits for others to share a request with.
+        max_batch_bytes: Upper bound of a batch before compression; below the logs' ``max.message.bytes``.
+        codec: Compression of the batches.
+        max_in_flight: Requests under way per leader.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        linger: float = 0.005,
+        max_batch_bytes: int = 900_000,
+        codec: Codec = Codec.NONE,
+        max_in_flight: int = 5,
+    ) -> None:
+        self._site = cluster.endpoint.site
+        self._linger = linger
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[TP, LogQueue] = {}
+        self._sender = AppendSender(cluster, max_batch_bytes=max_batch_bytes, codec=codec, max_in_flight=max_in_flight)
+
+    @property
+    def answers(self) -> tuple[int, float]:
+        """Requests of appends that a broker has answered, and the seconds that this took, in all."""
+        return self._sender.answered, self._sender.answered_seconds
+
+    async def position(self, log: TP) -> LogPosition | None:
+        """Where the log ends and in which term; None when it is empty. ``term`` 0 means that somebody else wrote its
+        last batch. Cached until a connection is lost or something goes wrong.
+
+        Raises:
+            BrokerError: the log does not exist, or may not be read.
+            ConnectionLost: no broker can be reached.
+        """
+        return (await self.positions([log]))[log]
+
+    async def positions(self, logs: Collection[TP]) -> dict[TP, LogPosition | None]:
+        """``position`` of many logs with a few requests.
+
+        Raises:
+            BrokerError: for the first log that cannot be read.
+        """
+        queues = [self._queue(log) for log in logs]
+        fresh = await self._sender.look_at([queue for queue in queues if not self._sender.is_current(queue)])
+        result: dict[TP, LogPosition | None] = {}
+        for queue in queues:
+            found = fresh.get(queue.log, queue.position)
+            if isinstance(found, BrokerError):
+                raise found
+            result[queue.log] = found
+        return result
+
+    async def open_term(
+        self, log: TP, term: int, marker: NewRecord, *, expected_end: int | None = None, hold: bool = True
+    ) -> Appended:
+        """Append the marker of ``term`` at the log's end; from then on every older term is fenced wherever it is.
+
+        Calling it again with the same marker (after a crash, say) gives the same answer and appends nothing.
+
+        Args:
+            marker: Unique content, see ``convention.marker_record``.
+            expected_end: Open the term only if the log ends here.
+            hold: False for a grant to another site: from then on ``append`` raises ``Fenced`` here.
+
+        Raises:
+            Fenced: a later term exists.
+            Conflict: somebody else opened this term, or the log does not end at ``expected_end``.
+            Misplaced: it ended elsewhere by the time the marker arrived: the marker is stored, at
+                ``fields['base_offset']``.
+        """
+        if not FIRST_TERM <= term <= LAST_TERM:
+            raise FairleadError(f"term {term} is outside {FIRST_TERM}..{LAST_TERM}", term=term)
+        entry = self._entry([marker], term)
+        entry.is_marker = True
+        entry.hold = hold
+        entry.expected_end = expected_end
+        return await self._submit(log, entry)
+
+    async def ensure_open(self, log: TP, marker: NewRecord) -> LogPosition:
+        """The log's position, after opening term 1 with ``marker`` if it is empty."""
+        position = await self.position(log)
+        if position is None:
+            try:
+                await self.open_term(log, FIRST_TERM, marker)
+            except (Conflict, Fenced):
+                self._queue(log).known = False  # somebody was faster, which is as good
+            position = await self.position(log)
+        if position is None:
+            raise Misplaced(f"log {log} is empty although its first term was opened", log=str(log))
+        return position
+
+    async def append(self, log: TP, records: Sequence[NewRecord], *, term: int | None = None) -> Appended:
+        """Append ``records`` at the log's end and wait until they are stored. Retriable trouble is retried inside for
+        ever; cancel to give up (the outcome is then unknown).
+
+        Records beyond ``max_batch_bytes`` go in several batches, one after the other: contiguous, but not all at once.
+
+        Args:
+            term: When given, it must be the log's term now; a holder should give the term it was granted.
+
+        Raises:
+            Fenced: a later term exists, or this appender gave the log away. Stop; nothing is appended any more.
+            Misplaced: no term is open, or the batch was stored at another offset than it must. Stop.
+            Conflict: somebody else's record is where these would be; they are not stored. What waits for the same log
+                fails with it; the next append looks at the log anew.
+            BrokerError: the broker will never take these records (too large, time refused, not authorised).
+        """
+        return await self.submit(log, records, term=term)
+
+    def submit(self, log: TP, records: Sequence[NewRecord], *, term: int | None = None) -> asyncio.Future[Appended]:
+        """``append`` without waiting: what it would raise is raised now, or is the future's exception. Cancelling the
+        future gives up."""
+        if not records:
+            raise FairleadError(f"an append to {log} needs at least one record")
+        queue = self._queues.get(log)
+        if queue is not None and queue.stopped is not None and not queue.entries:
+            raise again(queue.stopped)
+        return self._submit(log, self._entry(records, term))
+
+    async def adopt(self, log: TP, *, term: int) -> LogPosition:
+        """Take over: verify that the log's last record is the marker of ``term``; appends go on in that term.
+
+        Raises:
+            Fenced: a later term exists.
+            Misplaced: the log does not end with that marker (yet); ``fields`` say where it ends and in which term.
+        """
+        found = (await self.adopt_many({log: term}))[log]
+        if isinstance(found, FairleadError):
+            raise found
+        return found
+
+    async def adopt_many(self, terms: Mapping[TP, int]) -> dict[TP, LogPosition | FairleadError]:
+        """``adopt`` many logs, each in its term, with a few requests; what ``adopt`` would raise of a log is its value.
+
+        Raises:
+            ConnectionLost: no broker can be reached.
+        """
+        result: dict[TP, LogPosition | FairleadError] = {}
+        queues: list[LogQueue] = []
+        for log in terms:
+            queue = self._queue(log)
+            try:
+                self._forget(queue)
+            except Conflict as error:
+                result[log] = error
+            else:
+                queues.append(queue)
+        found = await self._sender.look_at(queues)
+        for queue in queues:
+            result[queue.log] = adopted = _adopted(queue.log, terms[queue.log], found[queue.log])
+            if not isinstance(adopted, FairleadError):
+                queue.stopped = None
+        return result
+
+    async def renew(self, log: TP) -> LogPosition | None:
+        """Where the log ends and in which term, read anew: forgets all that was known, also that this appender gave
+        the log away or was fenced. Only for whoever opens a new term next.
+
+        Raises:
+            BrokerError: the log does not exist, or may not be read.
+            Conflict: appends to it are under way.
+        """
+        found = await self._look_anew(log)
+        self._queue(log).stopped = None
+        return found
+
+    async def _look_anew(self, log: TP) -> LogPosition | None:
+        queue = self._queue(log)
+        self._forget(queue)
+        found = (await self._sender.look_at([queue]))[log]
+        if isinstance(found, BrokerError):
+            raise found
+        return found
+
+    @staticmethod
+    def _forget(queue: LogQueue) -> None:
+        if queue.owner is not None or queue.entries:
+            log = queue.log
+            raise Conflict(f"log {log} cannot be looked at anew while appends to it are under way", log=str(log))
+        queue.position, queue.known = None, False
+
+    async def close(self) -> None:
+        """Stop; appends that wait fail with ``ConnectionLost``, their outcome is unknown."""
+        await self._sender.close()
+        for queue in self._queues.values():
+            queue.fail(self._closed_error())
+
+    def _entry(self, records: Sequence[NewRecord], term: int | None) -> PendingAppend:
+        for record in records:
+            if record.timestamp_ms < 0:
+                raise FairleadError(
+                    f"a record has the time {record.timestamp_ms}, which would make the broker's answer unreadable",
+                    hint="give the time of the event in milliseconds since 1970 UTC",
+                    timestamp_ms=record.timestamp_ms,
+                )
+        return PendingAppend(records, self._loop.create_future(), term)
+
+    def _submit(self, log: TP, entry: PendingAppend) -> asyncio.Future[Appended]:
+        if self._sender.closed:
+            raise self._closed_error()
+        queue = self._queue(log)
+        queue.entries.append(entry)
+        self._sender.wake(queue, self._linger)
+        return entry.future
+
+    def _closed_error(self) -> ConnectionLost:
+        return ConnectionLost(f"the appender for site {self._site!r} was closed", site=self._site)
+
+    def _queue(self, log: TP) -> LogQueue:
+        queue = self._queues.get(log)
+        if queue is None:
+            queue = self._queues[log] = LogQueue(log)
+        return queue
+
+
+def _adopted(log: TP, term: int, found: LogPosition | BrokerError | None) -> LogPosition | FairleadError:
+    """The position of a log that may be taken over in a term, or why it may not."""
+    if isinstance(found, BrokerError):
+        return found
+    if found is not None and found.term > term:
+        return fenced(log, term, found.term)
+    if found is None or found.term != term or found.marker != found.end - 1:
+        end, now = (0, 0) if found is None else (found.end, found.term)
+        return Misplaced(
+            f"log {log} does not end with the marker of term {term}: it ends at {end} in term {now}",
+            hint="wait until the replica has the marker, then adopt again",
+            log=str(log),
+            end=end,
+            term=now,
+        )
+    return found

@@ -1,0 +1,526 @@
+"""One Kafka cluster seen by one user: finds each log's leader and sends the requests that the data plane needs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from fairlead.kafka.client.connection import backoff, body_at
+from fairlead.kafka.client.metadata import NO_LEADER, MetadataCache
+from fairlead.kafka.client.pool import Pool
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
+from fairlead.kafka.protocol import admin_codec, fetch_codec, offsets_codec, produce_codec
+from fairlead.kafka.protocol.batch import Buffer
+from fairlead.kafka.protocol.coding import Question
+from fairlead.kafka.protocol.errors import (
+    NETWORK_EXCEPTION,
+    NOT_CONTROLLER,
+    REQUEST_TIMED_OUT,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    BrokerError,
+    ConnectionLost,
+    RequestTimeout,
+    broker_error,
+    is_retriable,
+)
+from fairlead.kafka.protocol.metadata_codec import decode_response, metadata_request
+from fairlead.kafka.protocol.types import TP, Coded, FetchedPartition, ProduceResult, ProducerState, TopicInfo
+
+if TYPE_CHECKING:
+    from fairlead.kafka.client.fetch_session import FetchSession
+
+T = TypeVar("T")
+
+PRODUCE: Final = "produce"
+FETCH: Final = "fetch"
+CONTROL: Final = "control"
+BACKGROUND: Final = "background"  # questions that may be late: nothing else waits behind them
+UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
+_NO_ANSWER: Final = (NETWORK_EXCEPTION, REQUEST_TIMED_OUT)
+LOGS_PER_REQUEST: Final = 2000  # of ListOffsets and the like: some 10 ms of coding each
+
+
+class Cluster:
+    """One cluster; reconnects by itself. Not thread safe, belongs to one event loop. Made by ``open``.
+
+    Reading calls retry routing errors and lost connections inside until ``request_timeout``; then a log's error is in
+    the answer, or ``ConnectionLost`` is raised where no broker can be reached.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, client_id: str, request_timeout: float) -> None:
+        self.request_timeout = request_timeout
+        self.metadata = MetadataCache()
+        self.pool = Pool(endpoint, client_id, request_timeout)
+        self.logs_per_request = LOGS_PER_REQUEST  # to be lowered where the way to the cluster is thin
+        self._loop = asyncio.get_running_loop()
+        self._refreshing = asyncio.Lock()
+        self._wanted: set[str] = set()
+        self._asked_at: dict[str, float] = {}
+        self._seen = b""  # digest of the last answer with all topics
+        self.whole_bytes = 0
+        self._produce_locks: dict[int, asyncio.Lock] = {}
+        self._sessions = 0
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint, *, client_id: str, request_timeout: float = 30.0) -> Cluster:
+        """Connect and log in; an endpoint that can be asked is asked again at every later connect.
+
+        Raises:
+            ConnectionLost: no bootstrap address can be reached; retriable, address in ``fields``.
+            AuthenticationFailed: the login was refused.
+        """
+        cluster = cls(endpoint, client_id=client_id, request_timeout=request_timeout)
+        try:
+            await cluster.ask_metadata(())
+        except BaseException:
+            await cluster.close()
+            raise
+        return cluster
+
+    async def close(self) -> None:
+        """Close all connections, those of its fetch sessions too; calls under way fail with ``ConnectionLost``."""
+        await self.pool.close()
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- metadata: topics and their leaders
+
+    @property
+    def endpoint(self) -> KafkaEndpoint:
+        return self.pool.endpoint()
+
+    async def topics(self, names: Collection[str] | None = None, *, refresh: bool = False) -> dict[str, TopicInfo]:
+        """Topics by name; unknown and unauthorised ones are left out.
+
+        ``names`` None means all visible ones, always asked from the cluster; named ones come from the cache where it
+        knows them, unless ``refresh``.
+        """
+        if names is None:
+            await self._retry(lambda: self.ask_metadata(None))
+            return self.metadata.topics()
+        missing = set(names) if refresh else set(names).difference(self.metadata.topics(names))
+        if missing:
+            await self._retry(lambda: self.refresh(missing))
+        return self.metadata.topics(names)
+
+    async def refresh(self, names: Collection[str]) -> None:
+        """Ask for these topics anew. Callers at the same time share one request.
+
+        Raises:
+            ConnectionLost: no broker can be reached.
+        """
+        called_at = self._loop.time()
+        self._wanted.update(names)
+        async with self._refreshing:
+            if all(self._asked_at.get(name, -1.0) >= called_at for name in names):
+                return
+            wanted, self._wanted = self._wanted | set(names), set()
+            asked_at = self._loop.time()
+            await self.ask_metadata(wanted)
+            self._asked_at.update(dict.fromkeys(wanted, asked_at))
+
+    async def all_topics(self) -> Mapping[str, TopicInfo] | None:
+        """All visible topics, or None when nothing is different from the last call.
+
+        For watching clusters of very many topics: an answer that is the same bytes as the last one is not decoded,
+        which is nearly all of the cost. ``whole_bytes`` then tells the size of such an answer.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no broker answered in time.
+        """
+        known: Mapping[str, TopicInfo] | None = None
+
+        async def ask() -> None:
+            nonlocal known
+            body = await self._metadata_of(None)
+            self.whole_bytes = len(body)
+            seen = hashlib.blake2b(body, digest_size=16).digest()
+            if seen != self._seen:
+                self._take_over(body, None)
+                self._seen = seen
+                known = self.metadata.topics()
+
+        await self._retry(ask)
+        return known
+
+    async def ask_metadata(self, names: Collection[str] | None) -> None:
+        """One Metadata request to any broker, taken over; None asks for all visible topics."""
+        self._take_over(await self._metadata_of(names), names)
+
+    async def _metadata_of(self, names: Collection[str] | None) -> memoryview:
+        connection = await self.pool.any(CONTROL)
+        frame = await connection.ask(metadata_request(names))
+        return memoryview(frame)[body_at(frame) :]
+
+    def _take_over(self, body: memoryview, names: Collection[str] | None) -> None:
+        self.metadata.apply(decode_response(body), names)
+        self.pool.set_brokers(self.metadata.brokers)
+
+    async def _retry(self, action: Callable[[], Awaitable[None]]) -> None:
+        deadline = self._loop.time() + self.request_timeout
+        attempt = 0
+        while True:
+            try:
+                return await action()
+            except (ConnectionLost, RequestTimeout):
+                if self._loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(backoff(attempt, 1.0))
+            attempt += 1
+
+    async def by_leader(self, logs: Iterable[TP]) -> dict[int, list[TP]]:
+        """Logs by the node id of their leader, those without one under -1. Asks only for topics never asked for."""
+        logs = list(logs)
+        unknown = self.metadata.unknown(logs)
+        if unknown:
+            await self.refresh(unknown)
+        groups: dict[int, list[TP]] = {}
+        leader = self.metadata.leader
+        for log in logs:
+            groups.setdefault(leader(log), []).append(log)
+        return groups
+
+    async def per_leader(
+        self,
+        logs: Collection[TP],
+        ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]],
+        *,
+        seconds: float | None = None,
+        patient: bool = False,
+        chunk: int | None = None,
+    ) -> dict[TP, T | BrokerError]:
+        """Ask every log's leader, again where the protocol says so. ``patient``: unknown topics are waited for too."""
+        started = self._loop.time()
+        deadline = started + (self.request_timeout if seconds is None else seconds)
+        results: dict[TP, T | BrokerError] = {}
+        left: list[TP] = list(dict.fromkeys(logs))
+        attempt = 0
+        while left:
+            last_loss: ConnectionLost | RequestTimeout | None = None
+            codes: dict[TP, int] = {}
+            try:
+                if attempt:
+                    await self.refresh({log.topic for log in left})
+                groups = await self.by_leader(left)
+            except (ConnectionLost, RequestTimeout) as error:
+                last_loss, groups = error, {}
+                codes = dict.fromkeys(left, NETWORK_EXCEPTION)
+            for log in groups.pop(NO_LEADER, ()):
+                codes[log] = self.metadata.why_no_leader(log)
+            size = chunk or self.logs_per_request
+            answers = await asyncio.gather(*(self._ask_all(node, some, size, ask) for node, some in groups.items()))
+            for answer in answers:
+                for log, (code, value) in answer.items():
+                    if code:
+                        codes[log] = code
+                    else:
+                        results[log] = value  # type: ignore[assignment]
+            now = self._loop.time()
+            left = []
+            for log, code in codes.items():
+                absent = code == UNKNOWN_TOPIC_OR_PARTITION and self.metadata.leader(log) == NO_LEADER
+                give_up = deadline if patient or not absent else min(deadline, started + UNKNOWN_FOR)
+                if is_retriable(code) and now < give_up:
+                    left.append(log)
+                elif last_loss is not None:
+                    raise last_loss
+                else:
+                    results[log] = broker_error(code, log)
+            if left:
+                await asyncio.sleep(backoff(attempt, 0.5))
+                attempt += 1
+        return results
+
+    async def _ask_all(
+        self,
+        node: int,
+        logs: Sequence[TP],
+        size: int,
+        ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]],
+    ) -> Mapping[TP, Coded[T]]:
+        """Ask one leader about its logs, one request after the other: the coded requests and answers of very many logs
+        take a multiple of their bytes in memory."""
+        out: dict[TP, Coded[T]] = {}
+        for part in chunks(logs, size):
+            answer = await self._ask(node, part, ask)
+            out |= answer
+            if any(code in _NO_ANSWER for code, _ in answer.values()):
+                return dict.fromkeys(logs, (NETWORK_EXCEPTION, None)) | out  # the others would only wait as long
+        return out
+
+    async def _ask(
+        self, node: int, logs: list[TP], ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]]
+    ) -> Mapping[TP, Coded[T]]:
+        try:
+            answer = await ask(node, logs)
+        except ConnectionLost:
+            return dict.fromkeys(logs, (NETWORK_EXCEPTION, None))
+        except RequestTimeout:
+            return dict.fromkeys(logs, (REQUEST_TIMED_OUT, None))
+        return {log: answer.get(log, (UNKNOWN_TOPIC_OR_PARTITION, None)) for log in logs}
+
+    async def control(self, node: int, question: Question[T]) -> T:
+        """Ask one broker, on the connection that no data goes over."""
+        connection = await self.pool.get(CONTROL, node)
+        return await connection.call(question)
+
+    # --- offsets and producers
+
+    async def end_offsets(self, logs: Collection[TP], *, seconds: float | None = None) -> dict[TP, int | BrokerError]:
+        """The offset after the last committed record of each log (its high watermark).
+
+        Args:
+            seconds: How long a log that cannot be asked about now is asked about; ``request_timeout`` by default.
+        """
+        return await self._list_offsets(dict.fromkeys(logs, offsets_codec.LATEST), seconds=seconds)
+
+    async def start_offsets(self, logs: Collection[TP], *, seconds: float | None = None) -> dict[TP, int | BrokerError]:
+        """The first offset that each log still has; ``seconds`` as for ``end_offsets``."""
+        return await self._list_offsets(dict.fromkeys(logs, offsets_codec.EARLIEST), seconds=seconds)
+
+    async def offsets_at(self, logs: Collection[TP], timestamp_ms: int) -> dict[TP, int | BrokerError]:
+        """The first offset whose record is at or after ``timestamp_ms``; -1 where there is none."""
+        return await self._list_offsets(dict.fromkeys(logs, timestamp_ms))
+
+    async def offsets_at_times(self, times: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
+        """As ``offsets_at``, each log at a time of its own."""
+        return await self._list_offsets(times)
+
+    async def _list_offsets(
+        self, times: Mapping[TP, int], *, seconds: float | None = None, patient: bool = False
+    ) -> dict[TP, int | BrokerError]:
+        async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
+            return await self.control(node, offsets_codec.list_request({log: times[log] for log in part}))
+
+        return await self.per_leader(list(times), ask, seconds=seconds, patient=patient)
+
+    async def producer_states(self, logs: Collection[TP]) -> dict[TP, tuple[ProducerState, ...]]:
+        """What the brokers remember of each log's producers (DescribeProducers; needs READ on the topics).
+
+        Raises:
+            BrokerError: for the first log that has an error.
+        """
+        states: dict[TP, tuple[ProducerState, ...]] = {}
+        for log, found in (await self.describe_producers(logs)).items():
+            if isinstance(found, BrokerError):
+                raise found
+            states[log] = found
+        return states
+
+    async def describe_producers(self, logs: Collection[TP]) -> dict[TP, tuple[ProducerState, ...] | BrokerError]:
+        """``producer_states`` with each log's error in the answer."""
+
+        async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[tuple[ProducerState, ...]]]:
+            return await self.control(node, offsets_codec.producers_request(part))
+
+        return await self.per_leader(logs, ask)
+
+    async def topic_settings(self, topics: Collection[str], names: Collection[str]) -> dict[str, dict[str, str]]:
+        """These settings of these topics, as they are in effect (DescribeConfigs; needs DESCRIBE_CONFIGS on each).
+        Topics that are unknown or not permitted are left out.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no broker answers.
+        """
+        connection = await self.pool.any(BACKGROUND)
+        return await connection.call(admin_codec.describe_settings_request(topics, names))
+
+    async def topic_defaults(self, topic: str, names: Collection[str]) -> dict[str, str]:
+        """What these settings of a topic would be without any of its own; empty when it is unknown or not permitted.
+        Raises as ``topic_settings``.
+        """
+        connection = await self.pool.any(BACKGROUND)
+        return await connection.call(admin_codec.describe_defaults_request(topic, names))
+
+    async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
+        """Delete everything before an offset; the answer is each log's new start."""
+
+        async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
+            timeout_ms = int(self.request_timeout * 1000)
+            return await self.control(
+                node, offsets_codec.delete_request({log: before[log] for log in part}, timeout_ms)
+            )
+
+        return await self.per_leader(list(before), ask)
+
+    async def delete_topic(self, topic_id: bytes) -> bool:
+        """Delete the topic with this id; another one that has its name by now is left alone. False when no topic has
+        the id any more.
+
+        Raises:
+            BrokerError: not permitted, or not now. ConnectionLost, RequestTimeout: no broker answers.
+        """
+        question = admin_codec.delete_topic_request(topic_id, int(self.request_timeout * 1000))
+        code = NOT_CONTROLLER
+        for node in self.metadata.brokers:  # a broker passes it on to the controller, but not where ZooKeeper is used
+            code = await self.control(node, question)
+            if code != NOT_CONTROLLER:
+                break
+        if code in (0, UNKNOWN_TOPIC_ID):
+            return code == 0
+        raise broker_error(code)
+
+    async def wait_writable(self, topics: Collection[str | TP], timeout: float = 60) -> None:  # noqa: ASYNC109
+        """Wait until the brokers serve topics (partition 0 of each) or logs that were just created.
+
+        Raises:
+            RequestTimeout: some are still not served; their names are in ``fields['logs']``.
+            BrokerError: the first one that fails for good.
+        """
+        logs = [TP(each) if isinstance(each, str) else each for each in topics]
+        answers = await self._list_offsets(dict.fromkeys(logs, offsets_codec.LATEST), seconds=timeout, patient=True)
+        late: list[str] = []
+        for log, answer in answers.items():
+            if isinstance(answer, BrokerError):
+                if not answer.retriable:
+                    raise answer
+                late.append(str(log))
+        if late:
+            raise RequestTimeout(
+                f"{len(late)} of {len(logs)} new topics are not served after {timeout:g} s, first {late[0]}",
+                hint="look at the broker's log; one with very many topics needs longer, and may open no more files",
+                logs=late,
+            )
+
+    # --- produce
+
+    async def produce(self, batches: Mapping[TP, Buffer], *, timeout_ms: int = 30_000) -> dict[TP, ProduceResult]:
+        """Append one batch to each log: one request per leader, acks=all.
+
+        Calls may overlap; per leader the requests go out in the order of the calls. Batches must not change until the
+        answer is there. One log's or leader's trouble never raises: a lost connection gives code 13, a timeout 7
+        (outcome unknown in both cases), a topic that the cluster does not know 3. Nothing is retried, but the next
+        call finds the new leader.
+
+        Raises:
+            AuthenticationFailed: the login was refused.
+        """
+        try:
+            groups = await self.by_leader(batches)
+        except (ConnectionLost, RequestTimeout):
+            return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
+        results: dict[TP, ProduceResult] = {}
+        nowhere = groups.pop(NO_LEADER, [])
+        for log in nowhere:
+            results[log] = ProduceResult(self.metadata.why_no_leader(log))
+        answers = await asyncio.gather(
+            *(self.produce_to(node, {log: batches[log] for log in logs}, timeout_ms) for node, logs in groups.items())
+        )
+        for answer in answers:
+            results.update(answer)
+        await self.refresh_after(results)
+        return results
+
+    async def produce_to(
+        self, node: int, batches: Mapping[TP, Buffer], timeout_ms: int, incarnation: int | None = None
+    ) -> dict[TP, ProduceResult]:
+        """``produce`` to one leader. With ``incarnation`` (of the pool), nothing is sent, and the code is 13, when the
+        connection has been replaced since."""
+        seconds = self.request_timeout
+        lock = self._produce_locks.get(node)
+        if lock is None:
+            lock = self._produce_locks[node] = (
+                asyncio.Lock()
+            )  # fair, so the order of the calls is the order of the requests
+        try:
+            async with lock:
+                if incarnation is not None and incarnation != self.pool.incarnation(PRODUCE, node):
+                    return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
+                connection = await self.pool.get(PRODUCE, node)
+                body = produce_codec.encode_request(batches, min(timeout_ms, int(seconds * 1000)))
+                answer = connection.send(produce_codec.API_KEY, produce_codec.VERSION, body)
+            frame = await answer
+        except ConnectionLost:
+            return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
+        except RequestTimeout:
+            return dict.fromkeys(batches, ProduceResult(REQUEST_TIMED_OUT))
+        results = produce_codec.decode_response(frame, body_at(frame))
+        if len(results) < len(batches):
+            missing = ProduceResult(UNKNOWN_TOPIC_OR_PARTITION)
+            results = {log: results.get(log, missing) for log in batches}
+        return results
+
+    async def refresh_after(self, results: Mapping[TP, ProduceResult]) -> None:
+        """Ask for the leaders of what failed, where the error says that they may have moved; never raises for it."""
+        stale = {log.topic for log, result in results.items() if result.error_code and needs_refresh(result.error_code)}
+        if stale:
+            try:
+                await self.refresh(stale)
+            except (ConnectionLost, RequestTimeout):
+                return  # the next call finds out by itself
+
+    # --- fetch
+
+    async def fetch(
+        self,
+        positions: Mapping[TP, int],
+        *,
+        max_wait_ms: int = 500,
+        min_bytes: int = 1,
+        max_bytes: int = 16 << 20,
+        partition_max_bytes: int = 1 << 20,
+        isolation: int = 0,
+        seconds: float | None = None,
+    ) -> dict[TP, FetchedPartition]:
+        """Read once, without a session. Every log is in the answer; what went wrong is in its ``error_code``.
+        ``seconds`` as for ``end_offsets``."""
+
+        async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[FetchedPartition]]:
+            wanted, names = [], {}
+            for log in part:
+                topic_id = self.metadata.topic_id(log.topic)
+                if topic_id is not None:
+                    wanted.append(fetch_codec.Wanted(topic_id, log.partition, positions[log]))
+                    names[topic_id, log.partition] = log
+            body = fetch_codec.encode_request(
+                wanted,
+                max_wait_ms=max_wait_ms,
+                min_bytes=min_bytes,
+                max_bytes=max_bytes,
+                partition_max_bytes=partition_max_bytes,
+                isolation=isolation,
+            )
+            connection = await self.pool.get(FETCH, node)
+            wait = self.request_timeout + max_wait_ms / 1000
+            frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=wait)
+            answer = fetch_codec.decode_response(frame, body_at(frame))
+            if answer.error_code:
+                return dict.fromkeys(part, (answer.error_code, None))
+            found: dict[TP, Coded[FetchedPartition]] = {}
+            for topic_id, partition, content in answer.partitions:
+                retry = content.error_code and is_retriable(content.error_code)
+                found[names[topic_id, partition]] = (content.error_code, None) if retry else (0, content)
+            return {log: found.get(log, (UNKNOWN_TOPIC_ID, None)) for log in part}
+
+        results = await self.per_leader(list(positions), ask, seconds=seconds, chunk=1 << 30)
+        return {
+            log: fetch_codec.failed(found.code) if isinstance(found, BrokerError) else found
+            for log, found in results.items()
+        }
+
+    def fetch_session(self, *, isolation: int = 0) -> FetchSession:
+        """A session with its own connections, so a long poll blocks nobody."""
+        from fairlead.kafka.client.fetch_session import FetchSession
+
+        self._sessions += 1
+        return FetchSession(self, role=f"session {self._sessions}", isolation=isolation)
+
+
+def needs_refresh(code: int) -> bool:
+    """True for codes after which the leader may be another one."""
+    return code == REQUEST_TIMED_OUT or bool(broker_error(code).retriable)
+
+
+def chunks(items: Sequence[TP], size: int) -> Iterable[list[TP]]:
+    """``items`` in pieces of at most ``size``."""
+    return (list(items[start : start + size]) for start in range(0, len(items), size))

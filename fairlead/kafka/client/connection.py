@@ -1,0 +1,349 @@
+"""One connection to one broker: frames, request headers, pipelining, timeouts, login.
+
+Answers arrive in the order of the requests (Kafka guarantees it), so waiting requests form a queue. The kernel writes
+each answer straight into its own buffer, which is handed out whole and never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import struct
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, cast
+
+from fairlead.kafka.client.login import login, tls_context, untrusted
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
+from fairlead.kafka.protocol import versions
+from fairlead.kafka.protocol.batch import Buffer
+from fairlead.kafka.protocol.coding import Question, skip_tags
+from fairlead.kafka.protocol.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    RequestTimeout,
+    UnsupportedBroker,
+    WireError,
+)
+
+FIRST: Final = 0.05
+LONGEST: Final = 2.0
+
+
+def backoff(attempt: int, longest: float = LONGEST) -> float:
+    """Seconds before attempt ``attempt`` + 1: doubling from 0.05, for ``attempt`` counted from 0."""
+    return min(longest, FIRST * 2.0 ** min(attempt, 16))
+
+
+T = TypeVar("T")
+
+MAX_FRAME: Final = 128 << 20
+
+_HEADER: Final = struct.Struct(">hhih")
+_I32: Final = struct.Struct(">i")
+_WRITE_HIGH_WATER: Final = 32 << 20
+_JOIN_BELOW: Final = 64 << 10  # bytes of a request that are sent as one buffer
+HELD_UP: Final = 1.0  # seconds that a timer is late by where the machine was held up, or asleep
+_REAUTHENTICATE_AT: Final = 0.8  # of the session's life
+_REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; a broker refuses it within the first second
+
+
+@dataclass(slots=True)
+class _Waiting:
+    correlation: int
+    future: asyncio.Future[bytearray]
+    timer: asyncio.TimerHandle = field(init=False)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection. Made by ``connect``; belongs to one event loop."""
+
+    def __init__(
+        self, address: str, endpoint: KafkaEndpoint, client_id: str, request_timeout: float, *, later: Endpoint
+    ) -> None:
+        self.address = address
+        self._endpoint = endpoint
+        self._later = later  # whose password counts when the broker asks for it again
+        self._client = client_id.encode()
+        self._timeout = request_timeout
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._closed = self._loop.create_future()
+        self._waiting: deque[_Waiting] = deque()
+        self._correlation = 0
+        self._prefix = bytearray(4)
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._heard = self._began = self._loop.time()
+        self.seconds = 0.0  # that the last answer took from its first byte to its last
+        self._reason: WireError | None = None
+        self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back while the login is renewed
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    # --- the caller's side
+
+    @property
+    def certificate_ends(self) -> float | None:
+        """When the broker's certificate expires, Unix time; None without TLS, or once it is closed."""
+        shown = self._transport.get_extra_info("peercert") if self._transport is not None else None
+        return ssl.cert_time_to_seconds(str(shown["notAfter"])) if shown else None
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing can be sent any more."""
+        return self._transport is None
+
+    def send(
+        self, api_key: int, version: int, body: Sequence[Buffer], *, seconds: float | None = None, flexible: bool = True
+    ) -> asyncio.Future[bytearray]:
+        """Send one request now; the future gives the answer's frame, whose body begins at ``body_at``.
+
+        The buffers must not change until the answer is there. The future fails with ``ConnectionLost`` or
+        ``RequestTimeout``; a request that is too late fails all others on this connection, and closes it.
+        """
+        return self._send(api_key, version, body, seconds, flexible, held=True)
+
+    async def call(self, question: Question[T], *, seconds: float | None = None) -> T:
+        """Ask, and read the answer."""
+        return await self._call(question, seconds, held=True)
+
+    async def ask(self, question: Question[Any]) -> bytearray:
+        """Ask, and give the answer's frame as it came; its body begins at ``body_at``."""
+        return await self._ask(question, None, held=True)
+
+    def close(self) -> None:
+        """Close; what is waiting fails with ``ConnectionLost``."""
+        self._fail(ConnectionLost(f"the connection to {self.address} was closed here", address=self.address))
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is closed."""
+        await asyncio.shield(self._closed)
+
+    # --- sending
+
+    async def _call(self, question: Question[T], seconds: float | None, *, held: bool) -> T:
+        frame = await self._ask(question, seconds, held=held)
+        return question.decode(memoryview(frame)[body_at(frame, question.flexible) :])
+
+    def _ask(self, asked: Question[Any], seconds: float | None, *, held: bool) -> asyncio.Future[bytearray]:
+        return self._send(asked.api_key, asked.version, [asked.body], seconds, asked.flexible, held=held)
+
+    def _send(
+        self, api_key: int, version: int, body: Sequence[Buffer], seconds: float | None, flexible: bool, *, held: bool
+    ) -> asyncio.Future[bytearray]:
+        future: asyncio.Future[bytearray] = self._loop.create_future()
+        transport = self._transport
+        if transport is None:
+            future.set_exception(self._why_lost())
+            return future
+        self._correlation = correlation = (self._correlation + 1) & 0x7FFFFFFF
+        client = self._client
+        head = _HEADER.pack(api_key, version, correlation, len(client)) + client
+        if flexible:
+            head += b"\0"
+        size = len(head) + sum(map(len, body))
+        patience = seconds or self._timeout
+        waiting = _Waiting(correlation, future)
+        waiting.timer = self._loop.call_later(patience, self._too_late, waiting, api_key, patience)
+        buffers = [_I32.pack(size) + head, *body]
+        if held and self._held is not None:
+            self._held.append((waiting, b"".join(buffers)))
+            return future
+        self._waiting.append(waiting)
+        if size < _JOIN_BELOW:
+            transport.write(b"".join(buffers))
+        else:
+            transport.writelines(cast("list[bytes]", buffers))
+        return future
+
+    def _too_late(self, waiting: _Waiting, api_key: int, seconds: float) -> None:
+        now = self._loop.time()
+        if now - waiting.timer.when() > HELD_UP:  # this process has not listened, or the whole machine stood still
+            waiting.timer = self._loop.call_later(seconds, self._too_late, waiting, api_key, seconds)
+            return
+        quiet = now - self._heard
+        if quiet < seconds:  # an answer is on its way, over a thin line: it takes what it takes
+            waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, api_key, seconds)
+            return
+        self._fail(
+            RequestTimeout(
+                f"{self.address} did not answer a {versions.name_of(api_key)} request within {seconds:g} s",
+                hint="the outcome is unknown; look at the broker's load and log",
+                address=self.address,
+            )
+        )
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        target = self._prefix if self._frame is None else self._frame
+        return memoryview(target)[self._filled :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._filled += nbytes
+        self._heard = self._loop.time()
+        if self._frame is None:
+            if self._filled == 4:
+                (size,) = _I32.unpack(self._prefix)
+                if not 4 <= size <= MAX_FRAME:
+                    self._fail(self._garbage(f"a frame of {size} bytes"))
+                    return
+                self._frame = bytearray(size)
+                self._began = self._heard
+                self._filled = 0
+        elif self._filled == len(self._frame):
+            frame, self._frame, self._filled = self._frame, None, 0
+            self.seconds = self._heard - self._began
+            self._answered(frame)
+
+    def _answered(self, frame: bytearray) -> None:
+        (correlation,) = _I32.unpack_from(frame)
+        if not self._waiting or self._waiting[0].correlation != correlation:
+            self._fail(self._garbage("an answer that nobody asked for"))
+            return
+        waiting = self._waiting.popleft()
+        waiting.timer.cancel()
+        if not waiting.future.done():
+            waiting.future.set_result(frame)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        why = f": {exc}" if exc else ""
+        self._fail(ConnectionLost(f"{self.address} closed the connection{why}", address=self.address))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def _garbage(self, what: str) -> ConnectionLost:
+        return ConnectionLost(
+            f"{self.address} sent {what}, so it is no Kafka broker or the stream is damaged",
+            hint="check host and port; a TLS listener needs `tls: true`",
+            address=self.address,
+        )
+
+    def _why_lost(self) -> WireError:
+        first = self._reason
+        if first is None:
+            return ConnectionLost(f"there is no connection to {self.address}", address=self.address)
+        return type(first)(first.what, hint=first.hint, **first.fields)
+
+    def _fail(self, reason: WireError) -> None:
+        """Fail everything that waits and close; only the first reason counts."""
+        transport, self._transport = self._transport, None
+        if self._reason is None:
+            self._reason = reason
+        if self._renewal is not None:
+            self._renewal.cancel()
+        held, self._held = self._held or [], None
+        waiting, self._waiting = self._waiting, deque()
+        for entry in (*waiting, *(entry for entry, _ in held)):
+            entry.timer.cancel()
+            if not entry.future.done():
+                entry.future.set_exception(self._why_lost())
+        if transport is not None:
+            transport.abort()
+
+    # --- login
+
+    async def prepare(self) -> None:
+        """Check versions and log in; the first thing on a new connection."""
+        missing = versions.missing(await self._call(versions.question(), None, held=False))
+        if missing:
+            raise UnsupportedBroker(
+                f"the broker at {self.address} does not support {', '.join(missing)}",
+                hint="Fairlead needs Apache Kafka 3.3 or later",
+                address=self.address,
+            )
+        if self._endpoint.user is not None:
+            await self._login(self._endpoint)
+
+    async def _login(self, endpoint: KafkaEndpoint) -> None:
+        async def call(question: Question[T]) -> T:
+            return await self._call(question, None, held=False)
+
+        lifetime = await login(call, endpoint, self.address) / 1000
+        if lifetime > 0:
+            delay = max(lifetime * _REAUTHENTICATE_AT, _REAUTHENTICATE_NOT_BEFORE)
+            self._renewal = self._loop.call_later(delay, self._renew)
+
+    def _renew(self) -> None:
+        # KIP-368: a broker with connections.max.reauth.ms closes a connection that does not log in again in time.
+        # On the same connection, so the order of pipelined requests is kept.
+        self._renewing = self._loop.create_task(self._log_in_again())
+
+    async def _log_in_again(self) -> None:
+        self._held = []
+        try:
+            await self._login(current(self._later))
+        except AuthenticationFailed as error:
+            # The password may have been changed a moment ago: who connects again asks for it, and is told if it counts.
+            passing = ConnectionLost(error.what, hint=error.hint, **error.fields)
+            self._fail(passing if callable(self._later) else error)
+            return
+        except WireError as error:
+            self._fail(error)
+            return
+        held, self._held = self._held or [], None
+        if held and self._transport is not None:
+            self._waiting.extend(waiting for waiting, _ in held)
+            self._transport.write(b"".join(frame for _, frame in held))
+
+
+def body_at(frame: bytearray, flexible: bool = True) -> int:
+    """Where the body of an answer begins: after correlation id and, in flexible versions, tagged fields."""
+    return skip_tags(frame, 4) if flexible else 4
+
+
+async def connect(
+    host: str,
+    port: int,
+    endpoint: KafkaEndpoint,
+    *,
+    client_id: str,
+    request_timeout: float = 30.0,
+    later: Endpoint | None = None,
+) -> Connection:
+    """Connect to one broker, check that it supports what Fairlead sends, and log in.
+
+    Args:
+        later: Asked for the password when the broker wants it again; ``endpoint``'s without it.
+
+    Raises:
+        ConnectionLost: it cannot be reached; ``fields['address']`` says where.
+        AuthenticationFailed: the login was refused, or the server's certificate is not trusted.
+        UnsupportedBroker: it is too old.
+    """
+    address = f"{host}:{port}"
+    context = tls_context(endpoint)
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(request_timeout):
+            _, connection = await loop.create_connection(
+                lambda: Connection(address, endpoint, client_id, request_timeout, later=later or endpoint),
+                *endpoint.reached_at(host, port),
+                ssl=context,
+                server_hostname=host if context is not None else None,
+            )
+    except ssl.SSLError as error:
+        raise untrusted(endpoint, host, port, error) from error
+    except (OSError, TimeoutError) as error:
+        what = f"no answer within {request_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+        raise ConnectionLost(
+            f"Kafka of site {endpoint.site!r} cannot be reached at {address}: {what}",
+            hint="start the site, or check its address and the network",
+            site=endpoint.site,
+            address=address,
+        ) from error
+    try:
+        await connection.prepare()
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,379 @@
+"""Incremental fetch (KIP-227): follow thousands of logs with requests that name only what changed.
+
+One session per leader broker, each with at most one request under way; a poll waits for whichever answers first and
+leaves the others under way for the next poll.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from fairlead.kafka.client.connection import Connection, backoff, body_at
+from fairlead.kafka.client.metadata import NO_LEADER
+from fairlead.kafka.protocol import fetch_codec
+from fairlead.kafka.protocol.errors import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    FETCH_SESSION_TOPIC_ID_ERROR,
+    INVALID_FETCH_SESSION_EPOCH,
+    UNKNOWN_TOPIC_ID,
+    ConnectionLost,
+    RequestTimeout,
+    broker_error,
+    is_retriable,
+)
+from fairlead.kafka.protocol.fetch_codec import EPOCH_NONE, EPOCH_OPEN, NO_SESSION, FetchAnswer, Wanted
+from fairlead.kafka.protocol.types import TP, FetchedPartition
+
+if TYPE_CHECKING:
+    from fairlead.kafka.client.cluster import Cluster
+
+
+Partition = tuple[bytes, int]  # (topic id, partition number)
+
+
+class BrokerSession:
+    """The fetch session with one leader as a value: what the broker was told, and what to tell it next. No I/O."""
+
+    def __init__(self) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = EPOCH_OPEN
+        self.logs: dict[TP, Partition] = {}
+        self.names: dict[Partition, TP] = {}
+        self.sent: dict[Partition, int] = {}  # what the broker knows, with the offset it was told
+        self._pending: dict[TP, None] = {}
+        self._forgotten: dict[Partition, None] = {}
+
+    def add(self, log: TP, topic_id: bytes) -> None:
+        """Follow ``log``, which is not followed."""
+        key = topic_id, log.partition
+        self.logs[log] = key
+        self.names[key] = log
+        self._pending[log] = None
+        self._forgotten.pop(key, None)
+
+    def move(self, log: TP) -> None:
+        """The log's position changed."""
+        self._pending[log] = None
+
+    def remove(self, log: TP) -> None:
+        """Follow ``log`` no longer."""
+        key = self.logs.pop(log, None)
+        if key is None:
+            return
+        self.names.pop(key, None)
+        self._pending.pop(log, None)
+        if key in self.sent:
+            self._forgotten[key] = None
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the broker would be told something new by the next request."""
+        return bool(self._pending or self._forgotten)
+
+    def next_request(self, offsets: dict[TP, int]) -> tuple[list[Wanted], list[Partition]]:
+        """What to send now; counts as sent."""
+        if self.epoch == EPOCH_OPEN:
+            changed = list(self.logs)
+            self.sent.clear()
+            self._forgotten.clear()
+        else:
+            changed = [log for log in self._pending if self.sent.get(self.logs[log]) != offsets[log]]
+        self._pending.clear()
+        forgotten = list(self._forgotten)
+        self._forgotten.clear()
+        for key in forgotten:
+            del self.sent[key]
+        wanted = []
+        for log in changed:
+            key = self.logs[log]
+            self.sent[key] = offset = offsets[log]
+            wanted.append(Wanted(*key, offset))
+        return wanted, forgotten
+
+    def answered(self, answer: FetchAnswer) -> None:
+        """Take over id and epoch from a good answer; id 0 means that the broker keeps no session (any more)."""
+        if answer.session_id == NO_SESSION:
+            self.reset(NO_SESSION)
+        elif self.epoch == EPOCH_OPEN:
+            self.session_id, self.epoch = answer.session_id, 1
+        else:
+            self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
+
+    def reset(self, session_id: int) -> None:
+        """Begin anew with the full list; a session whose id is given is closed by that."""
+        self.session_id, self.epoch = session_id, EPOCH_OPEN
+
+
+_SESSION_CODES: Final = {FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR}
+_GOODBYE: Final = 1.0  # seconds that closing may take
+_SLOWEST_ROUTE: Final = 1.0  # seconds between two questions for a log's leader
+
+
+class FetchSession:
+    """Follows many logs of one cluster. Made by ``Cluster.fetch_session``; one poll at a time.
+
+    A log's data is sent again by every poll until its position is moved with ``set`` or the log is forgotten.
+    """
+
+    def __init__(self, cluster: Cluster, *, role: str, isolation: int) -> None:
+        self._cluster = cluster
+        self._role = role
+        self._isolation = isolation
+        self._loop = asyncio.get_running_loop()
+        self._offsets: dict[TP, int] = {}
+        self._ids: dict[TP, bytes] = {}
+        self._home: dict[TP, int] = {}
+        self._sessions: dict[int, BrokerSession] = {}
+        self._requests: dict[int, asyncio.Task[FetchAnswer]] = {}
+        self._unrouted: dict[TP, None] = {}
+        self._failures: dict[TP, int] = {}
+        self._retry_at: dict[TP, float] = {}
+        self._woken = asyncio.Event()
+        self.received = 0  # bytes of all answers so far, as Kafka frames them
+        self.seconds = 0.0  # that the last answer took from its first byte to its last
+
+    def __len__(self) -> int:
+        """How many logs are followed."""
+        return len(self._offsets)
+
+    def set(self, log: TP, offset: int) -> None:
+        """Follow ``log`` from ``offset`` on; moves the position of a log that is followed already."""
+        self._offsets[log] = offset
+        node = self._home.get(log)
+        if node is not None:
+            self._sessions[node].move(log)
+        else:
+            self._unrouted[log] = None
+            self._woken.set()
+
+    def forget(self, log: TP) -> None:
+        """Stop following; a log that is not followed is ignored."""
+        self._leave_home(log)
+        self._offsets.pop(log, None)
+        self._ids.pop(log, None)
+        self._unrouted.pop(log, None)
+        self._failures.pop(log, None)
+        self._retry_at.pop(log, None)
+
+    async def poll(
+        self, *, max_wait_ms: int = 500, max_bytes: int = 16 << 20, partition_max_bytes: int = 1 << 20
+    ) -> dict[TP, FetchedPartition]:
+        """What changed: new records, a moved high watermark or start, or an error; {} when nothing did in time.
+
+        Routing errors (a leader moved, a topic not known yet) are retried inside. Any other error is returned once and
+        the log rests until ``set`` is called again: 1 (the offset is not in the log), 29 (not authorised), 100 (the
+        topic was deleted and created anew). Cancelling loses nothing: the next poll has it.
+
+        Raises:
+            ConnectionLost: no broker of the cluster can be reached now; call again after a pause.
+            AuthenticationFailed: the login was refused.
+        """
+        deadline = self._loop.time() + max_wait_ms / 1000
+        results: dict[TP, FetchedPartition] = {}
+        while True:
+            self._woken.clear()
+            await self._route(results)
+            left = 0.0 if results else max(0.0, deadline - self._loop.time())
+            for node, session in list(self._sessions.items()):
+                if node not in self._requests and session.logs:
+                    # At least one attempt even when the time is up: a short poll must get somewhere, too.
+                    request = self._request(node, session, int(left * 1000), max_bytes, partition_max_bytes)
+                    self._requests[node] = self._loop.create_task(request)
+            await self._wait(self._next_moment(left), patient=not results)
+            self._collect(results)
+            if results or self._loop.time() >= deadline:
+                return results
+
+    def hurry(self) -> None:
+        """Let what was set or forgotten since count now, not after the long poll that is under way.
+
+        A request cannot be called back, so its connection is given up and the session begun anew with its whole list:
+        some 30 bytes a log and a login. Do it rarely, and not over a thin link.
+        """
+        for node, request in list(self._requests.items()):
+            session = self._sessions[node]
+            if session.has_changes and not request.done():
+                request.cancel()
+                del self._requests[node]
+                self._cluster.pool.drop(self._role, node)
+                session.reset(session.session_id)
+                self._woken.set()
+
+    async def close(self) -> None:
+        """End the sessions and close their connections."""
+        for node, session in self._sessions.items():
+            if node not in self._requests and session.session_id != NO_SESSION:
+                await self._say_goodbye(node, session)
+        requests = list(self._requests.values())
+        for request in requests:
+            request.cancel()
+        await asyncio.gather(*requests, return_exceptions=True)
+        self._requests.clear()
+        self._sessions.clear()
+        self._home.clear()
+        self._cluster.pool.close_role(self._role)
+
+    async def _say_goodbye(self, node: int, session: BrokerSession) -> None:
+        connection = self._cluster.pool.ready(self._role, node)
+        if connection is None:
+            return
+        body = self._body([], [], session.session_id, EPOCH_NONE, 0, 0, 0)
+        try:
+            await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=_GOODBYE)
+        except (ConnectionLost, RequestTimeout):
+            return  # the broker drops the session by itself when it needs the room
+
+    # --- where logs are
+
+    async def _route(self, results: dict[TP, FetchedPartition]) -> None:
+        """Give logs without a home to their leader's session."""
+        now = self._loop.time()
+        due = [log for log in self._unrouted if self._retry_at.get(log, 0.0) <= now]
+        if not due:
+            return
+        suspect = {log.topic for log in due if log in self._retry_at}
+        if suspect:
+            await self._cluster.refresh(suspect)
+        found = await self._cluster.by_leader(due)
+        # Others may have forgotten some of them while the cluster was asked.
+        groups = {node: [log for log in logs if log in self._unrouted] for node, logs in found.items()}
+        for log in groups.pop(NO_LEADER, ()):
+            code = self._cluster.metadata.why_no_leader(log)
+            if is_retriable(code):
+                self._delay(log)
+            else:
+                self._report(log, code, results)
+        for node, logs in groups.items():
+            session = self._sessions.get(node)
+            if session is None:
+                session = self._sessions[node] = BrokerSession()
+            for log in logs:
+                topic_id = self._cluster.metadata.topic_id(log.topic)
+                if topic_id is None or self._ids.setdefault(log, topic_id) != topic_id:
+                    self._report(log, UNKNOWN_TOPIC_ID, results)
+                    continue
+                session.add(log, topic_id)
+                self._home[log] = node
+                del self._unrouted[log]
+
+    def _leave_home(self, log: TP) -> None:
+        node = self._home.pop(log, None)
+        if node is not None:
+            self._sessions[node].remove(log)
+
+    def _delay(self, log: TP) -> None:
+        failures = self._failures.get(log, 0)
+        self._failures[log] = failures + 1
+        self._retry_at[log] = self._loop.time() + backoff(failures, _SLOWEST_ROUTE)
+        self._unrouted[log] = None
+
+    def _report(self, log: TP, code: int, results: dict[TP, FetchedPartition]) -> None:
+        self.forget(log)
+        results[log] = fetch_codec.failed(code)
+
+    # --- requests
+
+    def _next_moment(self, left: float) -> float:
+        if not self._unrouted:
+            return left
+        now = self._loop.time()
+        first = min(self._retry_at.get(log, 0.0) for log in self._unrouted)
+        return min(left, max(0.0, first - now))
+
+    async def _wait(self, seconds: float, *, patient: bool) -> None:
+        """Until a request is answered, a log is added, or the time is up. Impatient: only what is there already."""
+        if not patient:
+            return
+        woken = self._loop.create_task(self._woken.wait())
+        # A request asked to wait n ms answers a little later than that: allow it, rather than return with nothing.
+        grace = 0.05 if self._requests else 0.0
+        try:
+            await asyncio.wait(
+                [woken, *self._requests.values()], timeout=seconds + grace, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            woken.cancel()
+
+    async def _request(
+        self, node: int, session: BrokerSession, wait_ms: int, max_bytes: int, partition_max_bytes: int
+    ) -> FetchAnswer:
+        connection: Connection = await self._cluster.pool.get(self._role, node)
+        wanted, forgotten = session.next_request(self._offsets)
+        body = self._body(wanted, forgotten, session.session_id, session.epoch, wait_ms, max_bytes, partition_max_bytes)
+        seconds = self._cluster.request_timeout + wait_ms / 1000
+        frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=seconds)
+        self.seconds = connection.seconds
+        self.received += len(frame) + 4
+        return fetch_codec.decode_response(frame, body_at(frame))
+
+    def _body(
+        self,
+        wanted: list[Wanted],
+        forgotten: list[Partition],
+        session_id: int,
+        epoch: int,
+        wait_ms: int,
+        max_bytes: int,
+        partition_max_bytes: int,
+    ) -> bytearray:
+        return fetch_codec.encode_request(
+            wanted,
+            max_wait_ms=wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+            isolation=self._isolation,
+            session_id=session_id,
+            session_epoch=epoch,
+            forgotten=forgotten,
+        )
+
+    def _collect(self, results: dict[TP, FetchedPartition]) -> None:
+        """Take over the answers that are there. A failed request is raised only after all others were taken over."""
+        failure: BaseException | None = None
+        for node, request in list(self._requests.items()):
+            if not request.done():
+                continue
+            del self._requests[node]
+            error = request.exception()
+            if error is None:
+                self._take(node, request.result(), results)
+                continue
+            self._abandon(node)
+            if not isinstance(error, ConnectionLost | RequestTimeout):
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _take(self, node: int, answer: FetchAnswer, results: dict[TP, FetchedPartition]) -> None:
+        session = self._sessions[node]
+        if answer.error_code:
+            if answer.error_code not in _SESSION_CODES and not is_retriable(answer.error_code):
+                raise broker_error(answer.error_code)
+            lost = answer.error_code == FETCH_SESSION_ID_NOT_FOUND
+            session.reset(NO_SESSION if lost else session.session_id)
+            return
+        session.answered(answer)
+        for topic_id, number, content in answer.partitions:
+            key = topic_id, number
+            log = session.names.get(key)
+            if log is None or session.sent.get(key) != self._offsets[log]:
+                continue  # forgotten or moved while the request was under way
+            if content.error_code == 0:
+                results[log] = content
+                if self._failures:
+                    self._failures.pop(log, None)
+                    self._retry_at.pop(log, None)
+            elif is_retriable(content.error_code):
+                self._leave_home(log)
+                self._delay(log)
+            else:
+                self._report(log, content.error_code, results)
+
+    def _abandon(self, node: int) -> None:
+        """After a lost connection: whatever leads these logs now is to be found anew."""
+        session = self._sessions.pop(node)
+        for log in session.logs:
+            self._home.pop(log, None)
+            self._delay(log)

@@ -1,0 +1,158 @@
+"""The guard of the append convention: where a log ends, in which term, and what is stored at an offset.
+
+Producer state can vanish at a broker (expiry by record time, a log emptied and restarted); then it accepts anything
+once. So a writer looks before its first append on a connection (docs/append-convention.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
+
+from fairlead.kafka.client.connection import backoff
+from fairlead.kafka.convention import PRODUCER_ID, is_ours, marker_offset, sequence
+from fairlead.kafka.protocol.batch import BatchHeader, split
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
+from fairlead.kafka.protocol.fetch_codec import failed
+from fairlead.kafka.protocol.types import TP, LogPosition, ProducerState
+
+if TYPE_CHECKING:
+    from fairlead.kafka.client.cluster import Cluster
+
+UNKNOWN_TERM: Final = 0
+SETTLE_SECONDS: Final = 5.0  # how long a tail may be ahead of the high watermark before it is read as it is
+
+Found = LogPosition | None | BrokerError
+
+
+def position_of(end: int, tail: BatchHeader) -> LogPosition:
+    """The position of a log that ends at ``end`` with batch ``tail``."""
+    if not is_ours(tail):
+        return LogPosition(end, UNKNOWN_TERM, -1)
+    return LogPosition(end, tail.producer_epoch, marker_offset(tail))
+
+
+def from_state(end: int, states: Iterable[ProducerState]) -> LogPosition | None:
+    """The position by what the broker remembers of us, None when that is nothing. A negative marker cannot be: the
+    state knows more than the end does, or the term is longer than 2^31 records."""
+    for state in states:
+        if state.producer_id == PRODUCER_ID and state.last_sequence >= 0:
+            return LogPosition(end, state.epoch, end - 1 - state.last_sequence)
+    return None
+
+
+def agree(one: LogPosition, other: LogPosition) -> bool:
+    """True when both give the next record the same term and sequence."""
+    return one.term == other.term and sequence(one.end, one.marker) == sequence(other.end, other.marker)
+
+
+async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Found]:
+    """Each log's position as it is now, None when it is empty: ListOffsets and DescribeProducers for all logs at once,
+    and a read of the last batch where the broker remembers nothing, where the log has several replicas, or where its
+    end has moved meanwhile.
+
+    Raises:
+        ConnectionLost: no broker can be reached.
+    """
+    found: dict[TP, Found] = {}
+    left = list(logs)
+    deadline = asyncio.get_running_loop().time() + SETTLE_SECONDS
+    attempt = 0
+    while left:
+        patient = asyncio.get_running_loop().time() < deadline
+        left = await _read(cluster, left, found, patient=patient)
+        if left:
+            await asyncio.sleep(backoff(attempt, 0.5))
+            attempt += 1
+    return found
+
+
+async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, patient: bool) -> list[TP]:
+    """One round; gives the logs whose tail is not committed yet, if ``patient``."""
+    ends: dict[TP, int] = {}
+    for log, end in (await cluster.end_offsets(logs)).items():
+        if isinstance(end, BrokerError):
+            found[log] = end
+        elif end == 0:
+            found[log] = None
+        else:
+            ends[log] = end
+    read: dict[TP, int] = {}
+    remembered: dict[TP, LogPosition | None] = {}
+    known: dict[TP, LogPosition] = {}
+    uncommitted: list[TP] = []
+    if ends:
+        for log, states in (await cluster.describe_producers(ends)).items():
+            if isinstance(states, BrokerError):
+                found[log] = states
+                continue
+            position = from_state(ends[log], states)
+            # The state knows of appends above the high watermark, the end does not: with replicas the two may differ.
+            if position is None or position.marker < 0 or cluster.metadata.replicas(log) > 1:
+                read[log] = ends[log]
+                remembered[log] = position
+            else:
+                known[log] = position
+    # Somebody else (a replicator, a writer of before) may have appended between the two questions: the state is then
+    # newer than the end, and the next append would be taken, one offset too late. A tail tells term and marker of its
+    # own moment, so with it no writer is so busy that nobody else could ever look.
+    for log, end in (await cluster.end_offsets(known) if known else {}).items():
+        if isinstance(end, BrokerError):
+            found[log] = end
+        elif end == known[log].end:
+            found[log] = known[log]
+        else:
+            read[log], remembered[log] = end, None
+    for log, tail in (await tails(cluster, read)).items():
+        if isinstance(tail, BrokerError):
+            found[log] = tail
+            continue
+        position = LogPosition(read[log], UNKNOWN_TERM, -1) if tail is None else position_of(read[log], tail)
+        before = remembered[log]
+        if patient and before is not None and not agree(before, position):
+            uncommitted.append(log)
+        else:
+            found[log] = position
+    return uncommitted
+
+
+async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader | BrokerError | None]:
+    """The header of each log's last batch; None where the log ends at ``ends`` but has no batch left."""
+    found: dict[TP, BatchHeader | BrokerError | None] = {}
+    left = dict(ends)
+    while left:
+        answers = await cluster.fetch({log: end - 1 for log, end in left.items()}, max_wait_ms=0)
+        for log, content in answers.items():
+            if content.error_code == OFFSET_OUT_OF_RANGE:
+                found[log] = None
+            elif content.error_code:
+                found[log] = broker_error(content.error_code, log)
+            else:
+                for view in split(content.records):
+                    found[log] = view.header  # the last one wins; nothing at all: the answer was full, ask again
+        left = {log: end for log, end in left.items() if log not in found}
+    return found
+
+
+async def stored_at(cluster: Cluster, log: TP, offset: int, *, wait: float = 0.0) -> BatchHeader | None:
+    """The header of the stored batch that contains ``offset``; None when there is none after ``wait`` seconds.
+
+    Raises:
+        BrokerError: the log cannot be read.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + wait
+    while True:
+        wait_ms = max(0, min(500, int((deadline - loop.time()) * 1000)))
+        content = (await cluster.fetch({log: offset}, max_wait_ms=wait_ms)).get(log, failed(OFFSET_OUT_OF_RANGE))
+        if content.error_code and content.error_code != OFFSET_OUT_OF_RANGE:
+            raise broker_error(content.error_code, log)
+        for view in split(content.records):
+            if view.header.base_offset <= offset < view.header.next_offset:
+                return view.header
+        left = deadline - loop.time()
+        if left <= 0:
+            return None
+        if content.error_code or wait_ms == 0:
+            await asyncio.sleep(min(0.05, left))

@@ -1,0 +1,81 @@
+"""A cluster's brokers, topics and leaders by its last Metadata answers. A cache without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, is_retriable
+from fairlead.kafka.protocol.metadata_codec import MetadataAnswer, TopicMetadata
+from fairlead.kafka.protocol.types import TP, TopicInfo
+
+NO_LEADER = -1
+
+
+class MetadataCache:
+    """Filled by ``apply`` with each answer."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, tuple[str, int]] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._errors: dict[str, int] = {}
+
+    def apply(self, answer: MetadataAnswer, asked: Collection[str] | None) -> None:
+        """Take over an answer; ``asked`` None says that it lists every visible topic."""
+        if answer.brokers:
+            self.brokers = answer.brokers
+        gone = set(self._topics) if asked is None else set()
+        for topic in answer.topics:
+            gone.discard(topic.name)
+            self._errors.pop(topic.name, None)
+            if topic.error_code:
+                self._errors[topic.name] = topic.error_code
+                if not is_retriable(topic.error_code) or topic.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                    self._forget(topic.name)
+                if not topic.leaders:
+                    continue
+            self._remember(topic)
+        for name in gone:
+            self._forget(name)
+
+    def _remember(self, topic: TopicMetadata) -> None:
+        known, now = self._topics.get(topic.name), (topic.topic_id, topic.leaders, topic.replicas)
+        if known is None or (known.topic_id, known.partitions, known.replicas) != now:
+            self._topics[topic.name] = TopicInfo(topic.name, *now)
+
+    def _forget(self, name: str) -> None:
+        self._topics.pop(name, None)
+
+    def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
+        """The known ones among ``names``, or all known ones."""
+        if names is None:
+            return dict(self._topics)
+        return {name: info for name in names if (info := self._topics.get(name)) is not None}
+
+    def unknown(self, logs: Iterable[TP]) -> set[str]:
+        """Topics of ``logs`` about which nothing, not even an error, is known."""
+        return {log.topic for log in logs if log.topic not in self._topics and log.topic not in self._errors}
+
+    def leader(self, log: TP) -> int:
+        """Node id of the leader, or ``NO_LEADER``."""
+        info = self._topics.get(log.topic)
+        return NO_LEADER if info is None else info.partitions.get(log.partition, NO_LEADER)
+
+    def why_no_leader(self, log: TP) -> int:
+        """The error code that explains ``NO_LEADER``."""
+        known = self._errors.get(log.topic)
+        if known:
+            return known
+        info = self._topics.get(log.topic)
+        if info is None or log.partition not in info.partitions:
+            return UNKNOWN_TOPIC_OR_PARTITION
+        return LEADER_NOT_AVAILABLE
+
+    def topic_id(self, name: str) -> bytes | None:
+        """The id of a known topic as 16 bytes."""
+        info = self._topics.get(name)
+        return None if info is None else info.topic_id
+
+    def replicas(self, log: TP) -> int:
+        """How many brokers keep a copy; 1 when unknown."""
+        info = self._topics.get(log.topic)
+        return 1 if info is None else info.replicas

@@ -1,0 +1,212 @@
+"""Connections of one cluster: one per broker and role, opened when needed, opened anew when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from pydantic import SecretStr
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.connection import Connection, connect
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, with_each_password
+from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost, RequestTimeout
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+
+REFUSED_SECONDS: Final = 30.0
+"""How long a login that was taken before may be refused until it counts as refused: a broker that was killed opens its
+port before it has read its users again (seen on 4.3.1, up to some seconds on a busy machine)."""
+
+
+class Pool:
+    """Connections by (role, node id). Bootstrap addresses have the node ids -1, -2, ... until metadata names them."""
+
+    def __init__(self, endpoint: Endpoint, client_id: str, request_timeout: float) -> None:
+        """``endpoint`` is asked at every connect, if it can be."""
+        self._ask = endpoint if callable(endpoint) else None
+        self._endpoint = endpoint() if callable(endpoint) else endpoint
+        self._client_id = client_id
+        self._timeout = request_timeout
+        self._bootstrap = {-1 - index: address for index, address in enumerate(self._endpoint.bootstrap)}
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._open: dict[Key, Connection] = {}
+        self._opening: dict[Key, asyncio.Task[Connection]] = {}
+        self._incarnations: dict[Key, int] = {}
+        self._closed = False
+        self._was_taken = False  # the login, once
+        self._refused_since: float | None = None
+        self.certificate_ends: float | None = None
+        """When the certificate of the broker that was connected to last expires, Unix time; None without TLS."""
+
+    def endpoint(self) -> KafkaEndpoint:
+        """The cluster's endpoint as it is now; as it was, while it cannot be told."""
+        if self._ask is not None:
+            try:
+                self._endpoint = self._ask()
+            except FairleadError as error:
+                log.warning("%s: the endpoint cannot be told: %s", self._endpoint.site, error.what)
+        return self._endpoint
+
+    def set_brokers(self, brokers: dict[int, tuple[str, int]]) -> None:
+        """Take over addresses from metadata; a bootstrap connection to one of them becomes that broker's."""
+        by_address = {f"{host}:{port}": node for node, (host, port) in brokers.items()}
+        for key, connection in list(self._open.items()):
+            role, node = key
+            known = by_address.get(connection.address)
+            if known == node:
+                continue
+            del self._open[key]
+            if node < 0 and known is not None and (role, known) not in self._open:
+                self._open[role, known] = connection
+            elif node < 0 and known is None:
+                self._open[key] = connection  # reached by another name than the one it advertises: still good
+            else:
+                connection.close()
+        self._brokers = dict(brokers)
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is any connection that is up."""
+        return any(not connection.closed for connection in self._open.values())
+
+    def ready(self, role: str, node: int) -> Connection | None:
+        """The connection, if it is up."""
+        connection = self._open.get((role, node))
+        return None if connection is None or connection.closed else connection
+
+    def incarnation(self, role: str, node: int) -> int:
+        """A number that changes with every new connection; 0 while there is none."""
+        return self._incarnations.get((role, node), 0) if self.ready(role, node) is not None else 0
+
+    async def get(self, role: str, node: int) -> Connection:
+        """The connection, opened if needed. Callers that wait at the same time get it in their order.
+
+        Raises:
+            ConnectionLost, AuthenticationFailed, UnsupportedBroker: see ``connect``. A login that was taken before and
+                is refused now is ``ConnectionLost`` for ``REFUSED_SECONDS``.
+        """
+        connection = self.ready(role, node)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise self._was_closed()
+        key = role, node
+        task = self._opening.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._connect(key))
+            self._opening[key] = task
+            task.add_done_callback(lambda done: self._opened(key, done))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            mine = asyncio.current_task()
+            if not task.cancelled() or (mine is not None and mine.cancelling()):
+                raise
+            # ``close`` has given the connection up, and nobody the caller, which may belong to somebody else.
+            raise self._was_closed() from None
+
+    def _was_closed(self) -> ConnectionLost:
+        return ConnectionLost(f"the client of site {self._endpoint.site!r} was closed", site=self._endpoint.site)
+
+    async def _connect(self, key: Key) -> Connection:
+        address = self._brokers.get(key[1]) or self._bootstrap.get(key[1])
+        if address is None:
+            raise ConnectionLost(
+                f"broker {key[1]} of site {self._endpoint.site!r} is gone from the cluster's metadata",
+                site=self._endpoint.site,
+                address="",
+            )
+        try:
+            connection = await self._log_in(*address)
+        except AuthenticationFailed as error:
+            if not self._may_pass():
+                raise
+            raise ConnectionLost(error.what, hint=error.hint, **error.fields) from error
+        self._was_taken, self._refused_since = True, None
+        self._open[key] = connection
+        self.certificate_ends = connection.certificate_ends
+        self._incarnations[key] = self._incarnations.get(key, 0) + 1
+        return connection
+
+    async def _log_in(self, host: str, port: int) -> Connection:
+        """Connect with the password; if it is refused, with those that may count while it is being changed. They are
+        asked for once more then: the change may have begun since."""
+        tried: list[SecretStr | None] = []
+        refusal: AuthenticationFailed | None = None
+        for _ in range(2):
+            for endpoint in with_each_password(self.endpoint()):
+                if endpoint.password in tried:
+                    continue
+                tried.append(endpoint.password)
+                later: Endpoint = self.endpoint if self._ask is not None else endpoint
+                try:
+                    return await connect(
+                        host, port, endpoint, client_id=self._client_id, request_timeout=self._timeout, later=later
+                    )
+                except AuthenticationFailed as error:
+                    refusal = refusal or error
+        raise refusal or AssertionError("there is one password at least")
+
+    def _may_pass(self) -> bool:
+        """Whether a refused login may be one of a broker that has just started."""
+        now = asyncio.get_running_loop().time()
+        if self._refused_since is None:
+            self._refused_since = now
+        return self._was_taken and now - self._refused_since < REFUSED_SECONDS
+
+    def _opened(self, key: Key, task: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not task.cancelled():
+            task.exception()  # the waiting callers have it too; nobody may be left to ask
+
+    async def any(self, role: str) -> Connection:
+        """A connection to any broker: an open one, else the first that can be reached.
+
+        Raises:
+            ConnectionLost: none can be reached.
+        """
+        for node in self._candidates():
+            connection = self.ready(role, node)
+            if connection is not None:
+                return connection
+        last: ConnectionLost | RequestTimeout | None = None
+        for node in self._candidates():
+            try:
+                return await self.get(role, node)
+            except (ConnectionLost, RequestTimeout) as error:
+                last = error
+        raise last or ConnectionLost("the endpoint has no bootstrap address", site=self._endpoint.site, address="")
+
+    def _candidates(self) -> Iterator[int]:
+        yield from self._brokers
+        yield from self._bootstrap
+
+    def drop(self, role: str, node: int) -> None:
+        """Close one connection; the next ``get`` opens another."""
+        connection = self._open.pop((role, node), None)
+        if connection is not None:
+            connection.close()
+
+    def close_role(self, role: str) -> None:
+        """Close the connections of one role."""
+        for key in [key for key in self._open if key[0] == role]:
+            self._open.pop(key).close()
+        for key in [key for key in self._opening if key[0] == role]:
+            self._opening[key].cancel()
+
+    async def close(self) -> None:
+        """Close everything, for good."""
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        connections, self._open = list(self._open.values()), {}
+        for connection in connections:
+            connection.close()
+        await asyncio.gather(*(connection.wait_closed() for connection in connections))

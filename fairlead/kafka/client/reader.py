@@ -1,0 +1,237 @@
+"""Read records: one log up to its end, many logs once, or many logs as they grow. Markers and fillers are included."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Final, NamedTuple, Self
+
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.batch import BatchHeader, BatchView, Buffer, split
+from fairlead.kafka.protocol.errors import BrokerError, UnreadableRecords, broker_error
+from fairlead.kafka.protocol.record import Record, decode_batch
+from fairlead.kafka.protocol.types import TP, FetchedPartition
+
+log = logging.getLogger(__name__)
+
+PARTITION_BYTES: Final = 4 << 20  # of one log in one answer
+_SWEEP_PARTITION_BYTES: Final = 1 << 20  # where many logs share the answer
+
+
+def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
+    """The records at ``offset`` or later of one log's fetched batches, and the offset to read next.
+
+    A batch whose records nobody can read is passed over, and said in the log of the process.
+
+    Records of control batches are skipped, and so are those of aborted transactions where ``content.aborted`` names
+    them (a fetch with isolation 1).
+
+    Raises:
+        CorruptBatch: a batch's bytes are damaged.
+    """
+    records: list[Record] = []
+    after = offset
+    aborted = sorted(content.aborted, key=lambda pair: pair[1])
+    open_aborted: set[int] = set()
+    for view in split(content.records):
+        header = view.header
+        while aborted and aborted[0][1] <= header.last_offset:
+            open_aborted.add(aborted.pop(0)[0])
+        after = max(after, header.next_offset)
+        if header.is_control:
+            open_aborted.discard(header.producer_id)  # a transaction's end marker closes it
+            continue
+        if header.is_transactional and header.producer_id in open_aborted:
+            continue
+        found = readable(content.records, view)
+        if header.base_offset < offset:
+            found = [record for record in found if record.offset >= offset]
+        records += found
+    return records, after
+
+
+def readable(buffer: Buffer, view: BatchView) -> list[Record]:
+    """The records of one batch; none, with an error in the log of the process, where nobody can read them: whoever
+    wrote that may not stop those that follow the log, and it stays where it is.
+
+    Raises:
+        CorruptBatch: the CRC does not match: another copy may be whole.
+    """
+    try:
+        return decode_batch(buffer, view.start, view.stop)
+    except UnreadableRecords as error:
+        log.error("offsets %d to %d are passed over: %s", view.header.base_offset, view.header.last_offset, error)
+        return []
+
+
+async def read_log(
+    cluster: Cluster, log: TP, start: int | None = None, end: int | None = None
+) -> AsyncIterator[Record]:
+    """Records of ``log`` from ``start`` (default: its first) up to ``end`` (default: its end now), in offset order.
+
+    Includes markers and fillers; filter with ``convention.is_data``.
+
+    Raises:
+        BrokerError: the log does not exist, may not be read, or does not reach back to ``start`` (code 1).
+        ConnectionLost: no broker can be reached.
+    """
+    position = _offset(await cluster.start_offsets([log]), log) if start is None else start
+    stop = _offset(await cluster.end_offsets([log]), log) if end is None else end
+    while position < stop:
+        content = (await cluster.fetch({log: position}, partition_max_bytes=PARTITION_BYTES))[log]
+        if content.error_code:
+            raise broker_error(content.error_code, log)
+        records, position = decode_fetched(content, position)
+        for record in records:
+            if record.offset >= stop:
+                return
+            yield record
+
+
+def _offset(answers: Mapping[TP, int | BrokerError], log: TP) -> int:
+    answer = answers[log]
+    if isinstance(answer, BrokerError):
+        raise answer
+    return answer
+
+
+class Tail:
+    """Follow many logs: an async iterator of (log, records) that never ends by itself.
+
+    Logs may be added and removed while it runs; a topic that does not exist yet is waited for. After an exception the
+    iteration may go on: call ``__anext__`` again (a log that failed rests until it is added again).
+
+    Args:
+        positions: Offsets to begin at.
+        max_wait_ms: How long one poll waits; an added log is noticed after that time at the latest.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        positions: Mapping[TP, int] | None = None,
+        *,
+        max_wait_ms: int = 500,
+    ) -> None:
+        self._session = cluster.fetch_session()
+        self._max_wait_ms = max_wait_ms
+        self._positions: dict[TP, int] = {}
+        self._fetched: deque[tuple[TP, FetchedPartition]] = deque()
+        for log, offset in (positions or {}).items():
+            self.add(log, offset)
+
+    @property
+    def positions(self) -> Mapping[TP, int]:
+        """The offset of the next record of each followed log."""
+        return self._positions
+
+    def add(self, log: TP, offset: int) -> None:
+        """Follow ``log`` from ``offset`` on; moves the position of a log that is followed already."""
+        self._drop_fetched(log)
+        self._move(log, offset)
+
+    def remove(self, log: TP) -> None:
+        """Stop following ``log``; no more of its records come."""
+        self._drop_fetched(log)
+        self._positions.pop(log, None)
+        self._session.forget(log)
+
+    def _move(self, log: TP, offset: int) -> None:
+        self._positions[log] = offset
+        self._session.set(log, offset)
+
+    def _drop_fetched(self, log: TP) -> None:
+        if any(name == log for name, _ in self._fetched):
+            self._fetched = deque(entry for entry in self._fetched if entry[0] != log)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[TP, list[Record]]:
+        """The next records of some log, never an empty list.
+
+        Raises:
+            BrokerError: a log cannot be read; code 1: what was to be read next is gone, code 100: the topic is a new
+                one under the old name. ``error.log`` says which.
+            ConnectionLost: no broker can be reached; go on after a pause.
+        """
+        while True:
+            while self._fetched:
+                log, content = self._fetched.popleft()
+                offset = self._positions[log]
+                if content.error_code:
+                    self._positions.pop(log, None)
+                    raise broker_error(content.error_code, log)
+                records, after = decode_fetched(content, offset)
+                if after > offset:
+                    self._move(log, after)
+                if records:
+                    return log, records
+            self._fetched.extend((await self._session.poll(max_wait_ms=self._max_wait_ms)).items())
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._session.close()
+
+
+class OffsetRange(NamedTuple):
+    """The offsets that a log has: from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+
+async def extents(cluster: Cluster, logs: Collection[TP]) -> dict[TP, OffsetRange]:
+    """What each log has now.
+
+    Raises:
+        BrokerError: the first log that does not exist or may not be read.
+        ConnectionLost, RequestTimeout: no broker answers.
+    """
+    if not logs:
+        return {}
+    ends = await cluster.end_offsets(logs)
+    starts = await cluster.start_offsets(logs)
+    found: dict[TP, OffsetRange] = {}
+    for log in logs:
+        start, end = starts[log], ends[log]
+        if isinstance(start, BrokerError):
+            raise start
+        if isinstance(end, BrokerError):
+            raise end
+        found[log] = OffsetRange(min(start, end), end)
+    return found
+
+
+async def sweep(
+    cluster: Cluster, logs: Mapping[TP, OffsetRange], *, wanted: Callable[[TP, BatchHeader], bool] | None = None
+) -> AsyncIterator[tuple[TP, list[Record]]]:
+    """The records of these extents, each log's in offset order, the logs' mixed. Markers and fillers are included.
+
+    Args:
+        wanted: Tells by a batch's header whether its records are; all are where it is None.
+
+    Raises:
+        BrokerError: a log cannot be read; code 1: it does not reach back to its extent's start any more.
+        ConnectionLost, RequestTimeout: no broker answers.
+    """
+    positions = {log: extent.start for log, extent in logs.items() if extent.start < extent.end}
+    while positions:
+        answers = await cluster.fetch(positions, max_wait_ms=0, partition_max_bytes=_SWEEP_PARTITION_BYTES)
+        for log, content in answers.items():
+            if content.error_code:
+                raise broker_error(content.error_code, log)
+            records, after = decode_fetched(content, positions[log])
+            end = logs[log].end
+            if wanted is not None:
+                headers = [view.header for view in split(content.records) if not wanted(log, view.header)]
+                out = [range(header.base_offset, header.next_offset) for header in headers]
+                records = [record for record in records if not any(record.offset in each for each in out)]
+            if after >= end:
+                del positions[log]
+                records = [record for record in records if record.offset < end]
+            else:
+                positions[log] = after
+            if records:
+                yield log, records

@@ -1,0 +1,167 @@
+"""The append convention (docs/append-convention.md): how producer id, epoch and sequence carry log, term and offset.
+
+    producerId    = 2^62                      the same everywhere: "written by Fairlead"
+    producerEpoch = term                      1..32767
+    baseSequence  = (offset - m) mod 2^31     m = offset of the term's first record, its marker
+
+Pure functions. Markers and fillers are recognised by the record header ``fairlead``; they are never data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.protocol.batch import BatchHeader
+from fairlead.kafka.protocol.codecs import Codec, compress
+from fairlead.kafka.protocol.coding import encode_signed, encode_unsigned
+from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, encode_batch
+from fairlead.records import headers as names
+
+PRODUCER_ID: Final = 1 << 62
+FOREIGN_PRODUCER_ID: Final = (1 << 62) + (1 << 32)  # replicas of logs that ordinary clients write
+FOREIGN_EPOCH: Final = 0
+FENCE_EPOCH: Final = 1  # of the filler that shuts out what a replicator still has on its way, where a log is released
+FIRST_TERM: Final = 1
+LAST_TERM: Final = 32767
+SEQUENCE_MASK: Final = 0x7FFFFFFF
+FILLERS_PER_BATCH: Final = 100_000  # cheapest bytes per offset, and spares the broker (one object per record)
+
+FILLER_HEADERS: Final = b"".join(  # as they are stored: one header
+    (
+        encode_signed(1),
+        encode_signed(len(names.KIND)),
+        names.KIND.encode(),
+        encode_signed(len(names.FILLER)),
+        names.FILLER,
+    )
+)
+_MARKER_HEADERS: Final = ((names.KIND, names.MARKER),)
+
+
+def sequence(offset: int, marker: int) -> int:
+    """The sequence number of the record at ``offset`` in the term whose marker is at ``marker``."""
+    return (offset - marker) & SEQUENCE_MASK
+
+
+def marker_offset(header: BatchHeader) -> int:
+    """Where the term of this batch began. Exact while a term is shorter than 2^31 records; after that a multiple of
+    2^31 too high, which ``sequence`` does not notice."""
+    return header.base_offset - header.base_sequence
+
+
+def is_ours(header: BatchHeader) -> bool:
+    """True when the batch was written by this convention in some term."""
+    return header.producer_id == PRODUCER_ID and header.producer_epoch >= FIRST_TERM and header.base_sequence >= 0
+
+
+def is_filler(record: Record | NewRecord) -> bool:
+    """True for a record that only stands for an offset; never shown as data."""
+    return _kind(record) == names.FILLER
+
+
+def is_marker(record: Record | NewRecord) -> bool:
+    """True for the first record of a term; never shown as data."""
+    return _kind(record) == names.MARKER
+
+
+def is_data(record: Record | NewRecord) -> bool:
+    """True for what is neither marker nor filler."""
+    return not record.headers or _kind(record) not in (names.MARKER, names.FILLER)
+
+
+def marker_record(value: bytes, *, timestamp_ms: int, key: bytes | None = None) -> NewRecord:
+    """A marker with the header that says so. ``value`` must be unique: two markers must never have the same CRC."""
+    return NewRecord(value, key, _MARKER_HEADERS, timestamp_ms=timestamp_ms)
+
+
+def term_batch(
+    records: Sequence[NewRecord], *, term: int, offset: int, marker: int, codec: Codec = Codec.NONE
+) -> bytes:
+    """The batch that appends ``records`` at ``offset`` in ``term``, whose marker is at ``marker``."""
+    return encode_batch(
+        records, producer_id=PRODUCER_ID, epoch=_checked(term), sequence=sequence(offset, marker), codec=codec
+    )
+
+
+def foreign_batch(records: Sequence[NewRecord], *, offset: int, codec: Codec = Codec.NONE) -> bytes:
+    """The batch that appends ``records`` at ``offset`` in a replica of a log that ordinary clients write."""
+    return encode_batch(
+        records, producer_id=FOREIGN_PRODUCER_ID, epoch=FOREIGN_EPOCH, sequence=sequence(offset, 0), codec=codec
+    )
+
+
+def filler_batch(
+    count: int, *, term: int, offset: int, marker: int, timestamp_ms: int, key: bytes | None = None
+) -> bytes:
+    """``count`` fillers for the offsets from ``offset`` on, in the term they stand for.
+
+    Args:
+        count: 1 to ``FILLERS_PER_BATCH``.
+        term: 0 makes the batch for a foreign log (``marker`` is not used then).
+        timestamp_ms: The time of a neighbouring record, or now; an old one would end the broker's producer state.
+        key: A constant key, needed on a compacted topic, where compaction then removes all fillers but the last.
+    """
+    if not 1 <= count <= FILLERS_PER_BATCH:
+        raise FairleadError(f"a filler batch has 1 to {FILLERS_PER_BATCH} records, not {count}")
+    if timestamp_ms < 0:
+        raise FairleadError(f"fillers need a time of 0 or later, not {timestamp_ms}")
+    foreign = term == 0
+    return build_batch(
+        _filler_payload(count, key),
+        count=count,
+        base_timestamp=timestamp_ms,
+        max_timestamp=timestamp_ms,
+        producer_id=FOREIGN_PRODUCER_ID if foreign else PRODUCER_ID,
+        epoch=FOREIGN_EPOCH if foreign else _checked(term),
+        sequence=sequence(offset, 0 if foreign else marker),
+        codec=Codec.ZSTD,
+    )
+
+
+@lru_cache(maxsize=64)
+def _filler_payload(count: int, key: bytes | None) -> bytes:
+    """Compressed records of a filler batch: they depend on neither offset nor time, so they are built once."""
+    return compress(Codec.ZSTD, _filler_records(count, key))
+
+
+def _filler_records(count: int, key: bytes | None) -> bytes:
+    """``count`` filler records. Only the lowest seven bits of the offset delta change within 64 of them, so they are
+    put together 64 at a time: 100,000 in milliseconds, because nothing else runs meanwhile."""
+    tail = filler_body(key)
+    blocks: list[bytes] = []
+    heads: list[bytes] = []
+    size = 0
+    for block in range((count + 63) // 64):
+        middle = encode_unsigned(block) if block else b""
+        if size != len(middle) or not heads:
+            size = len(middle)
+            start = encode_signed(3 + size + len(tail)) + b"\0\0"
+            more = 0x80 if block else 0
+            heads = [start + bytes((more | 2 * n,)) for n in range(64)]
+        end = middle + tail
+        blocks.append(end.join(heads[: count - 64 * block]))
+        blocks.append(end)
+    return b"".join(blocks)
+
+
+def filler_body(key: bytes | None) -> bytes:
+    """The bytes of a filler record from its key on: key, no value, the header that says what it is."""
+    return b"".join((b"\1" if key is None else encode_signed(len(key)) + key, b"\1", FILLER_HEADERS))
+
+
+def _kind(record: Record | NewRecord) -> bytes | None:
+    for name, value in record.headers:
+        if name == names.KIND:
+            return value
+    return None
+
+
+def _checked(term: int) -> int:
+    if not FIRST_TERM <= term <= LAST_TERM:
+        raise FairleadError(
+            f"term {term} is outside {FIRST_TERM}..{LAST_TERM}, the range of a producer epoch", term=term
+        )
+    return term

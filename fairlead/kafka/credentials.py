@@ -1,0 +1,118 @@
+"""Giving a Kafka user another password, and seeing that the cluster takes it.
+
+Kafka keeps one password for each user and mechanism: from the change on, every login needs the new one. Whoever is
+logged in stays so until the broker asks again (``connections.max.reauth.ms``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
+)
+from pydantic import SecretStr
+
+from fairlead.errors import LoginRefusedError, UnavailableError
+from fairlead.kafka.admin import explain, kafka_error, require_answer
+from fairlead.kafka.endpoint import KafkaEndpoint
+
+ITERATIONS: Final = 4096
+"""The least that Kafka takes; more make each login cost more and protect no random password better."""
+
+
+def credential(user: str, password: SecretStr) -> UserScramCredentialUpsertion:
+    """The change that gives a user this password, and makes the user where there is none."""
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
+    return UserScramCredentialUpsertion(user, info, password.get_secret_value().encode())
+
+
+_PAUSE = 0.05
+_ANSWER = 20.0  # seconds for a cluster to say anything at all, before something is changed
+_TIMEOUT = 60.0  # seconds; a rotation that breaks off half-way is worse than one that waits for a held-up broker
+
+
+class PasswordNotTaken(UnavailableError):
+    """A broker was told a new password and does not take it."""
+
+
+def give_password(admin: KafkaEndpoint, user: str, password: SecretStr) -> None:
+    """Give a user this password and return when every broker that answers lets it in with it.
+
+    Raises:
+        RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer, or a broker still refuses the
+            new password after a minute: the change may or may not have been made, and may be made again.
+    """
+    client = require_answer(admin, _ANSWER)
+    for done in client.alter_user_scram_credentials([credential(user, password)], request_timeout=_TIMEOUT).values():
+        try:
+            done.result()
+        except KafkaException as error:
+            raise explain(error, admin, f"change the password of {user}") from None
+    user_now = replace(admin, user=user, password=password, other_passwords=())
+    away: list[UnavailableError] = []
+    for address in admin.bootstrap:
+        one = replace(user_now, bootstrap=(address,))
+        try:
+            wait_accepted(partial(accepts, one), f"{admin.site}'s Kafka at {address[0]}:{address[1]}", user, _TIMEOUT)
+        except PasswordNotTaken:
+            raise
+        except UnavailableError as error:
+            away.append(error)  # it learns of the password before it lets anybody in
+    if len(away) == len(admin.bootstrap):
+        raise away[0]
+
+
+def take_password(admin: KafkaEndpoint, user: str) -> None:
+    """Take a user's passwords away, of every mechanism, so that it can log in no more; one without any is fine.
+
+    Raises:
+        RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer.
+    """
+    client = require_answer(admin, _ANSWER)
+    for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+        change = UserScramCredentialDeletion(user, mechanism)
+        for done in client.alter_user_scram_credentials([change], request_timeout=_TIMEOUT).values():
+            try:
+                done.result()
+            except KafkaException as error:
+                if kafka_error(error).name() != "RESOURCE_NOT_FOUND":
+                    raise explain(error, admin, f"take away the password of {user}") from None
+
+
+def accepts(endpoint: KafkaEndpoint) -> bool:
+    """Whether a broker takes this password.
+
+    Raises:
+        UnavailableError: it does not answer.
+    """
+    try:
+        require_answer(endpoint, 5.0)
+    except LoginRefusedError:
+        return False
+    return True
+
+
+def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: float) -> None:
+    """Wait until a broker takes a password it was told: it follows its controller, or reads its file, in a moment.
+
+    Raises:
+        PasswordNotTaken: it still refuses it after ``timeout`` seconds.
+    """
+    end = time.monotonic() + timeout
+    while not accepted():
+        if time.monotonic() > end:
+            raise PasswordNotTaken(
+                f"{where} was told a new password of {user} and still refuses it after {timeout:.0f} s",
+                hint="see its log; the same command goes on where this one ended",
+                user=user,
+            )
+        time.sleep(_PAUSE)  # there is no event for it

@@ -1,0 +1,163 @@
+"""The v2 record batch from outside: header, boundaries, CRC. Pure functions; no record is decoded.
+
+Layout (61 bytes, big endian): baseOffset i64, batchLength i32 (counted from byte 12), partitionLeaderEpoch i32,
+magic i8, crc u32, attributes i16, lastOffsetDelta i32, baseTimestamp i64, maxTimestamp i64, producerId i64,
+producerEpoch i16, baseSequence i32, record count i32, then the records. The CRC-32C covers byte 21 to the end:
+baseOffset and partitionLeaderEpoch are outside it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.errors import CorruptBatch, UnreadableRecords
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+LENGTH_FROM: Final = 12  # batchLength counts the bytes after itself
+CRC_AT: Final = 17
+CRC_FROM: Final = 21
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_U32: Final = struct.Struct(">I")
+_ZERO_OFFSET: Final = bytes(8)
+
+Buffer = bytes | bytearray | memoryview
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a v2 batch, field by field."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # a field shadows tuple.count on purpose
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """The offset right after the batch."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + LENGTH_FROM
+
+    @property
+    def codec(self) -> Codec:
+        """How the records are compressed.
+
+        Raises:
+            UnreadableRecords: in a way that format v2 does not know.
+        """
+        bits = self.attributes & CODEC_MASK
+        if bits > Codec.ZSTD:
+            raise UnreadableRecords(f"the batch at offset {self.base_offset} has the unknown compression {bits}")
+        return Codec(bits)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def has_holes(self) -> bool:
+        """True when offsets inside the batch are missing (compaction); a broker refuses such a batch from a client."""
+        return self.count != self.last_offset_delta + 1
+
+
+class BatchView(NamedTuple):
+    """One complete batch inside a buffer: ``buffer[start:stop]``."""
+
+    start: int
+    stop: int
+    header: BatchHeader
+
+
+def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position``.
+
+    Raises:
+        CorruptBatch: fewer than 61 bytes are left, or the batch is not of format v2.
+    """
+    try:
+        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+    except struct.error as error:
+        raise CorruptBatch(f"{len(buffer) - position} bytes are too few for a batch header") from error
+    if header.magic != MAGIC:
+        raise CorruptBatch(
+            f"a record batch has format {header.magic}, only format {MAGIC} is supported",
+            hint="topics written before Kafka 0.11 must be rewritten by a current client first",
+        )
+    return header
+
+
+def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
+    """Every complete batch of ``buffer[start:]`` in order; a last batch that is cut short is left out.
+
+    Raises:
+        CorruptBatch: a batch is not of format v2, or its length cannot be.
+    """
+    end = len(buffer)
+    unpack = HEADER.unpack_from
+    make = BatchHeader._make
+    while end - start >= HEADER_BYTES:
+        header = make(unpack(buffer, start))
+        if header.magic != MAGIC or header.length < HEADER_BYTES - LENGTH_FROM:
+            parse_header(buffer, start)  # raises with the fitting words when it is the format
+            raise CorruptBatch(f"a record batch claims to be {header.length} bytes long")
+        after = start + LENGTH_FROM + header.length
+        if after > end:
+            return
+        yield BatchView(start, after, header)
+        start = after
+
+
+def crc_of(batch: Buffer) -> int:
+    """The CRC-32C that belongs into the header of this one batch."""
+    with memoryview(batch) as view, view[CRC_FROM:] as body:
+        return crc32c(body)
+
+
+def verify_crc(buffer: Buffer, start: int = 0, stop: int | None = None) -> bool:
+    """True when the CRC of the one batch at ``buffer[start:stop]`` is right."""
+    with memoryview(buffer) as view, view[start : len(buffer) if stop is None else stop] as batch:
+        return len(batch) >= HEADER_BYTES and crc_of(batch) == _U32.unpack_from(batch, CRC_AT)[0]
+
+
+def zero_base_offset(buffer: bytearray | memoryview, start: int = 0) -> None:
+    """Write the zero that a broker demands in a produced batch, in place; outside the CRC, so nothing else changes."""
+    buffer[start : start + 8] = _ZERO_OFFSET
+
+
+def seal(batch: bytearray) -> None:
+    """Write length and CRC of a finished batch into its header, in place."""
+    struct.pack_into(">i", batch, 8, len(batch) - LENGTH_FROM)
+    _U32.pack_into(batch, CRC_AT, crc_of(batch))

@@ -1,0 +1,145 @@
+"""Fields of requests and answers in flexible versions of Kafka's protocol, for codecs that are written by hand.
+
+Those of the hot paths (``produce_codec``, ``fetch_codec``, ``metadata_codec``) do it inline, which is faster; all
+others use these. kafka-python's codec is the oracle in the tests; it is not used at run time, because its import costs
+a tenth of a second and 10 MB.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+_LARGEST_SHIFT: Final = 63
+
+
+def encode_unsigned(value: int) -> bytes:
+    """``value`` (0 or more) in 7-bit groups, lowest first."""
+    if value < 0x80:
+        return _SMALL[value]
+    out = bytearray()
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_signed(value: int) -> bytes:
+    """``value`` (64 bits, signed) zig-zag coded, so that small negative numbers stay short."""
+    return encode_unsigned((value << 1) ^ (value >> 63))
+
+
+def decode_unsigned(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """(value, position after it); ``IndexError`` when the buffer ends early, or the number has more than ten bytes."""
+    byte = buffer[position]
+    position += 1
+    if byte < 0x80:
+        return byte, position
+    value = byte & 0x7F
+    shift = 7
+    while True:
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+        if shift > _LARGEST_SHIFT:  # each further byte would cost more than the one before it
+            raise IndexError("a number of more than 64 bits")
+
+
+def decode_signed(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
+    """(value, position after it) of a zig-zag coded number."""
+    value, position = decode_unsigned(buffer, position)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def skip_tags(buffer: bytes | bytearray | memoryview, position: int) -> int:
+    """The position after a section of tagged fields, whatever they are."""
+    count = buffer[position]
+    if count == 0:  # by far the most frequent
+        return position + 1
+    count, position = decode_unsigned(buffer, position)
+    for _ in range(count):
+        _, position = decode_unsigned(buffer, position)
+        size, position = decode_unsigned(buffer, position)
+        position += size
+    return position
+
+
+_SMALL: Final = [bytes((value,)) for value in range(0x80)]
+
+
+T = TypeVar("T")
+NO_TAGS: Final = b"\0"
+
+
+class Question(NamedTuple, Generic[T]):
+    """One request: what is sent, and how its answer's body is read.
+
+    ``decode`` raises ``IndexError``, ``struct.error`` or ``UnicodeDecodeError`` for a body that is cut short, or none.
+    """
+
+    api_key: int
+    version: int
+    body: bytes
+    decode: Callable[[memoryview], T]
+    flexible: bool = True  # whether the headers of request and answer have tagged fields
+
+
+class FieldReader:
+    """Reads a body field by field, from its first byte on."""
+
+    __slots__ = ("_at", "_body")
+
+    def __init__(self, body: memoryview) -> None:
+        self._body = body
+        self._at = 0
+
+    def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
+        """Fields of fixed size."""
+        found = form.unpack_from(self._body, self._at)
+        self._at += form.size
+        return found
+
+    def count(self) -> int:
+        """How many elements a compact array has; 0 for null too."""
+        size, self._at = decode_unsigned(self._body, self._at)
+        return max(0, size - 1)
+
+    def blob(self) -> bytes | None:
+        """Compact bytes, or None for null."""
+        size, start = decode_unsigned(self._body, self._at)
+        if size == 0:
+            self._at = start
+            return None
+        self._at = end = start + size - 1
+        if end > len(self._body):
+            raise IndexError("the answer is cut short")
+        return bytes(self._body[start:end])
+
+    def text(self) -> str | None:
+        """A compact string, or None for null."""
+        found = self.blob()
+        return None if found is None else found.decode()
+
+    def tags(self) -> None:
+        """Skip tagged fields."""
+        self._at = skip_tags(self._body, self._at)
+
+
+def count(elements: int) -> bytes:
+    """The beginning of a compact array."""
+    return encode_unsigned(elements + 1)
+
+
+def blob(data: bytes) -> bytes:
+    """Compact bytes."""
+    return encode_unsigned(len(data) + 1) + data
+
+
+def text(value: str) -> bytes:
+    """A compact string."""
+    return blob(value.encode())

@@ -1,0 +1,104 @@
+"""Values that the wire takes and gives. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+Coded = tuple[int, T | None]
+"""What a broker says of one log: error code, and the value when that is 0."""
+
+
+class TopicPartition(NamedTuple):
+    """A log, as Kafka names it. Fairlead's own logs have one partition, number 0."""
+
+    topic: str
+    partition: int = 0
+
+    def __str__(self) -> str:
+        return self.topic if self.partition == 0 else f"{self.topic}/{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """``topic``, which is partition 0, or ``topic/3``. Raises ``ValueError`` where no number follows the slash."""
+        topic, slash, number = text.partition("/")
+        return cls(topic, int(number) if slash else 0)
+
+
+TP = TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a cluster's metadata says about one topic.
+
+    Args:
+        topic_id: 16 bytes; changes when a topic is deleted and created anew under the same name.
+        partitions: Partition number to the node id of its leader; -1 while it has none.
+        replicas: How many brokers keep a copy of partition 0.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: Mapping[int, int]
+    replicas: int = 1
+
+
+class ProduceResult(NamedTuple):
+    """A broker's answer for one batch. ``error_code`` 0 alone proves nothing: see ``appended_now``.
+
+    A request whose outcome is unknown has the protocol's own client-side codes: 13 (connection lost) and 7 (timed out).
+    """
+
+    error_code: int
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    error_message: str | None = None
+
+    @property
+    def appended_now(self) -> bool:
+        """True when this very request appended the batch; a duplicate answer carries a time instead of -1."""
+        return self.error_code == 0 and self.log_append_time_ms == -1
+
+
+class FetchedPartition(NamedTuple):
+    """One log's part of a Fetch answer. ``records`` is a view into the answer's frame: whole stored batches, of which
+    the last may be cut short, and of which the first may begin before the offset asked for. The view is writable and
+    nobody else uses the frame, so batches may be changed in place; holding it keeps the whole frame in memory."""
+
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    aborted: tuple[tuple[int, int], ...]  # (producer id, first offset) of aborted transactions; isolation 1 only
+    records: memoryview
+
+
+class ProducerState(NamedTuple):
+    """What a broker remembers of one producer of a log (DescribeProducers)."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_timestamp: int
+
+
+class LogPosition(NamedTuple):
+    """Where a log ends and in which term: the next record gets offset ``end``.
+
+    ``term`` 0 and ``marker`` -1 mean that the last batch was not written by the append convention.
+    """
+
+    end: int
+    term: int
+    marker: int
+
+
+class Appended(NamedTuple):
+    """Records that are stored: offsets ``base_offset`` up to, not including, ``base_offset + count``."""
+
+    base_offset: int
+    count: int  # type: ignore[assignment]  # a field shadows tuple.count on purpose

@@ -1,0 +1,94 @@
+"""From fetched bytes to what may be appended: verbatim where possible, else with another header, or rebuilt. Pure.
+
+Every offset of the source becomes an offset of the target. Batches of Fairlead's writers go as they are but for their
+base offset; batches of ordinary clients get Fairlead's foreign producer id and a sequence made from the offset. What
+cannot be appended (offsets that compaction removed, control batches, aborted transactions, what an operator skips with
+``fairlead link resolve --skip``) becomes a ``Gap``, which the appender closes with fillers. Broker rules and error
+codes: Kafka 4.3, measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_offset
+from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, TRANSACTIONAL, split, verify_crc, zero_base_offset
+from replication.batch.header_rewrite import is_usual, rewrite_header
+from replication.batch.prepared import GAP_KEY, SEQUENCES, Gap, Prepared, PreparedBatch, RejectedBatch
+from replication.batch.rebuild import rebuilt
+
+_FOREIGN: Final = (FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0)
+
+
+def prepare_batches(
+    records: memoryview,
+    position: int,
+    aborted: Sequence[tuple[int, int]] = (),
+    *,
+    gap_key: bytes = GAP_KEY,
+    inside: bool = False,
+) -> Iterator[Prepared]:
+    """What to append for the batches of one fetch answer, from ``position`` on; base offsets are zeroed in place.
+
+    Args:
+        records: Whole batches as fetched (a cut one at the end is left out), writable.
+        position: The next offset wanted; what is below is skipped.
+        aborted: ``(producer id, first offset)`` of aborted transactions, as a read-committed fetch tells them.
+        gap_key: Key of the fillers when the first batch lies above ``position``.
+        inside: The target's last batch has been found to agree with the source's (``agreement.conflict``), so a
+            position inside one of Fairlead's own batches is no divergence: the batch had been split here.
+    """
+    waiting = sorted(aborted, key=lambda each: each[1])
+    dead: set[int] = set()
+    for start, stop, header in split(records):
+        base, after = header.base_offset, header.next_offset
+        while waiting and waiting[0][1] < after:
+            dead.add(waiting.pop(0)[0])
+        if header.is_control:
+            dead.discard(header.producer_id)
+        if after <= position:
+            continue
+        ours = header.producer_id == PRODUCER_ID
+        pid, term, marker = (PRODUCER_ID, header.producer_epoch, marker_offset(header)) if ours else _FOREIGN
+        when = header.max_timestamp
+        if base > position:
+            yield Gap(position, base, pid, term, marker, when, gap_key)
+        start_at = max(position, base)
+        gap_key, position = GAP_KEY, after
+        void = header.is_control or (header.attributes & TRANSACTIONAL and header.producer_id in dead)
+        void = void or header.count == 0
+        whole = start_at == base and header.count == after - base
+        verbatim = whole and not void and (ours or is_usual(header))
+        if not verbatim and not verify_crc(records, start, stop):  # of a batch that goes as it is the broker sees it
+            gap = Gap(start_at, after, pid, term, marker, when)
+            yield RejectedBatch(
+                base, f"the CRC of the batch at offset {base} does not match its bytes", gap=gap, damaged=True
+            )
+            continue
+        if void:
+            yield Gap(start_at, after, pid, term, marker, when)
+            continue
+        if whole and not header.attributes & LOG_APPEND_TIME:
+            view = records[start:stop]
+            if verbatim:
+                zero_base_offset(view)
+                yield PreparedBatch(base, after, view, header.crc, header.producer_id, term, marker, when)
+            else:
+                crc = rewrite_header(view, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, base % SEQUENCES)
+                yield PreparedBatch(base, after, view, crc, pid, term, marker, when)
+            continue
+        if ours and start_at != base and not inside:
+            cause = f"the target ends at {start_at}, inside the source's batch {base}..{after - 1} of term {term}"
+            yield RejectedBatch(base, cause, diverged=True)
+            return
+        inside = False  # only of the first batch anything has been found out
+        made = rebuilt(records[start:stop], header, start_at, after, producer_id=pid, term=term, marker=marker)
+        if isinstance(made, RejectedBatch):
+            made = made._replace(gap=Gap(start_at, after, pid, term, marker, when))
+        yield made
+
+
+def gap_of_batch(prepared: PreparedBatch, now_ms: int) -> Gap:
+    """The offsets of a batch as a gap. Its fillers are of now: the batch's own time may be why it was refused."""
+    return Gap(prepared.base, prepared.stop, prepared.producer_id, prepared.term, prepared.marker, now_ms)

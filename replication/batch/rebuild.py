@@ -1,0 +1,273 @@
+"""Batches that cannot go as they are, written again record by record; filler batches for gaps. Pure functions.
+
+Records are parsed only as far as their offset and time; key, value and headers stay the bytes they were, whatever is
+in them (header keys that are not UTF-8, repeated ones, the unused attribute byte).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.convention import (
+    FENCE_EPOCH,
+    FILLER_HEADERS,
+    FILLERS_PER_BATCH,
+    FOREIGN_EPOCH,
+    FOREIGN_PRODUCER_ID,
+    PRODUCER_ID,
+    filler_batch,
+    filler_body,
+)
+from fairlead.kafka.protocol.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, Buffer, parse_header, verify_crc
+from fairlead.kafka.protocol.codecs import Codec, compress, decompress
+from fairlead.kafka.protocol.coding import decode_signed, encode_signed
+from fairlead.kafka.protocol.errors import CorruptBatch
+from fairlead.kafka.protocol.record import build_batch
+from replication.batch.header_rewrite import rewrite_header
+from replication.batch.prepared import GAP_KEY, POSITION_KEY, SEQUENCES, Gap, PreparedBatch, RejectedBatch
+
+FEW_FILLERS: Final = 100  # an uncompressed batch that needs more of them than this is compressed
+_GAP: Final = filler_body(GAP_KEY)
+_NO_ATTRIBUTES: Final = b"\0"
+
+
+class RawRecord(NamedTuple):
+    """A record with its absolute offset and time; ``body`` is everything from the key on, as stored."""
+
+    offset: int
+    timestamp_ms: int
+    attributes: bytes
+    body: bytes
+
+    @property
+    def is_filler(self) -> bool:
+        """Whether the only header is the one that fillers have (``convention.is_filler`` for undecoded records)."""
+        if not self.body.endswith(FILLER_HEADERS):
+            return False
+        size, at = decode_signed(self.body, 0)
+        size, at = decode_signed(self.body, at + max(size, 0))
+        return at + max(size, 0) == len(self.body) - len(FILLER_HEADERS)
+
+
+def raw_records(batch: Buffer) -> list[RawRecord]:
+    """The records of one batch; none for a control batch or an emptied one. Where the batch has LogAppendTime, that is
+    the records' time.
+
+    Raises:
+        CorruptBatch: the CRC does not match, or the records cannot be told apart.
+    """
+    header = parse_header(batch)
+    if header.size != len(batch) or not verify_crc(batch):
+        raise CorruptBatch(f"the CRC of the batch at offset {header.base_offset} does not match its bytes")
+    if header.is_control or header.count == 0:
+        return []
+    with memoryview(batch) as view, view[HEADER_BYTES:] as payload:
+        data = decompress(header.codec, payload)
+    out: list[RawRecord] = []
+    fixed = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    at = 0
+    try:
+        for _ in range(header.count):
+            size, start = decode_signed(data, at)
+            at = start + size
+            time, body = decode_signed(data, start + 1)
+            delta, body = decode_signed(data, body)
+            if not start < body < at <= len(data) or (out and header.base_offset + delta <= out[-1].offset):
+                raise ValueError("a record's length does not match its fields")
+            when = header.base_timestamp + time if fixed is None else fixed
+            out.append(RawRecord(header.base_offset + delta, when, data[start : start + 1], data[body:at]))
+    except (IndexError, ValueError) as error:
+        raise CorruptBatch(f"the records of the batch at offset {header.base_offset} cannot be read") from error
+    if at != len(data):
+        raise CorruptBatch(f"bytes are left after the last record of the batch at offset {header.base_offset}")
+    return out
+
+
+def first_body(batch: Buffer) -> bytes | None:
+    """The first record of a batch from its key on, without taking the others apart; None when there is none.
+
+    Raises:
+        CorruptBatch: the batch cannot be read.
+    """
+    header = parse_header(batch)
+    if header.is_control or header.count == 0:
+        return None
+    with memoryview(batch) as view, view[HEADER_BYTES : header.size] as payload:
+        data = decompress(header.codec, payload)
+    try:
+        size, start = decode_signed(data, 0)
+        _, body = decode_signed(data, start + 1)
+        _, body = decode_signed(data, body)
+    except IndexError as error:
+        raise CorruptBatch(f"the records of the batch at offset {header.base_offset} cannot be read") from error
+    return data[body : start + size]
+
+
+def rebuilt(
+    batch: Buffer, header: BatchHeader, first: int, after: int, *, producer_id: int, term: int, marker: int
+) -> PreparedBatch | RejectedBatch:
+    """Offsets ``first`` to ``after - 1`` of a stored batch as a batch that a broker takes: gaps filled, CreateTime.
+
+    Args:
+        header: That of ``batch``, which has its own base offset.
+        producer_id, term, marker: What the copy is written with.
+    """
+    try:
+        kept = [record for record in raw_records(batch) if first <= record.offset < after]
+        codec = header.codec
+    except FairleadError as error:
+        return RejectedBatch(header.base_offset, f"the batch cannot be written again: {error.what}")
+    missing = after - first - len(kept)
+    if missing:
+        # The cleaner keeps a batch's time when it removes its newest record, so the fillers may have it, too.
+        kept = _filled(kept, first, after, max(header.max_timestamp, 1))
+        if missing > FEW_FILLERS and codec is Codec.NONE:
+            codec = Codec.ZSTD
+    return _build(kept, codec, producer_id=producer_id, term=term, marker=marker)
+
+
+def split_prepared(
+    steps: Sequence[PreparedBatch | Gap], max_bytes: int
+) -> tuple[list[PreparedBatch | Gap], RejectedBatch | None]:
+    """Steps none of which is above ``max_bytes``, up to the first record that alone is above it."""
+    out: list[PreparedBatch | Gap] = []
+    for step in steps:
+        made = split_batch(step, max_bytes) if isinstance(step, PreparedBatch) else [step]
+        if isinstance(made, RejectedBatch):
+            return out, made
+        out += made
+    return out, None
+
+
+def split_batch(prepared: PreparedBatch, max_bytes: int) -> list[PreparedBatch] | RejectedBatch:
+    """An batch as several, none above ``max_bytes``; itself where it is not above.
+
+    Sequences and offsets are those that the records had in the one batch, so whatever follows is in sequence. The
+    copies' batches have other bounds and CRCs than the source's from then on: compare them by records
+    (``replication.batch.batch_diff``).
+
+    Returns:
+        the batches in order, or why there are none: a single record is above the limit.
+    """
+    if len(prepared.data) <= max_bytes:
+        return [prepared]
+    header = parse_header(prepared.data)
+    try:
+        records = [
+            each._replace(offset=each.offset + prepared.base - header.base_offset)
+            for each in raw_records(prepared.data)
+        ]
+    except FairleadError as error:
+        return RejectedBatch(prepared.base, f"the batch cannot be split: {error.what}")
+    ratio = (len(prepared.data) - HEADER_BYTES) / sum(len(each.body) + 8 for each in records)
+    out: list[PreparedBatch] = []
+    waiting = list(_runs(records, (max_bytes - HEADER_BYTES) / ratio))[::-1]
+    while waiting:
+        run = waiting.pop()
+        made = _build(run, header.codec, producer_id=prepared.producer_id, term=prepared.term, marker=prepared.marker)
+        if len(made.data) <= max_bytes:
+            out.append(made)
+        elif len(run) == 1:
+            return RejectedBatch(
+                made.base,
+                f"the record at offset {made.base} takes {len(made.data)} bytes, the target takes {max_bytes} at most",
+            )
+        else:
+            half = len(run) // 2
+            waiting += [run[half:], run[:half]]
+    return out
+
+
+def _runs(records: Sequence[RawRecord], size: float) -> list[list[RawRecord]]:
+    """Consecutive records cut into runs of about ``size`` bytes before compression."""
+    out: list[list[RawRecord]] = []
+    room = 0.0
+    for record in records:
+        need = len(record.body) + 8
+        if not out or need > room:
+            out.append([])
+            room = size
+        out[-1].append(record)
+        room -= need
+    return out
+
+
+def _filled(kept: Sequence[RawRecord], first: int, after: int, timestamp_ms: int) -> list[RawRecord]:
+    by_offset = {record.offset: record for record in kept}
+    gap = RawRecord(0, timestamp_ms, _NO_ATTRIBUTES, _GAP)
+    return [by_offset.get(offset) or gap._replace(offset=offset) for offset in range(first, after)]
+
+
+def _build(records: Sequence[RawRecord], codec: Codec, *, producer_id: int, term: int, marker: int) -> PreparedBatch:
+    """One batch of consecutive records."""
+    base, base_time = records[0].offset, records[0].timestamp_ms
+    parts: list[bytes] = []
+    for delta, record in enumerate(records):
+        place = encode_signed(record.timestamp_ms - base_time) + encode_signed(delta)
+        parts += (
+            encode_signed(1 + len(place) + len(record.body)),
+            record.attributes,
+            place,
+            record.body,
+        )
+    newest = max(record.timestamp_ms for record in records)
+    data = build_batch(
+        compress(codec, b"".join(parts)),
+        count=len(records),
+        base_timestamp=base_time,
+        max_timestamp=newest,
+        producer_id=producer_id,
+        epoch=term,
+        sequence=(base - marker) % SEQUENCES,
+        codec=codec,
+    )
+    view = memoryview(bytearray(data))
+    crc = parse_header(view).crc
+    return PreparedBatch(base, base + len(records), view, crc, producer_id, term, marker, newest)
+
+
+BEFORE_FIRST_TERM: Final = 0  # fillers below a log's first known term; older than every term
+MAX_FILLER: Final = FILLERS_PER_BATCH  # the broker holds one object per record while it validates
+
+
+def fillers(
+    gap: Gap, *, producer_id: int | None = None, term: int = BEFORE_FIRST_TERM, marker: int = 0
+) -> Iterator[PreparedBatch]:
+    """Batches that close a gap, in order.
+
+    Offsets before the following term's marker belong to the target's own last term (``term``, ``marker``), or to
+    none when the target is empty; those after it to the following term. So every later batch is in sequence.
+    """
+    at = gap.base
+    while at < gap.stop:
+        follows = at >= gap.marker
+        end = min(gap.stop if follows else min(gap.stop, gap.marker), at + MAX_FILLER)
+        if gap.producer_id != PRODUCER_ID:
+            pid, own_term, own_marker = FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0
+        elif follows:
+            pid, own_term, own_marker = PRODUCER_ID, gap.term, gap.marker
+        else:
+            pid, own_term, own_marker = producer_id or PRODUCER_ID, term, marker
+        yield _filler(at, end, pid, own_term, own_marker, gap.timestamp_ms, gap.key)
+        at = end
+
+
+def fence(producer_id: int, timestamp_ms: int) -> memoryview:
+    """A filler that raises the epoch of a replica's producer: nothing that a replicator has on its way to the log is
+    taken after it. Sequence 0, as at the beginning of every epoch, is taken at any end. A copy has it as any other
+    filler."""
+    made = bytearray(filler_batch(1, term=0, offset=0, marker=0, timestamp_ms=timestamp_ms, key=GAP_KEY))
+    view = memoryview(made)
+    rewrite_header(view, producer_id, FENCE_EPOCH, 0)
+    return view
+
+
+def _filler(at: int, end: int, pid: int, term: int, marker: int, timestamp_ms: int, key: bytes) -> PreparedBatch:
+    made = bytearray(
+        filler_batch(end - at, term=term, offset=at, marker=marker, timestamp_ms=max(timestamp_ms, 1), key=key)
+    )
+    view = memoryview(made)
+    crc = rewrite_header(view, pid, term, (at - marker) % SEQUENCES)
+    return PreparedBatch(at, end, view, crc, pid, term, marker, timestamp_ms, positions=key == POSITION_KEY)

@@ -1,0 +1,179 @@
+"""What a log's name, the topology and custody tell about it: class, holder, what a source may give of it. Pure.
+
+A ship gives what it writes itself and the logs of boxes, those only as far as custody says (``SourceReach``). Settings
+and numbers of partitions follow from a log's holder only, and never for logs that Fairlead's own services write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple, Protocol
+
+from fairlead.custody.view import Grant
+from fairlead.kafka.convention import LAST_TERM
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.names import parse_log
+from topologies.model import InsertPoint, Link, Priority, SiteKind, Topology
+
+CLASSES: Final = tuple(Priority)
+"""Priority classes in the order in which they go over a link."""
+
+ALWAYS_WHOLE: Final = ("custody", "strays")
+
+EVERY_SOURCE = frozenset({Priority.CONTROL, Priority.URGENT})
+"""Classes that are followed over all links at once."""
+
+
+class CustodyLookup(Protocol):
+    """What the plan asks of ``fairlead.custody.view.CustodyView``."""
+
+    def holder(self, log: str) -> str | None: ...
+    def marker(self, log: str) -> int | None: ...
+    def grant(self, log: str) -> Grant | None: ...
+
+
+def is_always_whole(topic: str) -> bool:
+    """Whether a log is followed from its beginning whatever its link says: who holds what, and what waits to be
+    drained, cannot be known from the newest records."""
+    return topic.partition(".")[0] in ALWAYS_WHOLE
+
+
+class SourceReach(NamedTuple):
+    """How far a source may extend a log: records of terms up to ``term``, at offsets before ``stop`` (None: any)."""
+
+    term: int
+    stop: int | None = None
+
+    def capped(self, end: int) -> int:
+        """A source's log end, as far as it counts."""
+        return end if self.stop is None else min(end, self.stop)
+
+
+EVERYTHING: Final = SourceReach(LAST_TERM)
+NOTHING: Final = SourceReach(0, 0)
+
+
+class LogFacts(NamedTuple):
+    """What a log's name says about it, for ever."""
+
+    stream: str
+    priority: Priority
+    fixed_holder: str | None
+    moves: bool  # its holder changes by custody
+    by_services: bool  # only Fairlead's own services write it
+
+
+class Catalog:
+    """Facts about logs by name, looked up once each."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP}
+        self._links_to = {name: topology.links_to(name) for name in topology.sites}
+        self._known: dict[str, LogFacts | None] = {}
+        self._same: dict[LogFacts, LogFacts] = {}  # of very many logs the same is true: kept once
+
+    def facts(self, topic: str) -> LogFacts | None:
+        """None for a topic that is no log of the topology (``__consumer_offsets``, ``containers.NOTABOX``)."""
+        if topic not in self._known:
+            found = self._look_up(topic)
+            self._known[topic] = None if found is None else self._same.setdefault(found, found)
+        return self._known[topic]
+
+    def _look_up(self, topic: str) -> LogFacts | None:
+        log = parse_log(topic)
+        if log is None or not self._topology.has_log(log):
+            return None
+        stream = self._topology.streams[log.stream]
+        return LogFacts(
+            log.stream,
+            stream.priority,
+            self._topology.fixed_holder(topic),
+            stream.insert_point is InsertPoint.MOVES,
+            self._topology.written_by_services(log.stream),
+        )
+
+    def selects(self, link: Link, topic: str) -> bool:
+        """Whether a link is about a log, though its source may have no right to extend it."""
+        log = parse_log(topic)
+        return log is not None and self.facts(topic) is not None and link.takes(log)
+
+    def takes(self, link: Link, topic: str) -> bool:
+        """Whether a link may carry a log at all."""
+        log = parse_log(topic)
+        if log is None or self.facts(topic) is None or not link.takes(log):
+            return False
+        return link.from_ not in self._ships or self._topology.gives(link.from_, log)
+
+    def shapes(self, link: Link, topic: str) -> bool:
+        """Whether a log's settings and number of partitions follow over a link.
+
+        Never those of logs that Fairlead's own services write: such logs are alike at every site. Others follow from
+        the log's holder; from another site only where the name tells no holder, or no link from the holder brings the
+        log here (a chain).
+        """
+        facts = self.facts(topic)
+        if facts is None or facts.by_services or facts.fixed_holder == link.to or not self.takes(link, topic):
+            return False
+        if facts.fixed_holder in (None, link.from_):
+            return True
+        return not any(each.from_ == facts.fixed_holder and self.takes(each, topic) for each in self._links_to[link.to])
+
+    def priority(self, topic: str) -> Priority:
+        """The class in which a log is appended here, and travels where its link says nothing else."""
+        facts = self.facts(topic)
+        return facts.priority if facts else Priority.NORMAL
+
+    def priority_on(self, link: Link, topic: str) -> Priority:
+        """The class in which a log travels over a link."""
+        facts = self.facts(topic)
+        return link.priority_of(facts.stream, facts.priority) if facts else Priority.NORMAL
+
+    def holder(self, custody: CustodyLookup, topic: str) -> str | None:
+        """The site that appends to a log: fixed by its name, or by custody; None when nobody knows."""
+        facts = self.facts(topic)
+        return (facts.fixed_holder if facts else None) or custody.holder(topic)
+
+    def limit(self, custody: CustodyLookup, site: str, topic: str) -> int | None:
+        """Offset at which the replicator of ``site`` must stop, exclusive; None for no limit.
+
+        A site that holds a log never has it overwritten (limit 0). A site that custody was just given to still needs
+        what the old holder wrote, up to and including the marker of its term.
+        """
+        facts = self.facts(topic)
+        if facts is not None and facts.fixed_holder == site:
+            return 0
+        if custody.holder(topic) == site:
+            marker = custody.marker(topic)
+            return 0 if marker is None else marker + 1
+        return None
+
+    def reach(self, custody: CustodyLookup, link: Link, topic: str) -> SourceReach:
+        """How far a link that takes a log may extend it, by the newest entry of the ledgers here.
+
+        A ship gives the log of a box that it holds, and of one that it gave away what lies before the marker by which
+        it did so, with that marker. Of any other box it gives nothing: who was given the log since has all of it.
+        """
+        facts = self.facts(topic)
+        if facts is None or not facts.moves or link.from_ not in self._ships:
+            return EVERYTHING
+        grant = custody.grant(topic)
+        if grant is None:
+            return NOTHING
+        if grant.to_site == link.from_:
+            return SourceReach(grant.term)
+        return SourceReach(grant.term, grant.marker + 1) if grant.from_site == link.from_ else NOTHING
+
+    def carries(self, custody: CustodyLookup, link: Link, topic: str) -> bool:
+        """Whether a link that takes a log shall carry it now: never its target's own, ``aboard`` only with custody,
+        from a ship only what it may give."""
+        facts = self.facts(topic)
+        if facts is None or self.limit(custody, link.to, topic) == 0 or self.reach(custody, link, topic) == NOTHING:
+            return False
+        if link.streams.get(facts.stream) != "aboard":
+            return True
+        return not facts.moves or custody.holder(topic) == link.to
+
+    def in_order(self, logs: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Logs by priority class, then by name: the order in which new ones are made and read."""
+        return sorted(logs, key=lambda tp: (CLASSES.index(self.priority(tp.topic)), tp))

@@ -1,0 +1,153 @@
+"""Begins a log without its past from the ledger alone, where this site was given it and no source is in reach.
+
+A ship takes custody from a ledger that came over a satellite, and has no link for the log itself before the next berth.
+Its links say with ``containers: aboard`` and ``start: latest`` or ``end`` that it wants no past. The ledger entry has
+the marker as stored: fillers up to it, the marker, then everything before it is deleted. From there on the bridge
+appends, and what was before joins wherever it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Container
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import PRODUCER_ID
+from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, verify_crc, zero_base_offset
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.records.custody import CustodyEntry
+from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
+from replication.catalog import Catalog
+from replication.custody.ledger import WITHOUT_PAST, Ledger
+from replication.target.appender import TargetAppender
+from topologies.model import Link, Topology
+
+log = logging.getLogger(__name__)
+
+
+class LedgerBootstrap:
+    """Feeds markers from the ledger to the appender."""
+
+    name = "the ledger"
+
+    def __init__(self, topology: Topology, site: str, ledger: Ledger, catalog: Catalog) -> None:
+        self._site = site
+        self._links = topology.links_to(site)
+        self._ledger = ledger
+        self._catalog = catalog
+        self._appender: TargetAppender | None = None
+        self.under_way: set[TopicPartition] = set()
+
+    async def begin_logs(
+        self,
+        cluster: Cluster,
+        appender: TargetAppender,
+        carried: Container[TopicPartition],
+        here: Container[str],
+    ) -> list[str]:
+        """Begin the logs that were given to this site, are wanted without their past, and are not ``carried`` by any
+        open link. Gives the topics that were made.
+
+        Raises:
+            FairleadError: the target cannot be reached.
+        """
+        self._appender = appender
+        wanted: dict[TopicPartition, tuple[CustodyEntry, PreparedBatch]] = {}
+        for entry in tuple(self._ledger.given.values()):
+            tp = TopicPartition(entry.log)
+            prepared, is_wanted = marker_of(entry), self._is_wanted(entry)
+            if prepared is None or not is_wanted:
+                if is_wanted:
+                    log.error("%s: the marker in the ledger of %s is not what it says", tp, entry.granted_by)
+                del self._ledger.given[entry.log]
+            elif tp not in carried and tp not in self.under_way:
+                wanted[tp] = entry, prepared
+        made = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
+        if made:
+            await asyncio.to_thread(create_logs, cluster.endpoint, made)
+            await cluster.wait_writable(tuple(made))
+        replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
+        await appender.learn([each for each in replicas if each.trouble is None])
+        for replica in replicas:
+            if replica.trouble is None:
+                await self._begin(appender, replica.tp)
+        return list(made)
+
+    async def _begin(self, appender: TargetAppender, tp: TopicPartition) -> None:
+        replica, entry = appender.replicas[tp], self._ledger.given[tp.topic]
+        replica.limit = entry.marker_offset + 1
+        if replica.is_complete:
+            del self._ledger.given[tp.topic]
+        elif await appender.only_positioned(replica):
+            log.info("%s: begun at offset %d from the ledger of %s", tp, entry.marker_offset, entry.granted_by)
+            self.under_way.add(tp)
+            self._submit(tp, max(replica.end, 0))
+
+    def _submit(self, tp: TopicPartition, end: int) -> None:
+        entry = self._ledger.given.get(tp.topic)
+        prepared = marker_of(entry) if entry is not None else None
+        if self._appender is None or prepared is None or end >= prepared.stop:
+            self._done(tp)
+            return
+        replica = self._appender.replicas[tp]
+        steps: list[PreparedBatch | Gap] = [prepared]
+        if end < prepared.base:
+            steps.insert(
+                0,
+                Gap(end, prepared.base, PRODUCER_ID, prepared.term, prepared.base, prepared.timestamp_ms, POSITION_KEY),
+            )
+        self._appender.submit(replica, steps, self)
+
+    def _is_wanted(self, entry: CustodyEntry) -> bool:
+        """Whether the entry still counts, and the links that could bring the log want it without its past."""
+        grant = self._ledger.custody.grant(entry.log)
+        if grant is None or (grant.term, grant.to_site) != (entry.term, self._site):
+            return False
+        takers = [each for each in self._links if self._catalog.takes(each, entry.log)]
+        return bool(takers) and all(_is_without_past(each, entry.log) for each in takers)
+
+    def _done(self, tp: TopicPartition) -> None:
+        self.under_way.discard(tp)
+        self._ledger.given.pop(tp.topic, None)
+
+    # ---- told by the appender
+
+    def rewind(self, tp: TopicPartition, end: int) -> None:
+        if tp not in self.under_way:
+            return
+        if self._appender is not None and self._appender.replicas[tp].filled == end:
+            self._submit(tp, end)
+        else:  # somebody else has begun it meanwhile, or that is not known: looked at again with the next plan
+            self.under_way.discard(tp)
+
+    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+        entry = self._ledger.given.get(tp.topic)
+        if entry is not None and prepared.stop > entry.marker_offset:
+            self._done(tp)
+
+
+def _is_without_past(link: Link, topic: str) -> bool:
+    return link.start in WITHOUT_PAST and link.streams.get(topic.partition(".")[0]) == "aboard"
+
+
+def marker_of(entry: CustodyEntry) -> PreparedBatch | None:
+    """The marker that an entry quotes, ready to be appended; None where it is not what the entry says."""
+    data = memoryview(bytearray(entry.marker_batch))
+    try:
+        header = parse_header(data) if len(data) >= HEADER_BYTES else None
+    except FairleadError:
+        header = None
+    if (
+        header is None
+        or header.size != len(data)
+        or not verify_crc(data)
+        or (header.producer_id, header.producer_epoch, header.base_sequence, header.count)
+        != (PRODUCER_ID, entry.term, 0, 1)
+    ):
+        return None
+    zero_base_offset(data)
+    at = entry.marker_offset
+    return PreparedBatch(at, at + 1, data, header.crc, PRODUCER_ID, entry.term, at, header.max_timestamp)

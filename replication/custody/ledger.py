@@ -1,0 +1,282 @@
+"""What a replicator knows from its own site's logs: who holds which container log, and which ship is at which berth.
+
+Follows ``custody.*`` (the ledgers of all sites, as replicated here), ``events.<site>`` and its operators' orders from
+their beginning. Nothing has to be asked over a link, and a restart reads everything again. What this site's bridge
+reports about copies that a seizure cut off is taken from this site's own ledger only. Transport events are published at
+both the port and the ship (``fairlead.records.event``), so each end of a berth link decides from its own log whether
+the link may be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
+
+from fairlead.custody.ledger import Told
+from fairlead.custody.view import CustodyView, SplitCustodyError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import readable
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.errors import broker_error
+from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.names import parse_log
+from fairlead.records import UNREADABLE, decoder
+from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
+from fairlead.records.event import Event
+from replication.overrides import ORDERS_TOPIC, Overrides, decode
+from topologies.model import Link, SiteKind, Topology
+from topologies.trust import Believer, Refused, Rules
+
+log = logging.getLogger(__name__)
+
+
+class Berths:
+    """Pairs (ship, port) that are together now. Events are applied in log order; a repeat changes nothing."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._at: dict[str, str] = {}  # ship's site -> port's site
+
+    def apply(self, event: Event) -> bool:
+        """Take one event into account; True when a ship came or went."""
+        what = event.payload.transport_event_type_code
+        imo, code = event.payload.vessel_imo_number, event.payload.un_location_code
+        if what is None or imo is None or code is None:
+            return False
+        ship, port = self._topology.ship_with(imo), self._topology.port_at(code)
+        if ship is None or port is None:
+            return False
+        before = self._at.get(ship)
+        if what == "ARRI":
+            self._at[ship] = port
+        elif before == port:  # a late DEPA of an earlier port says nothing about this one
+            del self._at[ship]
+        return self._at.get(ship) != before
+
+    def together(self, one: str, other: str) -> bool:
+        """Whether one of the two sites is a ship that is berthed at the other."""
+        return self._at.get(one) == other or self._at.get(other) == one
+
+    def is_open(self, link: Link) -> bool:
+        """Whether the link's policy allows it to be used now."""
+        return link.when == "always" or self.together(link.from_, link.to)
+
+
+def needs_berths(topology: Topology, site: str) -> bool:
+    """Whether any link to this site depends on a berth."""
+    kinds = {SiteKind.SHIP}
+    return any(
+        link.when == "berthed" and {topology.sites[link.from_].kind, topology.sites[link.to].kind} & kinds
+        for link in topology.links_to(site)
+    )
+
+
+CUSTODY: Final = "custody"
+WITHOUT_PAST: Final = ("latest", "end")
+"""``Link.start`` of links that want no records from before."""
+POLL_MS: Final = 1000
+AT_ONCE: Final = 1 << 19  # bytes of a log; what is read at start would else be what the process has at most
+_events = decoder(Event)
+
+
+class Ledger:
+    """Custody and berths as one site knows them. ``ready`` is set once everything that was there has been read."""
+
+    def __init__(self, topology: Topology, site: str, *, on_change: Callable[[], None]) -> None:
+        self.custody = CustodyView()
+        self.berths = Berths(topology)
+        self.overrides = Overrides()
+        self.splits: dict[str, str] = {}  # logs granted twice, with what the ledger says about it
+        self.given: dict[
+            str, CustodyEntry
+        ] = {}  # what others gave to this site, by log; only where a link wants logs without past
+        self._keep_given = any(
+            each.start in WITHOUT_PAST and "aboard" in each.streams.values() for each in topology.links_to(site)
+        )
+        self.returned: dict[str, ReturnEntry] = {}  # this site's newest report about its copy of a seized log
+        self.ready = asyncio.Event()
+        self._needs_custody = bool(topology.moving_streams)
+        self._site = site
+        self._own = f"{CUSTODY}.{site}"
+        self._events_log = f"events.{site}" if needs_berths(topology, site) else None
+        self._on_change = on_change
+        self.refused = 0  # entries that are not believed
+        self._rules = Rules.of(topology)
+        self._believer = Believer(self._rules, self.custody, on_refused=self._refuse)
+        self._positions: dict[TopicPartition, int] = {}
+        self._ids: dict[TopicPartition, bytes] = {}  # of the topics that were read
+        self._wanted = asyncio.Event()
+        self._new: set[TopicPartition] = set()
+
+    @property
+    def orders_read(self) -> int:
+        """The offset in the topic of orders up to which they are taken in."""
+        return self._positions.get(TopicPartition(ORDERS_TOPIC), 0)
+
+    def offer(self, topics: Collection[str]) -> None:
+        """Tell which topics exist at the site; those that matter are followed from now on."""
+        for topic in topics:
+            matters = topic in (self._events_log, ORDERS_TOPIC) or (
+                self._needs_custody
+                and topic.startswith(CUSTODY)
+                and (name := parse_log(topic)) is not None
+                and name.stream == CUSTODY
+            )
+            if matters and TopicPartition(topic) not in self._positions:
+                self._new.add(TopicPartition(topic))
+        if not self._new and not self._positions:
+            self.ready.set()  # nothing to know yet; what comes later is news
+        self._wanted.set()
+
+    async def run(self, cluster: Cluster) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            WireError: the site's Kafka cannot be read; run again, nothing is lost by it.
+        """
+        session = cluster.fetch_session()
+        try:
+            await self._look_for_others(cluster)
+            for tp, position in self._positions.items():
+                session.set(tp, position)
+            while True:
+                if not self._positions and not self._new:
+                    self._wanted.clear()
+                    await self._wanted.wait()
+                    continue
+                if self._new:
+                    fresh, self._new = self._new, set()
+                    try:
+                        unread = await self._catch_up(cluster, fresh)
+                    except BaseException:
+                        for tp in fresh:
+                            self._positions.pop(tp, None)
+                        self._new |= fresh
+                        raise
+                    for tp in fresh - unread:
+                        session.set(tp, self._positions[tp])
+                    self._new |= unread
+                self.ready.set()
+                for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
+                    if part.error_code:
+                        self._begin_again(tp, broker_error(part.error_code, tp).what)
+                    elif self._take(tp, part.records):
+                        session.set(tp, self._positions[tp])
+        finally:
+            await session.close()
+
+    def _begin_again(self, tp: TopicPartition, why: str) -> None:
+        """The log is not the one that was followed, or has lost that place: it is read from its start, as soon as it
+        can be. What is known of it stays; entries that come again change nothing."""
+        log.warning("%s is read again from its start: %s", tp, why)
+        self._positions.pop(tp, None)
+        self._ids.pop(tp, None)
+        self._new.add(tp)
+
+    async def _look_for_others(self, cluster: Cluster) -> None:
+        """Find logs that were deleted and made anew while nothing was read."""
+        found = await cluster.topics([tp.topic for tp in self._positions], refresh=True) if self._positions else {}
+        for tp in tuple(self._positions):
+            if tp.topic in found and found[tp.topic].topic_id != self._ids.get(tp):
+                self._begin_again(tp, "its topic was deleted and made anew")
+
+    async def _catch_up(self, cluster: Cluster, logs: set[TopicPartition]) -> set[TopicPartition]:
+        """Read these logs from their start to their present end.
+
+        Returns:
+            those that cannot be read now, to be tried again; at the very start that is an error, because what is not
+            known yet must not be planned without.
+        """
+        found = await cluster.topics([tp.topic for tp in logs], refresh=True)
+        starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
+        left: dict[TopicPartition, int] = {}
+        unread: set[TopicPartition] = set()
+        for tp in logs:
+            start, end = starts[tp], ends[tp]
+            if not isinstance(start, int) or not isinstance(end, int):
+                if not self.ready.is_set():
+                    raise start if not isinstance(start, int) else end  # type: ignore[misc]
+                unread.add(tp)
+                continue
+            self._positions[tp] = start
+            if tp.topic in found:
+                self._ids[tp] = found[tp.topic].topic_id
+            if start < end:
+                left[tp] = end
+        while left:
+            # Entries of ships wait for those of sites ashore, so these come first.
+            first = {tp for tp in left if not self._rules.is_of_ship(tp.topic)} or left.keys()
+            answer = await cluster.fetch(
+                {tp: self._positions[tp] for tp in first}, max_wait_ms=0, partition_max_bytes=AT_ONCE
+            )
+            for tp, part in answer.items():
+                if not part.error_code:
+                    self._take(tp, part.records)
+                elif self.ready.is_set():
+                    unread.add(tp)
+                else:
+                    raise broker_error(part.error_code, tp)
+            left = {tp: end for tp, end in left.items() if tp not in unread and self._positions[tp] < end}
+        for tp in unread:
+            self._positions.pop(tp, None)
+        return unread
+
+    def _take(self, tp: TopicPartition, records: memoryview) -> bool:
+        changed, before = False, self._positions[tp]
+        for record in self._records(tp, records):
+            self._positions[tp] = record.offset + 1
+            if record.value is None or not is_data(record):
+                continue
+            try:
+                if tp.topic == ORDERS_TOPIC:
+                    self.overrides.apply(decode(record.value))
+                    changed = True  # also without effect: whoever gave the order waits to hear that it was read
+                elif tp.topic == self._events_log:
+                    changed |= self.berths.apply(_events.decode(record.value))
+                else:
+                    told = Told(tp.topic, record.offset, ledger_entries.decode(record.value))
+                    for each in self._believer.hear(told):
+                        changed |= self._enter(each)
+            except UNREADABLE as error:
+                log.warning("%s at offset %d is not understood: %s", tp, record.offset, error)
+        if changed:
+            self._on_change()
+        return self._positions[tp] > before
+
+    @property
+    def waiting(self) -> int:
+        """How many entries wait for others without which they are not believed."""
+        return len(self._believer)
+
+    def _refuse(self, entry: Refused) -> None:
+        self.refused += 1
+        log.error("%s: %s", self._site, entry)
+
+    def _enter(self, told: Told) -> bool:
+        """Take in a believed entry of a site's ledger; True when it may change what is followed."""
+        match told.entry:
+            case CustodyEntry() as entry:
+                known = len(self.custody.seizures(entry.log))
+                if self._keep_given and entry.term > (self.custody.term(entry.log) or 0):
+                    self.given.pop(entry.log, None)
+                    if entry.to_site == self._site != entry.granted_by:
+                        self.given[entry.log] = entry
+                try:
+                    return self.custody.apply(entry) or len(self.custody.seizures(entry.log)) > known
+                except SplitCustodyError as split:
+                    self.splits[str(split.fields["log"])] = split.what
+                    return True
+            case ReturnEntry() as entry if told.ledger == self._own:
+                self.returned[entry.log] = entry
+                return True
+        return False
+
+    def _records(self, tp: TopicPartition, records: memoryview) -> Iterator[Record]:
+        position = self._positions[tp]
+        for view in split(records):
+            yield from (record for record in readable(records, view) if record.offset >= position)
+            self._positions[tp] = max(self._positions[tp], view.header.next_offset)

@@ -1,0 +1,371 @@
+"""Rebuilds copies that a seizure has cut off (docs/replication.md, "Custody and seizure").
+
+Such a copy has records that are no longer part of the log. Once this site's own bridge reports in its ledger that it
+has kept them as strays, and a source has the log as it is now, the copy is deleted. Then it is simply missing, and is
+created and followed as any new log, so a crash at any moment does no harm. Without such a report it stays ``diverged``;
+also while the source's record right before the cut is another one: an earlier seizure, not known here yet, cut off
+more.
+
+A source must have the log as it is now, and nothing less than was here. Two sites' copies are one history up to an
+offset if they have the same record there: an append is accepted only behind what the writer knows, so they have the
+same records before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fairlead.custody.superseded import Copy, Stale, batches_at, copies
+from fairlead.custody.view import CustodyView, Seizure
+from fairlead.errors import FairleadError, UnavailableError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import is_ours, marker_offset
+from fairlead.kafka.protocol.batch import Buffer, parse_header
+from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.types import TP, TopicPartition
+from replication.batch.batch_diff import conflict
+from replication.batch.prepared import same_marker
+from replication.catalog import Catalog
+from replication.custody.ledger import Ledger
+from replication.link.source_link import SourceLink
+from replication.states import LogState, LogTrouble
+from replication.target.appender import TargetAppender
+
+log = logging.getLogger(__name__)
+
+
+async def find_sources(
+    source: Cluster, target: Cluster, view: CustodyView, logs: Mapping[TP, Stale], starts: Mapping[TP, int]
+) -> tuple[set[TP], dict[TP, str]]:
+    """Those of these logs that a source can give back, and what is amiss with others.
+
+    Args:
+        logs: What is stale of the copies at the target.
+        starts: Where those begin. One that begins at its cut has nothing before it that could be lost.
+    """
+    site = source.endpoint.site
+    try:
+        begins = await _current_at(source, view, logs)
+        good = {tp for tp in begins if starts.get(tp, 0) >= logs[tp].cut}
+        joined = {tp for tp, begin in begins.items() if tp not in good and begin <= starts.get(tp, 0)}
+        same = await common_at(source, target, {tp: logs[tp].cut - 1 for tp in joined})
+    except FairleadError as error:
+        log.info("%s: looking for logs that were seized: %s", site, error.what)
+        return set(), {}
+    bad = {
+        tp: f"no source has its offsets {starts.get(tp, 0)}..{min(begin, logs[tp].cut) - 1} any more"
+        for tp, begin in begins.items()
+        if tp not in good and tp not in joined
+    }
+    for tp in joined - same:
+        bad[tp] = (
+            f"its record at offset {logs[tp].cut - 1} is another one than at {site}: an earlier seizure, whose ledger "
+            "is not here yet, may have cut off more than was kept"
+        )
+    return good | same, bad
+
+
+async def _current_at(source: Cluster, view: CustodyView, logs: Collection[TP]) -> dict[TP, int]:
+    """Those of these logs that go beyond the newest seizure at a source and are the log, with where they begin there.
+
+    An older seizure's marker may be further on: it was cut off by the newer one, made from a shorter copy.
+    """
+    there = await copies(source, view, [tp.topic for tp in logs])
+    good = [
+        tp
+        for tp in logs
+        if (copy := there.get(tp.topic)) is not None
+        and copy.stale is None
+        and copy.end > view.seizures(tp.topic)[-1].marker
+    ]
+    return numbers(await source.start_offsets(good)) if good else {}
+
+
+async def common_at(source: Cluster, target: Cluster, offsets: Mapping[TP, int]) -> set[TP]:
+    """Those of these logs of which both sites have the same record at the given offset.
+
+    Raises:
+        BrokerError, ConnectionLost: one of them cannot be asked.
+    """
+    if not offsets:
+        return set()
+    there, here = await batches_at(source, offsets), await batches_at(target, offsets)
+    return {tp for tp, at in offsets.items() if tp in here and tp in there and same_at(at, there[tp], here[tp])}
+
+
+def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
+    """Whether two stored batches show that both copies are the same at ``offset``.
+
+    The same bytes do. A batch that was written anew on its way has other bytes: then both must stand for the offset, in
+    one term with one marker, and nothing in them may be contradictory. No contradiction alone proves nothing: a filler
+    agrees with every record.
+    """
+    there, here = parse_header(source), parse_header(target)
+    if (there.base_offset, there.crc) == (here.base_offset, here.crc):
+        return True
+    return (
+        all(each.base_offset <= offset < each.next_offset and is_ours(each) for each in (there, here))
+        and there.producer_epoch == here.producer_epoch
+        and same_marker(marker_offset(there), marker_offset(here))
+        and not conflict(source, target)
+    )
+
+
+def numbers(found: Mapping[TP, int | BrokerError]) -> dict[TP, int]:
+    """The offsets in an answer; logs left out that have an error instead."""
+    return {tp: each for tp, each in found.items() if isinstance(each, int)}
+
+
+EVERY: Final = 1.0  # seconds between two looks for sources of copies that may be made anew
+GONE_SECONDS: Final = 30.0
+_DIFFERENT: Final = (LogState.DIVERGED, LogState.MISPLACED, LogState.SOURCE_TRUNCATED)  # a seizure may explain them
+_OLD: Final = (LogState.REBUILDING, LogState.SOURCE_RECREATED)  # not noted any more of what a seizure explains
+
+
+class RebuildSources(NamedTuple):
+    """Sources that can give a copy back, for the copy as it was when they were asked."""
+
+    stale: Stale
+    links: frozenset[str]
+
+
+class Rebuilder:
+    """The copies of one target that seizures have cut off. Logs whose custody moves have one partition."""
+
+    def __init__(self, site: str, ledger: Ledger, source_links: Sequence[SourceLink], catalog: Catalog) -> None:
+        self._site = site
+        self._catalog = catalog
+        self._ledger = ledger
+        self._custody = ledger.custody
+        self._source_links = source_links
+        self._stale: dict[TopicPartition, tuple[Stale, frozenset[str]]] = {}  # with the links that carry them
+        self._rebuild_from: dict[TopicPartition, RebuildSources] = {}
+        self._why: dict[TopicPartition, str] = {}  # no source can give it back by itself
+        self._sound: dict[TopicPartition, int] = {}  # copies that have this newest seizure's term
+        self._retried: dict[TopicPartition, int] = {}  # term of the seizure that made an old difference worth a look
+        self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # from where, and up to which offset
+
+    def seized(self, topics: Collection[str]) -> list[str]:
+        """Those of these topics that were ever seized."""
+        return [topic for topic in self._custody.seized() if topic in topics]
+
+    def sources(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
+        """Of the links that carry a log, those over which it is begun anew: not every source has all of its past."""
+        links, until = self._begin.get(tp, (frozenset(), 0))
+        chosen = [source_link for source_link in source_links if source_link.name in links]
+        if end > until:
+            self._begin.pop(tp, None)
+        return chosen if chosen and end <= until else source_links
+
+    async def examine(
+        self, cluster: Cluster, appender: TargetAppender, logs: Mapping[TopicPartition, frozenset[str]]
+    ) -> set[TopicPartition]:
+        """Stop the copies that are no longer the log, before anything is taken over the links that carry them.
+
+        Returns:
+            logs that are to be looked at anew, since their trouble was a difference that the ledger explains now.
+        """
+        self._stale = {tp: each for tp, each in self._stale.items() if tp in logs}
+        asked = [tp for tp in logs if self._sound.get(tp) != self._newest(tp).term]
+        try:
+            found = await copies(cluster, self._custody, [tp.topic for tp in asked]) if asked else {}
+        except FairleadError as error:  # the other logs need not wait; what is followed is compared once more anyway
+            log.warning("looking at copies of logs that were seized: %s", error.what)
+            return set()
+        again = set()
+        for tp in asked:
+            copy = found.get(tp.topic)
+            if copy is not None and copy.stale is not None:
+                self._stale[tp] = copy.stale, logs[tp]
+                self._stop(appender, tp, copy.stale)
+            elif self._is_sound(appender, tp, copy):
+                again.add(tp)
+        return again
+
+    def _is_sound(self, appender: TargetAppender, tp: TopicPartition, copy: Copy | None) -> bool:
+        """Note a copy that is the log; True when its trouble is old."""
+        self._stale.pop(tp, None)
+        newest = self._newest(tp).term
+        if copy is not None and copy.end > self._newest(tp).marker:
+            self._sound[tp] = newest
+        if tp.topic in self._ledger.splits:
+            return False
+        replica = appender.replicas.get(tp)
+        trouble = replica.trouble if replica is not None else None
+        states = {trouble.state} if trouble is not None else set()
+        states |= {source_link.troubles[tp].state for source_link in self._source_links if tp in source_link.troubles}
+        again = not states.isdisjoint(_OLD)
+        if not states.isdisjoint(_DIFFERENT):
+            again |= self._retried.get(tp) != newest
+            self._retried[tp] = newest
+        return again
+
+    def _stop(self, appender: TargetAppender, tp: TopicPartition, stale: Stale) -> None:
+        state, cause = self._said(tp, stale)
+        replica = appender.replica(tp, self._catalog.priority(tp.topic))
+        if replica.trouble is None or replica.trouble.state is not state:
+            appender.stop(replica, state, cause)
+        elif replica.trouble.cause != cause:
+            replica.trouble = LogTrouble(state, cause, replica.trouble.since)
+
+    def _said(self, tp: TopicPartition, stale: Stale) -> tuple[LogState, str]:
+        story = self._story(tp, stale)
+        if not self._is_reported(tp, stale):
+            return LogState.DIVERGED, f"{story}; this site's bridge has not kept them as strays yet"
+        why = self._why.get(tp)
+        if why:
+            return LogState.DIVERGED, f"{story}; it is not made anew by itself, since {why}"
+        return LogState.REBUILDING, f"is made anew: {story}, and are kept as strays"
+
+    def _story(self, tp: TopicPartition, stale: Stale) -> str:
+        by = self._cut(tp, stale)
+        if by is None:
+            return (
+                f"its records up to {stale.end} are not the log's, from its start: a bridge that had slept appended "
+                "them when the copy was empty"
+            )
+        return (
+            f"after the seizure by {by.to_site} at offset {by.marker} its records up to {stale.end} are of older terms "
+            f"than {by.term}"
+        )
+
+    # ---- which source can give it back
+
+    async def run(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+        """Look for sources of copies that may be made anew, until cancelled; ``changed`` when there is news."""
+        while True:
+            await asyncio.sleep(EVERY)
+            try:
+                if await self.look(cluster):
+                    changed()
+            except FairleadError as error:
+                log.info("copies to be made anew: %s", error.what)
+
+    async def look(self, cluster: Cluster) -> bool:
+        """Look once which sources can give copies back that this site's bridge has reported; True when it is news.
+
+        Raises:
+            FairleadError: the target does not answer.
+        """
+        wanted = {tp: each for tp, each in self._stale.items() if self._is_reported(tp, each[0])}
+        if not wanted:
+            return False
+        starts = numbers(await cluster.start_offsets(wanted))
+        whole: dict[TopicPartition, set[str]] = {tp: set() for tp in wanted}
+        why: dict[TopicPartition, str] = {}
+        for source_link in self._source_links:
+            logs = {tp: stale for tp, (stale, links) in wanted.items() if source_link.name in links}
+            if logs and source_link.cluster is not None:
+                good, bad = await find_sources(source_link.cluster, cluster, self._custody, logs, starts)
+                why |= bad
+                for tp in good:
+                    whole[tp].add(source_link.name)
+        before = dict(self._rebuild_from), dict(self._why)
+        self._rebuild_from = {
+            tp: RebuildSources(wanted[tp][0], frozenset(links)) for tp, links in whole.items() if links
+        }
+        self._why = {tp: each for tp, each in why.items() if tp not in self._rebuild_from}
+        return bool(self._rebuild_from) or before != (self._rebuild_from, self._why)
+
+    # ---- the deletion
+
+    async def delete(self, cluster: Cluster, appender: TargetAppender) -> list[str]:
+        """Delete the copies that a source can give back, if they still are as they were reported. Gives their topics.
+
+        The topic that is looked at is the one that is deleted: its id is asked for first. Another replicator of this
+        target may have made it anew meanwhile.
+
+        Raises:
+            FairleadError: the target does not answer.
+        """
+        ready = {
+            tp: rebuild_from
+            for tp, rebuild_from in self._rebuild_from.items()
+            if tp in self._stale and not appender.is_busy(tp)
+        }
+        if not ready:
+            return []
+        self._rebuild_from = {}
+        topics = await cluster.topics([tp.topic for tp in ready], refresh=True)
+        here = await copies(cluster, self._custody, [tp.topic for tp in ready])
+        gone = []
+        for tp, rebuild_from in ready.items():
+            copy = here.get(tp.topic)
+            if tp.topic not in topics or copy is None or copy.stale != rebuild_from.stale:
+                continue
+            if not self._is_reported(tp, rebuild_from.stale):
+                continue
+            topic_id = topics[tp.topic].topic_id
+            try:
+                if not await cluster.delete_topic(topic_id):
+                    log.info("%s: another replicator has deleted this copy; it is looked at again", tp)
+                    continue
+                await until_gone(cluster, tp.topic, topic_id)
+            except FairleadError as error:
+                log.warning("%s: it is to be made anew, but cannot be deleted: %s", tp, error.what)
+                continue  # tried again; the other logs need not wait for it
+            gone.append(tp.topic)
+            self._stale.pop(tp, None)
+            self._begin[tp] = rebuild_from.links, rebuild_from.stale.cut
+            if tp in appender.replicas:
+                appender.replicas[tp].forget()
+            log.warning(
+                "%s: this site's copy is made anew: %s; what was only here is kept in %s",
+                tp,
+                self._story(tp, rebuild_from.stale),
+                self._ledger.returned[tp.topic].strays_log,
+            )
+        return gone
+
+    # ---- shown
+
+    def waiting(
+        self, carried: Container[TopicPartition], holder: Callable[[str], str | None]
+    ) -> dict[TopicPartition, LogTrouble]:
+        """Logs that no source has but such whose history a seizure has cut off there, or which go on there as the
+        source may not write; not where this site itself seized the log, or holds it."""
+        return {
+            tp: trouble
+            for source_link in self._source_links
+            if source_link.is_up
+            for tp, trouble in (
+                *source_link.cut_off.items(),
+                *((tp, each) for tp, (_, each) in source_link.beyond.items()),
+            )
+            if tp not in carried
+            and self._site not in (holder(tp.topic), *(each.to_site for each in self._custody.seizures(tp.topic)))
+        }
+
+    # ---- helpers
+
+    def _newest(self, tp: TopicPartition) -> Seizure:
+        return self._custody.seizures(tp.topic)[-1]
+
+    def _cut(self, tp: TopicPartition, stale: Stale) -> Seizure | None:
+        """The seizure that cuts this copy off; None where it was never the log."""
+        return next((each for each in self._custody.seizures(tp.topic) if each.marker == stale.cut), None)
+
+    def _is_reported(self, tp: TopicPartition, stale: Stale) -> bool:
+        """Whether this site's bridge has kept all that the copy has beyond the cut."""
+        entry = self._ledger.returned.get(tp.topic)
+        return entry is not None and (entry.term, entry.marker_offset, entry.end_offset) == (
+            stale.newest,
+            stale.cut,
+            stale.end,
+        )
+
+
+async def until_gone(cluster: Cluster, topic: str, topic_id: bytes) -> None:
+    """Wait until the brokers have taken in that the topic with this id is deleted: one that is made at once would be
+    taken for it."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + GONE_SECONDS
+    while (there := (await cluster.topics([topic], refresh=True)).get(topic)) is not None:
+        if there.topic_id != topic_id:
+            return
+        if loop.time() > deadline:
+            raise UnavailableError(f"{topic} is not gone after {GONE_SECONDS:.0f} s", hint="it is tried again")
+        await asyncio.sleep(0.05)

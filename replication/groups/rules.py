@@ -1,0 +1,262 @@
+"""Which committed offsets of consumer groups follow over a link, and how far. Pure functions.
+
+Offsets are the same at both ends, so a group follows by copying numbers. A copy carries a mark in its metadata: whose
+position it is, what that position was, and when it was first seen. Consumers and tools commit without the mark, so a
+commit of theirs is recognised as soon as it is there. The rule, for one partition:
+
+- An **untouched copy** follows its origin wherever that goes, backwards as well: a reset at the source follows.
+- A commit that **somebody else made at the target** is never pulled back. It gives way only to a position that is
+  further on and was committed later than the target's, as far as that was seen; what is found at the first look counts
+  as later, so that a group which was used elsewhere while nobody looked comes home.
+- Nothing is written under a group with members, beyond the log's end, or before its start.
+- A copy goes on to other sites as its origin's, never back to its origin, and only where it is newer: marks of one
+  origin are ordered, so circles of links come to rest.
+- Whoever may commit at the source can write any mark. One that names a site from which no group comes to the source, or
+  a time to come, is not believed: nothing follows from it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from topologies.model import Link, SiteKind, Topology
+
+CLOCKS: Final = 300_000  # ms by which the clocks of two sites may differ
+METADATA_LIMIT: Final = 4096  # bytes: Kafka's default for offset.metadata.max.bytes
+_MARK: Final = re.compile(r"fairlead:([a-z][a-z0-9-]*):(\d{1,19}):(\d{1,19})(?: (.*))?", re.DOTALL)
+_WILDCARD: Final = re.compile(r"[*?\[]")
+
+
+class Commit(NamedTuple):
+    """A committed offset as the group's coordinator has it."""
+
+    offset: int
+    metadata: str = ""
+
+
+class ReplicaBounds(NamedTuple):
+    """A log at the target: its first offset, and the one after its last."""
+
+    start: int
+    end: int
+
+
+class GroupPosition(NamedTuple):
+    """Where the consumers at ``site`` are. ``stamp`` orders the positions of one site: milliseconds when first seen."""
+
+    site: str
+    offset: int
+    stamp: int
+
+
+class GroupLogState(StrEnum):
+    """What became of one partition of a group. The first three are copied."""
+
+    FOLLOWING = "following"
+    CLAMPED = "clamped"  # the replica ends before the source's offset
+    RAISED = "raised"  # the replica begins after the source's offset
+    ACTIVE = "active"
+    USED = "used"
+    HOME = "home"
+    ABSENT = "absent"
+    REFUSED = "refused"
+    UNBELIEVED = "unbelieved"
+
+
+COPIED: Final = frozenset({GroupLogState.FOLLOWING, GroupLogState.CLAMPED, GroupLogState.RAISED})
+
+REASON: Final[dict[GroupLogState, str]] = {
+    GroupLogState.FOLLOWING: "",
+    GroupLogState.CLAMPED: "the replica ends before the source's offset; follows as it grows",
+    GroupLogState.RAISED: "the replica begins after the source's offset: the records between are not at the target",
+    GroupLogState.ACTIVE: "the group has members at the target",
+    GroupLogState.USED: "used at the target, and the source has nothing later that is further on",
+    GroupLogState.HOME: "the source's offset is a copy of the target's own",
+    GroupLogState.ABSENT: "the log is not at the target yet",
+    GroupLogState.REFUSED: "the target refused the commit",
+    GroupLogState.UNBELIEVED: "the source's offset has a mark with a future time, or of a site that it cannot be from",
+}
+
+
+class SeenCommit(NamedTuple):
+    """What the last look showed of one partition. ``due``: the source's position is later than the target's."""
+
+    source: tuple[str, int]
+    target: Commit | None
+    due: bool
+
+
+class CommitVerdict(NamedTuple):
+    """What to do about one partition.
+
+    Args:
+        write: What to commit at the target; None for nothing.
+        behind: Records that consumers moved to the target would read again.
+        seen: To be given to the next look; None when there is nothing to remember yet.
+    """
+
+    state: GroupLogState
+    write: Commit | None
+    behind: int
+    seen: SeenCommit | None
+
+
+def mark(position: GroupPosition, metadata: str = "") -> str:
+    """The metadata of a copy. The consumer's own ``metadata`` stands behind the mark, or is left out if too long."""
+    head = f"fairlead:{position.site}:{position.stamp}:{position.offset}"
+    whole = f"{head} {metadata}" if metadata else head
+    return whole if len(whole.encode()) <= METADATA_LIMIT else head
+
+
+def marked(commit: Commit) -> GroupPosition | None:
+    """The position that a commit is a copy of; None for a commit of a consumer or tool."""
+    found = _MARK.fullmatch(commit.metadata)
+    return GroupPosition(found[1], int(found[3]), int(found[2])) if found else None
+
+
+def own_metadata(commit: Commit) -> str:
+    """A commit's metadata as the consumer wrote it."""
+    found = _MARK.fullmatch(commit.metadata)
+    return (found[4] or "") if found else commit.metadata
+
+
+def decide(
+    source: Commit,
+    target: Commit | None,
+    bounds: ReplicaBounds | None,
+    seen: SeenCommit | None,
+    *,
+    link: tuple[str, str],
+    origins: Collection[str],
+    active: bool,
+    now_ms: int,
+) -> CommitVerdict:
+    """What to do about one partition of one group.
+
+    Args:
+        source, target: What is committed at either end; ``target`` None for nothing.
+        bounds: The log at the target; None when it is not there.
+        seen: From the last look; None at the first.
+        link: The names of source and target.
+        origins: The sites whose positions the source may have (``origins_of``).
+        active: Whether the group has members at the target.
+        now_ms: Wall time, for a new position's stamp.
+    """
+    wanted = _wanted(source, target, link[0], now_ms)
+    if wanted.site == link[1]:
+        return CommitVerdict(GroupLogState.HOME, None, 0, seen)
+    if marked(source) is not None and (wanted.site not in origins or wanted.stamp > now_ms + CLOCKS):
+        return CommitVerdict(GroupLogState.UNBELIEVED, None, 0, seen)
+    if bounds is None:
+        return CommitVerdict(GroupLogState.ABSENT, None, 0, seen)
+    due = _due((wanted.site, wanted.offset), target, seen) and not active
+    reach = min(max(wanted.offset, bounds.start), bounds.end)
+    state, write = GroupLogState.ACTIVE, False
+    if not active:
+        state, write = _follow(wanted, reach, target, due, now_ms)
+    commit = Commit(reach, mark(wanted, own_metadata(source))) if write else None
+    reached = reach if write else bounds.start if target is None else target.offset
+    next_seen = SeenCommit((wanted.site, wanted.offset), target, due)
+    return CommitVerdict(state, commit, max(0, wanted.offset - reached), next_seen)
+
+
+def _wanted(source: Commit, target: Commit | None, at: str, now_ms: int) -> GroupPosition:
+    """The position to bring: the one that the source's commit is a copy of, else the source's own.
+
+    An own position that the target has already keeps its stamp; a new one gets one above the target's, whatever the
+    clocks say.
+    """
+    copy = marked(source)
+    if copy is not None:
+        return copy
+    there = _known(target, now_ms)
+    if there is None or there.site != at:
+        return GroupPosition(at, source.offset, now_ms)
+    stamp = there.stamp if there.offset == source.offset else max(now_ms, there.stamp + 1)
+    return GroupPosition(at, source.offset, stamp)
+
+
+def _due(source: tuple[str, int], target: Commit | None, seen: SeenCommit | None) -> bool:
+    """Whether the source's position counts as later than the target's."""
+    if seen is None or seen.source != source:
+        return True
+    return seen.due and seen.target == target
+
+
+def _known(target: Commit | None, now_ms: int) -> GroupPosition | None:
+    """The position that the target's commit is a copy of; one of a time to come is older than any other."""
+    there = marked(target) if target is not None else None
+    return there if there is None or there.stamp <= now_ms + CLOCKS else there._replace(stamp=0)
+
+
+def _follow(
+    wanted: GroupPosition, reach: int, target: Commit | None, due: bool, now_ms: int
+) -> tuple[GroupLogState, bool]:
+    """State, and whether to write ``reach``, for a group that nobody uses at the target now."""
+    state = _reached(wanted, reach)
+    if target is None:
+        return state, True
+    there = _known(target, now_ms)
+    if there is not None and there.site == wanted.site:
+        newer, known = (wanted.stamp, wanted.offset), (there.stamp, there.offset)
+        if newer < known:
+            return GroupLogState.FOLLOWING, False  # the target has heard later of that origin, over another link
+        return state, newer != known or reach != target.offset
+    used = max(target.offset, there.offset if there else 0)
+    if not due or wanted.offset <= used:
+        return GroupLogState.USED, False
+    return state, reach > target.offset
+
+
+def _reached(wanted: GroupPosition, reach: int) -> GroupLogState:
+    if reach < wanted.offset:
+        return GroupLogState.CLAMPED
+    return GroupLogState.RAISED if reach > wanted.offset else GroupLogState.FOLLOWING
+
+
+# ---- groups
+
+
+def selected(patterns: Iterable[str], groups: Iterable[str]) -> list[str]:
+    """The groups that any of the shell-style patterns names, sorted."""
+    patterns = tuple(patterns)
+    return sorted(group for group in groups if any(fnmatch.fnmatchcase(group, pattern) for pattern in patterns))
+
+
+def unmatched(patterns: Iterable[str], groups: Collection[str]) -> list[str]:
+    """The patterns that name none of the groups."""
+    return [pattern for pattern in patterns if not selected((pattern,), groups)]
+
+
+def origins_of(topology: Topology, link: Link) -> frozenset[str]:
+    """The sites whose positions the source of a link may have: its own, and those that links with groups bring there.
+    A ship passes on no positions of others, as it does no records."""
+    ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP}
+    found, new = {link.from_}, {link.from_} - ships
+    while new:
+        new = {each.from_ for each in topology.directed_links() if each.groups and each.to in new} - found
+        found |= new
+        new -= ships
+    return frozenset(found)
+
+
+def probe(pattern: str) -> str:
+    """A group's name that is permitted wherever the pattern is: without rights a cluster shows no groups, and no
+    error; asking for this one tells the two apart."""
+    wildcard = _WILDCARD.search(pattern)
+    return pattern[: wildcard.start()] if wildcard else pattern
+
+
+def summary(states: Iterable[GroupLogState]) -> tuple[bool, str]:
+    """A group in a word: whether anything of it is copied, and what is not as plain as that."""
+    counts = Counter(states)
+    special = [state for state in GroupLogState if counts[state] and REASON[state]]
+    if len(counts) == 1:
+        return bool(COPIED & counts.keys()), "".join(REASON[state] for state in special)
+    reasons = (f"{counts[state]} of {counts.total()} logs: {REASON[state]}" for state in special)
+    return bool(COPIED & counts.keys()), "; ".join(reasons)

@@ -1,0 +1,357 @@
+"""One link: connect to the source, find its logs, fetch them by priority class; reconnect when the source is away.
+
+A link knows nothing of other links. It offers its source's logs to the planner, which says what to follow here.
+``LinkGate`` stops the link's work as soon as its policy or an operator does not allow it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+
+from fairlead.custody.view import Seizure
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
+from replication.catalog import SourceReach
+from replication.groups.sync import GroupSync
+from replication.link.byte_budget import LinkBudget, refresh_pause
+from replication.link.cut_off import SourceRules
+from replication.link.fetcher import Fetcher, FetcherManager
+from replication.link.status import Counters, LinkStatus
+from replication.states import LinkState, LogState, LogTrouble, now
+from replication.target.appender import TargetAppender
+from replication.target.mirror import MirrorPartition
+from topologies.model import Link, Priority
+
+log = logging.getLogger(__name__)
+
+
+Elsewhere = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
+"""Of logs that a link could bring from these offsets on only, those that another link is to bring first."""
+
+
+class LinkGate:
+    """Whether a link may be used now. Closed at first.
+
+    ``closed_as`` is the state that the link shows while the gate is closed, and the cause.
+    """
+
+    def __init__(self) -> None:
+        self.closed_as: tuple[LinkState, str] = (LinkState.CLOSED, "")
+        self._open = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._closed.set()
+
+    @property
+    def is_open(self) -> bool:
+        return self._open.is_set()
+
+    def open(self) -> None:
+        self._closed.clear()
+        self._open.set()
+
+    def close(self, state: LinkState, cause: str) -> None:
+        """Stop the link's work: its policy does not allow it now (``CLOSED``), or an operator has paused it."""
+        self.closed_as = state, cause
+        self._open.clear()
+        self._closed.set()
+
+    async def wait_open(self) -> None:
+        """Wait until the gate is open."""
+        await self._open.wait()
+
+    async def run_while_open(self, work: Awaitable[None]) -> None:
+        """Do the work; cancel it when the gate closes. Raises what the work raises."""
+        task = asyncio.ensure_future(work)
+        closed = asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait({task, closed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closed.cancel()
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        if not task.cancelled():
+            task.result()
+
+
+REQUEST_TIMEOUT: Final = 10.0
+BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
+LOOK_AGAIN: Final = 0.25
+BYTES_PER_LOG: Final = 60  # of a question for a log's offsets: on a thin link a request takes about a second
+LEAST_LOGS: Final = 40
+
+
+class SourceLink:
+    """One link's fetching side."""
+
+    def __init__(
+        self,
+        link: Link,
+        rules: SourceRules,
+        endpoint: Callable[[], KafkaEndpoint],
+        changed: Callable[[], None],
+        groups: GroupSync | None = None,
+    ) -> None:
+        """``endpoint`` is asked at every attempt to connect: addresses and passwords may change while a link is down.
+        ``changed`` is called when the plan should be made again."""
+        self.link = link
+        self.name = link.name
+        self.counters = Counters()
+        self.ends: dict[TopicPartition, int] = {}
+        self.topics: dict[str, int] = {}  # what the source has of this link's streams: how many partitions each
+        self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be had from this source
+        self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history a seizure has cut off at this source
+        self.beyond: dict[
+            TopicPartition, tuple[SourceReach, LogTrouble]
+        ] = {}  # logs that go on as the source may not write
+        self._status = LinkStatus(link.name)
+        self._endpoint = endpoint
+        self._appender: TargetAppender | None = None
+        self.changed = changed
+        self._groups = groups
+        self.rules = rules
+        self._elsewhere: Elsewhere | None = None
+        self._expected: set[str] = set()
+        self._look = asyncio.Event()
+        self.budget = LinkBudget(link.rate, now=time.monotonic())
+        self._ids: dict[str, bytes] = {}  # of every topic seen at the source
+        self._fetchers = FetcherManager(self._open_fetcher, thin=link.rate is not None)
+        self._group: asyncio.TaskGroup | None = None
+        self._gate = LinkGate()
+        self.cluster: Cluster | None = None
+        self._round_trip = 0.0
+
+    @property
+    def is_up(self) -> bool:
+        return self._status.state is LinkState.MIRRORING
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether the link is being connected, and nothing says yet that its source is away."""
+        return self._gate.is_open and self._status.state not in (LinkState.MIRRORING, LinkState.UNAVAILABLE)
+
+    def allow(self) -> None:
+        """The link may be used."""
+        self._gate.open()
+
+    def forbid(self, state: LinkState, cause: str) -> None:
+        """The link must not be used now: its policy says so (``CLOSED``), or an operator (``PAUSED``)."""
+        self._gate.close(state, cause)
+        if self._status.state in (LinkState.CLOSED, LinkState.PAUSED):
+            self._status.enter(state, cause)
+
+    def follow(self, replicas: Mapping[TopicPartition, MirrorPartition], *, only: bool = False) -> None:
+        """Fetch these logs here; with ``only``, no others."""
+        if only:
+            self._fetchers.unfollow_all_but(replicas)
+        self._fetchers.follow(replicas, self.rules.priority)
+
+    def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        """This log cannot be had from here; the plan looks for another source."""
+        if state is LogState.SOURCE_RECREATED and self.rules.seizures(tp.topic):
+            self._made_anew(tp)  # as every copy is that a seizure has cut off: what is there now is proven anew
+            return
+        known = self.troubles.get(tp)
+        if known is None or known.state is not state:
+            log.error("%s %s: %s", tp, state, cause)
+            self.troubles[tp] = LogTrouble(state, cause, now(), self.name)
+            self.changed()
+
+    def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
+        """A seizure has cut off what this source has of a log: nothing is taken from here until it is made anew."""
+        if tp not in self.cut_off:
+            cause = (
+                f"{self.name}: the source's records from offset {seizure.marker} on were cut off by the seizure by "
+                f"{seizure.to_site}; taken again when they are made anew there"
+            )
+            log.info("%s: %s", tp, cause)
+            self.cut_off[tp] = LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
+            self.changed()
+
+    def take_again(self, logs: Iterable[TopicPartition]) -> None:
+        """The target has these logs no more: what lies before the seizure that cut them off is wanted again."""
+        for tp in logs:
+            del self.cut_off[tp]
+
+    def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+        """This source goes on in a log as it has no right to: nothing is taken from here until its right is another."""
+        known = self.beyond.get(tp)
+        if known is None or known[0] != reach:
+            cause = f"{self.name}: {problem}, by the ledgers here; nothing more is taken from {self.link.from_}"
+            log.log(logging.WARNING if reach.stop is None else logging.INFO, "%s: %s", tp, cause)
+            self.beyond[tp] = reach, LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
+            self.changed()
+
+    @property
+    def start(self) -> str:
+        return self.link.start
+
+    async def elsewhere(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        """Of logs that this link could bring from these offsets on only, those that another link is to bring first."""
+        return await self._elsewhere(logs) if self._elsewhere is not None else ()
+
+    def may_give(self, tp: TopicPartition) -> bool:
+        """Whether a log that this link carries is to be had from here at the moment."""
+        known = self.beyond.get(tp)
+        if known is not None and self.rules.reach(tp.topic) != known[0]:
+            del self.beyond[tp]
+        return tp not in self.troubles and tp not in self.cut_off and tp not in self.beyond
+
+    def _made_anew(self, tp: TopicPartition) -> None:
+        """The source's topic is another one now: whatever was known about it is void."""
+        self.ends.pop(tp, None)
+        if self._fetchers.unfollow(tp):
+            self._look.set()
+            asyncio.get_running_loop().call_later(LOOK_AGAIN, self.changed)
+
+    def charge(self, count: int) -> None:
+        """Account for bytes of background questions over the link: data of its later classes waits for them."""
+        self.budget.charge(Priority.NORMAL, count, time.monotonic())
+
+    def expect(self, topics: Collection[str]) -> None:
+        """Other sites' logs have these names by now: look at once whether the source has them, too."""
+        new = {each for each in topics if each not in self._expected and each not in self._ids}
+        if any(self.rules.takes(each) for each in new):
+            self._look.set()
+        self._expected |= new
+
+    def forgive(self) -> None:
+        """Try again what was only unavailable."""
+        for tp in [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]:
+            del self.troubles[tp]
+
+    # ---- running
+
+    async def run(self, appender: TargetAppender, elsewhere: Elsewhere) -> None:
+        """Keep the link going until cancelled, appending through ``appender``. ``elsewhere`` tells which logs other
+        links are to bring first."""
+        self._appender, self._elsewhere = appender, elsewhere
+        failures = 0
+        while True:
+            if not self._gate.is_open:
+                self._status.enter(*self._gate.closed_as)
+                failures = 0
+                await self._gate.wait_open()
+                self._status.enter(LinkState.CONNECTING)
+            began = time.monotonic()
+            try:
+                await self._gate.run_while_open(self._connected())
+                continue
+            except* FairleadError as group:
+                if time.monotonic() - began > BACKOFF[-1]:
+                    failures = 0
+                self._status.fail(_first(group).what)
+            wait = BACKOFF[min(failures, len(BACKOFF) - 1)]
+            failures += 1
+            await self._gate.run_while_open(asyncio.sleep(wait))
+
+    async def _connected(self) -> None:
+        try:
+            client = f"fairlead-replicator.{self.link.to}"
+            async with await Cluster.open(
+                self._endpoint(), client_id=client, request_timeout=REQUEST_TIMEOUT
+            ) as cluster:
+                if self.link.rate is not None:
+                    cluster.logs_per_request = max(LEAST_LOGS, self.link.rate // BYTES_PER_LOG)
+                self.cluster = cluster
+                self._round_trip = await _round_trip(cluster)
+                async with asyncio.TaskGroup() as group:
+                    self._group = group
+                    group.create_task(self._discover(cluster))
+                    if self._groups is not None:
+                        group.create_task(self._groups.run(self.charge if self.link.rate is not None else None))
+        finally:
+            self.cluster = self._group = None
+            self._fetchers.clear()
+            self.changed()
+
+    async def _discover(self, cluster: Cluster) -> None:
+        """Look for new logs at the source, about every second, less often where there are very many."""
+        news = time.monotonic()
+        while True:
+            found = await cluster.all_topics()
+            self.charge(cluster.whole_bytes)
+            if found is not None or not self.is_up:
+                changed = found is not None and self._saw(found)
+                if changed or not self.is_up:
+                    news = time.monotonic()
+                    self._status.enter(LinkState.MIRRORING)
+                    self.changed()
+            await asyncio.sleep(LOOK_AGAIN)
+            with contextlib.suppress(TimeoutError):
+                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.link.rate)
+                await asyncio.wait_for(self._look.wait(), pause)
+            self._look.clear()
+
+    def _saw(self, found: Mapping[str, TopicInfo]) -> bool:
+        """Take in what the source has; True when this link's topics are others than before."""
+        topics, recreated = {}, False
+        for topic, info in found.items():
+            if not self.rules.takes(topic):
+                continue
+            topics[topic] = len(info.partitions)
+            known = self._ids.get(topic)
+            self._ids[topic] = info.topic_id
+            if known not in (None, info.topic_id):
+                for tp in map(TopicPartition, [topic] * len(info.partitions), info.partitions):
+                    self.cut_off.pop(tp, None)
+                    self.beyond.pop(tp, None)
+                    cause = f"{self.name}: the source's topic was deleted and made anew"
+                    self.trouble(tp, LogState.SOURCE_RECREATED, cause)
+                recreated = True
+        changed = topics != self.topics
+        self.topics = topics
+        return changed or recreated
+
+    def _open_fetcher(self, priority: Priority) -> Fetcher | None:
+        """One more fetcher of this class; None while the link is not up."""
+        if self._group is None or self.cluster is None or self._appender is None:
+            return None
+        fetcher = Fetcher(self, priority, self.cluster, self._appender, self._round_trip)
+        self._group.create_task(fetcher.run())
+        return fetcher
+
+    # ---- shown
+
+    @property
+    def followed(self) -> int:
+        return len(self._fetchers)
+
+    def snapshot(self) -> dict[str, Any]:
+        """This link as JSON-ready values."""
+        return {
+            "name": self.name,
+            "from": self.link.from_,
+            "to": self.link.to,
+            "when": self.link.when,
+            **self._status.as_json(),
+            "logs": sum(self.topics.values()),
+            "followed": self.followed,
+            **self.counters.as_json(),
+            "lag": self._fetchers.lag() if self.is_up else None,
+            "last_error": self._status.last_error,
+            "certificate_ends": self.cluster.pool.certificate_ends if self.cluster is not None else None,
+            "groups": self._groups.snapshot() if self._groups is not None else None,
+        }
+
+
+async def _round_trip(cluster: Cluster) -> float:
+    """Seconds for the smallest question to the cluster and its answer."""
+    began = time.monotonic()
+    await cluster.ask_metadata(())
+    return time.monotonic() - began
+
+
+def _first(group: BaseExceptionGroup[FairleadError]) -> FairleadError:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+        return error
+    raise AssertionError("an exception group is never empty")

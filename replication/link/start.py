@@ -1,0 +1,95 @@
+"""Where a link begins in logs that the target does not have yet (``Link.start``).
+
+Offsets stay what they are, so a replica that does not begin at offset 0 is positioned by fillers, which are deleted
+once the first real batch is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.prepared import POSITION_KEY, Gap
+from replication.catalog import is_always_whole
+from replication.target.log_reader import StoredHeader, stored_at
+from topologies.values import start_time_ms
+
+
+class Beginning(NamedTuple):
+    """The first offset to fetch. ``fill`` closes everything below at once, where nothing there is copied at all."""
+
+    position: int
+    fill: Gap | None = None
+
+
+async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: str) -> dict[TopicPartition, Beginning]:
+    """Where to begin in each of these logs; logs that the source cannot tell about are left out.
+
+    ``end`` is decided now and must be kept: its gap is filled at once, so that after a restart the replica's end says
+    what was decided. The others find the same offset, or a later one, again.
+
+    Raises:
+        WireError: the source cannot be reached.
+    """
+    starts, ends = await source.start_offsets(logs), await source.end_offsets(logs)
+    known = {tp: (a, b) for tp in logs if isinstance(a := starts[tp], int) and isinstance(b := ends[tp], int)}
+    match start:
+        case "earliest":
+            return {tp: Beginning(first) for tp, (first, _) in known.items()}
+        case "latest":
+            return {tp: Beginning(max(first, end - 1)) for tp, (first, end) in known.items()}
+        case "end":
+            return await _at_end(source, {tp: end for tp, (_, end) in known.items()})
+    found = await source.offsets_at(list(known), start_time_ms(start) or 0)
+    late = {tp: end for tp, (_, end) in known.items() if found[tp] == -1}
+    after = {tp: Beginning(max(offset, known[tp][0])) for tp, offset in _numbers(found).items() if offset >= 0}
+    return after | await _at_end(source, late)
+
+
+async def brought_first(
+    source: Cluster, logs: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], start: str
+) -> set[TopicPartition]:
+    """Of logs that another link could bring from the given offsets on only, those that this link brings before that.
+
+    Args:
+        ends: Where the logs end at the target; those that have no record there are left out. Such a log is brought by
+            the link that begins earlier, any other by one whose source has the offset that comes next.
+        start: ``Link.start`` of this link.
+
+    Raises:
+        WireError: the source cannot be reached.
+    """
+    firsts, lasts = _numbers(await source.start_offsets(logs)), _numbers(await source.end_offsets(logs))
+    empty = [tp for tp in logs if tp not in ends]
+    later = (
+        {}
+        if start == "earliest"
+        else await beginnings(source, [e for e in empty if not is_always_whole(e.topic)], start)
+    )
+    begins = {tp: later[tp].position if tp in later else first for tp, first in firsts.items()}
+    return {
+        tp
+        for tp, at in logs.items()
+        if tp in begins
+        and tp in lasts
+        and (begins[tp] < at and begins[tp] < lasts[tp] if tp in empty else firsts[tp] <= ends[tp] < lasts[tp])
+    }
+
+
+def _numbers(found: Mapping[TopicPartition, int | BrokerError]) -> dict[TopicPartition, int]:
+    return {tp: offset for tp, offset in found.items() if isinstance(offset, int)}
+
+
+async def _at_end(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Beginning]:
+    last = await stored_at(source, {tp: end - 1 for tp, end in ends.items() if end > 0})
+    return {tp: Beginning(end, _gap(end, last.get(tp)) if end > 0 else None) for tp, end in ends.items()}
+
+
+def _gap(end: int, last: StoredHeader | None) -> Gap:
+    if last is not None and last.producer_id == PRODUCER_ID:
+        return Gap(0, end, PRODUCER_ID, last.term, last.marker, 1, POSITION_KEY)
+    return Gap(0, end, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0, 1, POSITION_KEY)

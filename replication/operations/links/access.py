@@ -1,0 +1,300 @@
+"""What link operations touch: both ends' Kafka as their ``admin``, the sites' orders, replicators' status files.
+
+``ClusterAccess`` is what plans and steps see, so that tests can put sites in memory behind it. Reading and appending
+orders blocks: use ``asyncio.to_thread``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import logging
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import psutil
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from fairlead.errors import UnavailableError
+from fairlead.home import run_folder
+from fairlead.kafka.admin import explain, require_answer
+from fairlead.kafka.clusters import Clusters
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.order_topic import TIMEOUT, append_records
+from fairlead.kafka.protocol.errors import broker_error
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.records import UNREADABLE
+from replication.batch.header_rewrite import id_after
+from replication.batch.rebuild import fence
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, Overrides, decode, encode
+from replication.states import LinkState, LogState
+from replication.target.appender import AppendMeaning, judge
+
+log = logging.getLogger(__name__)
+
+FRESH: Final = dt.timedelta(seconds=10)  # a replicator writes its file every few seconds at least
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The last words of one site's replicator, as ``Replicator.snapshot`` made them, and whether it still runs."""
+
+    site: str
+    running: bool
+    snapshot: Mapping[str, Any] = field(default_factory=dict)
+
+    def link(self, name: str) -> Mapping[str, Any] | None:
+        """One of its links."""
+        return next((each for each in self.snapshot.get("links", ()) if each["name"] == name), None)
+
+    def troubles(self) -> dict[str, Mapping[str, Any]]:
+        """Logs that are not mirrored, but for those that an operator paused."""
+        logs: Mapping[str, Mapping[str, Any]] = self.snapshot.get("logs", {})
+        return {log: each for log, each in logs.items() if not _is_paused(each)}
+
+    def released(self) -> Mapping[str, Mapping[str, Any]]:
+        """Logs that it leaves alone."""
+        found: Mapping[str, Mapping[str, Any]] = self.snapshot.get("released", {})
+        return found
+
+
+def status_file(folder: Path, site: str) -> Path:
+    """Where the replicator of a site writes, below a topology's state folder."""
+    return run_folder(folder, site) / f"replicator.{site}.json"
+
+
+def read_status(folder: Path, site: str) -> Status | None:
+    """The status of a site's replicator; None when none has ever run on this machine, or its file cannot be read."""
+    try:
+        snapshot: dict[str, Any] = json.loads(status_file(folder, site).read_text(encoding="utf-8"))
+        age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
+        return Status(site, age < FRESH and psutil.pid_exists(int(snapshot["pid"])), snapshot)
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def shows(status: Status, orders: Sequence[Override], position: int) -> bool:
+    """Whether a replicator has acted on orders that stand in its site's topic before ``position``: ``orders`` of its
+    report is how far it had read them when it planned last."""
+    acted_before: int = status.snapshot["orders"]
+    return acted_before >= position and all(_shows(status, order) for order in orders)
+
+
+def _shows(status: Status, order: Override) -> bool:
+    """Nothing in the report contradicts that the order is in force."""
+    link = status.link(order.link) if order.link and order.stream is order.log is None else None
+    released = status.released().get(order.log or "")
+    match order.kind:
+        case OverrideKind.PAUSE:
+            return link is None or link["state"] == LinkState.PAUSED
+        case OverrideKind.RESUME:
+            return link is None or link["state"] != LinkState.PAUSED
+        case OverrideKind.PROMOTE | OverrideKind.FAILOVER:
+            if released is None:  # links that are down bring nothing either
+                return all(each["state"] != LinkState.MIRRORING for each in status.snapshot.get("links", ()))
+            return dt.datetime.fromisoformat(released["since"]) == order.at
+        case OverrideKind.RESTORE:
+            return released is None
+        case _:
+            return True
+
+
+def _is_paused(log: Mapping[str, Any]) -> bool:
+    return bool(log["state"] == LogState.PAUSED)
+
+
+ANSWER: Final = 10.0  # seconds for a site to answer
+PAUSES: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)  # seconds before each attempt to append a fence
+_CLIENT_ID: Final = "fairlead-orders"
+_ALONE: Final = {
+    "client.id": _CLIENT_ID,
+    "log_level": 0,  # librdkafka would write to standard error
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 10,  # the end of the topic is told by an empty answer
+}
+
+
+class ClusterAccess(Protocol):
+    """What link operations ask of sites, and change there."""
+
+    async def ends(self, site: str, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
+        """The end of every partition of the topics that are wanted.
+
+        Raises:
+            FairleadError: the site cannot be asked.
+        """
+
+    async def orders(self, site: str) -> Overrides:
+        """What holds at a site; raises ``FairleadError`` when it cannot be asked."""
+
+    async def append(self, site: str, orders: Sequence[Override]) -> int:
+        """Append orders; the offset after the last. Raises ``FairleadError``."""
+
+    async def fence(self, site: str, logs: Sequence[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
+        """Append ``fillers.fence`` to these logs; where they are. Raises ``FairleadError``."""
+
+    def status(self, site: str) -> Status | None:
+        """What the site's replicator says; None when none has ever run here."""
+
+
+class KafkaAccess:
+    """The sites of a topology. Made by ``open_access``."""
+
+    def __init__(
+        self, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, folder: Path, *, timeout: float
+    ) -> None:
+        self._kafka = kafka
+        self._clusters = clusters
+        self._folder = folder
+        self._timeout = timeout
+
+    async def ends(self, site: str, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
+        cluster = await self._clusters.at(site)
+        found = await cluster.topics(refresh=True)
+        logs = [TopicPartition(topic, n) for topic, info in found.items() if wanted(topic) for n in info.partitions]
+        ends: dict[TopicPartition, int] = {}
+        for tp, end in (await cluster.end_offsets(logs)).items() if logs else ():
+            if not isinstance(end, int):
+                raise end
+            ends[tp] = end
+        return ends
+
+    async def orders(self, site: str) -> Overrides:
+        return await asyncio.to_thread(orders_of, self._kafka(site), timeout=self._timeout)
+
+    async def append(self, site: str, orders: Sequence[Override]) -> int:
+        return await asyncio.to_thread(append_orders, self._kafka(site), orders, timeout=self._timeout)
+
+    async def fence(self, site: str, logs: Sequence[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
+        cluster = await self._clusters.at(site)
+        found: dict[TopicPartition, int] = {}
+        batches: dict[TopicPartition, memoryview] = {}
+        for pause in PAUSES:
+            await asyncio.sleep(pause)
+            left = [tp for tp in logs if tp not in found]
+            fresh = [tp for tp in left if tp not in batches]
+            ends, states = await cluster.end_offsets(fresh), await cluster.producer_states(fresh)
+            for tp in fresh:
+                end = ends[tp]
+                if not isinstance(end, int):
+                    raise end
+                batches[tp] = fence(id_after(end, states[tp]), time_ms)
+            for tp, result in (await cluster.produce({tp: batches[tp] for tp in left})).items():
+                match judge(result, result.base_offset):
+                    case AppendMeaning.APPENDED:
+                        found[tp] = result.base_offset
+                    case AppendMeaning.DOUBTFUL if result.error_code == 0:
+                        found[tp] = result.base_offset  # a lost answer to this very filler
+                    case AppendMeaning.DOUBTFUL:
+                        del batches[tp]  # something was appended since its producer was looked at
+                    case AppendMeaning.UNKNOWN | AppendMeaning.LATER:
+                        pass
+                    case _:
+                        raise broker_error(result.error_code, tp)
+            if len(found) == len(logs):
+                return found
+        missing = next(tp for tp in logs if tp not in found)
+        raise UnavailableError(
+            f"{missing} at {site} takes no append now, so a replicator that sleeps is not shut out yet",
+            hint=f"fairlead status; when the brokers of {site} are well again, give the order once more",
+            site=site,
+        )
+
+    def status(self, site: str) -> Status | None:
+        return read_status(self._folder, site)
+
+
+@contextlib.asynccontextmanager
+async def open_access(
+    kafka: Callable[[str], KafkaEndpoint], folder: Path, *, answer: float = ANSWER
+) -> AsyncIterator[KafkaAccess]:
+    """Access to the real sites; its connections close at the end.
+
+    Args:
+        kafka: A site's Kafka as its administrator.
+        folder: The topology's state folder, where replicators leave their status.
+        answer: Seconds within which a site must answer.
+    """
+    async with Clusters(kafka, client_id="fairlead-link", request_timeout=answer) as clusters:
+        yield KafkaAccess(kafka, clusters, folder, timeout=answer)
+
+
+def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeout: float = TIMEOUT) -> int:
+    """Append orders in this sequence.
+
+    Returns:
+        The offset after the last of them: a replicator that has read up to it has seen them all.
+
+    Raises:
+        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some
+            of the orders may be there.
+    """
+    records = [(None, encode(order)) for order in orders]
+    landed = append_records(endpoint, ORDERS_TOPIC, records, client_id=_CLIENT_ID, timeout=timeout)
+    left = len(orders) - len(landed)
+    if left or not landed:
+        raise UnavailableError(
+            f"{endpoint.site}'s Kafka did not confirm {left} of {len(orders)} orders",
+            hint="is it running? fairlead status; giving an order twice does no harm",
+            site=endpoint.site,
+        )
+    return max(landed) + 1
+
+
+def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Override]:
+    """Every order of a site, oldest first; none when there has never been one. What is no order is left out.
+
+    Raises:
+        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds.
+    """
+    require_answer(endpoint, timeout)
+    consumer = Consumer({**endpoint.librdkafka(), **_ALONE, "group.id": f"fairlead-{uuid.uuid4().hex}"})
+    try:
+        return _read(consumer, endpoint, timeout)
+    except KafkaException as error:
+        raise explain(error, endpoint, f"read {ORDERS_TOPIC}") from error
+    finally:
+        consumer.close()
+
+
+def orders_of(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> Overrides:
+    """What holds at a site now; raises as ``read_orders``."""
+    orders = Overrides()
+    for order in read_orders(endpoint, timeout=timeout):
+        orders.apply(order)
+    return orders
+
+
+def _read(consumer: Consumer, endpoint: KafkaEndpoint, timeout: float) -> list[Override]:
+    found = consumer.list_topics(ORDERS_TOPIC, timeout=timeout).topics.get(ORDERS_TOPIC)
+    if found is None or found.error is not None:  # asking makes no topic: librdkafka's consumers do not allow it
+        return []
+    place = ClientPartition(ORDERS_TOPIC, 0, OFFSET_BEGINNING)
+    consumer.assign([place])
+    orders: list[Override] = []
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        message = consumer.poll(0.2)
+        if message is None:
+            continue
+        error = message.error()
+        if error is not None and error.name() == "_PARTITION_EOF":
+            return orders
+        if error is not None:
+            raise KafkaException(error)
+        deadline = time.monotonic() + timeout
+        try:
+            orders.append(decode(message.value() or b""))
+        except UNREADABLE as wrong:
+            log.warning("%s at %s, offset %s, is no order: %s", ORDERS_TOPIC, endpoint.site, message.offset(), wrong)
+    what = f"{endpoint.site}'s Kafka gave {len(orders)} orders and then nothing for {timeout:g} s"
+    raise UnavailableError(what, hint="fairlead status", site=endpoint.site)

@@ -1,0 +1,263 @@
+"""What an operation asks for (verb, link, logs) and what is true now at both ends of the link.
+
+``look`` asks the sites; ``LinkFacts`` is all that a plan is built from. Every mistake comes with the valid names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Final
+
+from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.names import parse_log
+from replication.catalog import Catalog
+from replication.operations.links.access import ClusterAccess, Status
+from replication.overrides import Overrides
+from topologies.model import Link, Topology
+
+
+class Verb(StrEnum):
+    """What can be done with a link, or with logs on it."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    PROMOTE = "promote"
+    FAILOVER = "failover"
+    REVERSE = "reverse"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkScope:
+    """What of a link is meant: all of it (both None), one stream, or one log, which is a topic."""
+
+    stream: str | None = None
+    log: str | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return self.stream is None and self.log is None
+
+    def __str__(self) -> str:
+        if self.log is not None:
+            return f"log {self.log}"
+        return "the whole link" if self.stream is None else f"stream {self.stream}"
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic is in it."""
+        if self.log is not None:
+            return topic == self.log
+        return self.stream is None or topic.partition(".")[0] == self.stream
+
+
+def find_link(topology: Topology, name: str | None, source: str | None = None, target: str | None = None) -> Link:
+    """The link with this name (``alpha->beta``), or the one between two sites.
+
+    Raises:
+        UnknownNameError: there is none; with the nearest. ConfigurationError: it is not clear which one is meant.
+    """
+    links = topology.directed_links()
+    if name is not None:
+        if source is not None or target is not None:
+            raise ConfigurationError("a link by its name and by its sites", hint="give LINK, or --from and --to")
+        found = [link for link in links if link.name == name.strip().replace("→", "->")]
+        if not found:
+            raise UnknownNameError("link", name, [link.name for link in links])
+        return found[0]
+    if source is None or target is None:
+        raise ConfigurationError(
+            "which link?",
+            hint=f"its name, in quotes for the shell, or --from and --to; links: {_names(links)}",
+        )
+    for site in (source, target):
+        if site not in topology.sites:
+            raise UnknownNameError("site", site, topology.sites)
+    between = [link for link in links if (link.from_, link.to) == (source, target)]
+    if not between:
+        raise UnknownNameError("link", f"{source}->{target}", [link.name for link in links])
+    if len(between) > 1:
+        raise ConfigurationError(
+            f"{len(between)} links lead from {source} to {target}", hint=f"name one: {_names(between)}"
+        )
+    return between[0]
+
+
+def check_scope(topology: Topology, link: Link, scope: LinkScope) -> None:
+    """Whether a link can carry what is meant at all.
+
+    Raises:
+        ConfigurationError: both or half a log is named. UnknownNameError: the topology, or the link, does not have it.
+    """
+    if scope.stream is not None and scope.log is not None:
+        raise ConfigurationError("a stream and a topic of it", hint="give --stream or --topic")
+    if scope.stream is not None and scope.stream not in link.streams:
+        kind = "stream" if scope.stream not in topology.streams else f"stream on link {link.name}:"
+        raise UnknownNameError(kind, scope.stream, link.streams)
+    if scope.log is None:
+        return
+    if "/" in scope.log:
+        whole = scope.log.partition("/")[0]
+        raise ConfigurationError(f"{scope.log} is one partition", hint=f"a topic goes as a whole: --topic {whole}")
+    log = parse_log(scope.log)
+    if log is None or log.stream not in topology.streams:
+        raise UnknownNameError("stream", log.stream if log else scope.log, topology.streams)
+
+
+def may_have(link: Link, scope: LinkScope) -> bool:
+    """Whether a link carries anything of a scope."""
+    log = parse_log(scope.log) if scope.log is not None else None
+    if scope.log is not None:
+        return log is not None and link.takes(log)
+    return scope.stream is None or scope.stream in link.streams
+
+
+def carried(catalog: Catalog, link: Link, topics: Collection[str], scope: LinkScope) -> list[str]:
+    """The topics of a scope that a link may carry, by name."""
+    return sorted(topic for topic in topics if scope.has(topic) and catalog.takes(link, topic))
+
+
+def _names(links: Collection[Link]) -> str:
+    return ", ".join(sorted(link.name for link in links)) or "(none)"
+
+
+ABOUT_LOGS: Final = frozenset({Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE, Verb.RESTORE})
+LEVEL: Final = frozenset({Verb.PROMOTE, Verb.REVERSE})  # both ends must be equal: a record on its way is waited for
+PATIENCE: Final = 5.0
+PAUSE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """One end of a link: the ends of the logs that are meant and exist there, or why it could not be asked."""
+
+    site: str
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    error: str | None = None
+
+    def partitions(self, topic: str) -> dict[TopicPartition, int]:
+        """The ends of a topic's partitions, in order; empty when it is not there."""
+        return {tp: end for tp, end in sorted(self.ends.items()) if tp.topic == topic}
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFacts:
+    """Everything that a plan for one link is made of.
+
+    Args:
+        topics: The topics that are meant, by name. Empty for a verb about the whole link.
+        orders: What holds at the link's target now.
+        source_orders: What holds at its source; None when that is not asked for or cannot be.
+        status: Of the target's replicator; None when none has ever run on this machine.
+        source_status: Of the source's.
+        by: Who gives the order. at: When.
+        every: A resume ends every pause on the link.
+    """
+
+    topology: Topology
+    catalog: Catalog
+    link: Link
+    scope: LinkScope
+    topics: tuple[str, ...]
+    source: LinkEnd
+    target: LinkEnd
+    orders: Overrides
+    by: str
+    at: dt.datetime
+    reason: str = ""
+    every: bool = False
+    source_orders: Overrides | None = None
+    status: Status | None = None
+    source_status: Status | None = None
+
+    def way_back(self, topic: str) -> Link | None:
+        """A link the other way that carries a topic, one that is always open before a berthed one."""
+        back = [
+            link
+            for link in self.topology.links_to(self.link.from_)
+            if link.from_ == self.link.to and self.catalog.takes(link, topic)
+        ]
+        return min(back, key=lambda link: link.when != "always", default=None)
+
+
+async def look(
+    verb: Verb,
+    topology: Topology,
+    link: Link,
+    scope: LinkScope,
+    access: ClusterAccess,
+    *,
+    by: str,
+    reason: str = "",
+    every: bool = False,
+    patience: float = PATIENCE,
+) -> LinkFacts:
+    """Ask both ends of a link, and their replicators' status, as far as the verb needs it.
+
+    Args:
+        by: Who gives the order. every: A resume ends every pause of the link, not only that of ``scope``.
+        patience: Seconds in which records that are on their way may arrive.
+
+    Raises:
+        ConfigurationError: the link cannot have what is meant.
+        FairleadError: the site where the order goes cannot be asked.
+    """
+    check_scope(topology, link, scope)
+    catalog = Catalog(topology)
+    orders = await access.orders(link.to)
+    facts = LinkFacts(
+        topology,
+        catalog,
+        link,
+        scope,
+        (),
+        LinkEnd(link.from_),
+        LinkEnd(link.to),
+        orders,
+        by,
+        dt.datetime.now(dt.UTC),
+        reason,
+        every,
+    )
+    if verb not in ABOUT_LOGS:
+        return _with(facts, access)
+
+    def wanted(topic: str) -> bool:
+        return scope.has(topic) and catalog.takes(link, topic)
+
+    deadline = time.monotonic() + patience
+    while True:
+        target = LinkEnd(link.to, await access.ends(link.to, wanted))
+        source = await _source(link.from_, wanted, access)
+        uneven = verb in LEVEL and source.error is None and source.ends != target.ends
+        if not uneven or time.monotonic() > deadline:
+            break
+        await asyncio.sleep(PAUSE)
+    return _with(await _whole(facts, source, target, verb, access), access)
+
+
+async def _whole(facts: LinkFacts, source: LinkEnd, target: LinkEnd, verb: Verb, access: ClusterAccess) -> LinkFacts:
+    topics = carried(facts.catalog, facts.link, {tp.topic for tp in (*source.ends, *target.ends)}, facts.scope)
+    source_orders = None
+    if verb is Verb.REVERSE and source.error is None:
+        try:
+            source_orders = await access.orders(facts.link.from_)
+        except FairleadError as error:
+            source = LinkEnd(source.site, {}, error.what)
+    return replace(facts, topics=tuple(topics), source=source, target=target, source_orders=source_orders)
+
+
+async def _source(site: str, wanted: Callable[[str], bool], access: ClusterAccess) -> LinkEnd:
+    try:
+        return LinkEnd(site, await access.ends(site, wanted))
+    except FairleadError as error:
+        return LinkEnd(site, {}, error.what)
+
+
+def _with(facts: LinkFacts, access: ClusterAccess) -> LinkFacts:
+    return replace(facts, status=access.status(facts.link.to), source_status=access.status(facts.link.from_))

@@ -1,0 +1,505 @@
+"""From facts to the plan of a verb, or to a refusal: one reason per log, each with what to do instead. Pure.
+
+A log may be written at one site only. So a log whose writer follows from its name, or moves by custody, is never
+released here; and a promotion must lose nothing, so everything that could hide records refuses it. A pause is ended by
+a resume of the same scope: link, stream or log.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from fairlead.errors import RefusedError
+from fairlead.plan import Plan, PlanStep
+from replication.operations.links.access import Status
+from replication.operations.links.facts import LinkEnd, LinkFacts, Verb
+from replication.operations.links.steps import (
+    AwaitActed,
+    AwaitFollowing,
+    Fence,
+    LinkRun,
+    LogEnd,
+    Settle,
+    StillEqual,
+    TellMissing,
+    WriteOrders,
+)
+from replication.overrides import Override, OverrideKind
+
+SETTLE: Final = 2.0  # seconds for which both ends must be equal and unchanged
+_COMPARE: Final = "compare the two with fairlead audit; fairlead link resolve keeps both versions"
+
+Steps = tuple[PlanStep[LinkRun], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkPlan(Plan[LinkRun]):
+    """What a verb will do. Without steps everything is already as it shall be."""
+
+    verb: Verb
+    links: tuple[str, ...]
+    logs: tuple[str, ...] = ()  # of single logs; empty when the whole link is meant
+
+    def to_builtins(self) -> dict[str, Any]:
+        """For programs, with the plan's ``identity`` under ``plan``."""
+        return {"plan": self.identity, **Plan.to_builtins(self)}
+
+
+class RefusalReason(NamedTuple):
+    """Why, and what to do instead. ``log`` is empty when it is not about one log."""
+
+    log: str
+    why: str
+    hint: str
+
+
+def _refuse(verb: Verb, reasons: Sequence[RefusalReason]) -> RefusedError:
+    """One error for all reasons: the first one in words, all of them in ``fields["refused"]``."""
+    first = reasons[0]
+    what = f"cannot {verb} {first.log}: {first.why}" if first.log else f"cannot {verb}: {first.why}"
+    others = len({reason.log for reason in reasons[1:] if reason.log} - {first.log})
+    more = f" (and {others} more logs)" if others else ""
+    listed: list[dict[str, Any]] = [reason._asdict() for reason in reasons]
+    return RefusedError(what + more, hint=first.hint, verb=str(verb), refused=listed)
+
+
+def build(verb: Verb, facts: LinkFacts, *, settle: float = SETTLE) -> LinkPlan:
+    """The plan of a verb.
+
+    Raises:
+        RefusedError: it would be unsafe, or would change nothing of what is wanted; the hint says what does.
+    """
+    if verb in (Verb.PAUSE, Verb.RESUME):
+        return _pause(facts) if verb is Verb.PAUSE else _resume(facts)
+    if not facts.topics:
+        log = facts.scope.log
+        wrong = list(_may_be_released(facts, log)) if log is not None else []
+        raise _refuse(
+            verb, wrong or [RefusalReason(log or "", "there is no such log at either end", "fairlead link describe")]
+        )
+    reasons = list(chain.from_iterable(_may_be_released(facts, topic) for topic in facts.topics))
+    if reasons:
+        raise _refuse(verb, reasons)
+    match verb:
+        case Verb.PROMOTE:
+            return _promote(facts, settle)
+        case Verb.FAILOVER:
+            return _failover(facts)
+        case Verb.REVERSE:
+            return _reverse(facts, settle)
+        case _:
+            return _restore(facts)
+
+
+def merge(plans: Iterable[LinkPlan]) -> LinkPlan:
+    """One plan for several links of what only writes orders (pause, resume): per site one step, each order once."""
+    all_ = list(plans)
+    by_site: dict[str, dict[Override, None]] = {}
+    for step in chain.from_iterable(plan.steps for plan in all_):
+        if isinstance(step, WriteOrders):
+            by_site.setdefault(step.site, {}).update(dict.fromkeys(step.orders))
+    steps = chain.from_iterable(_written(site, tuple(orders)) for site, orders in by_site.items())
+    notes = dict.fromkeys(chain.from_iterable(plan.notes for plan in all_))
+    links = tuple(chain.from_iterable(plan.links for plan in all_))
+    return LinkPlan(verb=all_[0].verb, links=links, steps=tuple(steps), notes=tuple(notes))
+
+
+def _pause(facts: LinkFacts) -> LinkPlan:
+    _check_carried(Verb.PAUSE, facts)
+    held = _scope_paused(facts)
+    if held is not None:
+        return _plan_for(Verb.PAUSE, facts, (), f"{facts.scope} is paused already, {_said(held)}")
+    order = _order_for(facts, OverrideKind.PAUSE, link=facts.link.name, stream=facts.scope.stream, log=facts.scope.log)
+    return _plan_for(
+        Verb.PAUSE,
+        facts,
+        _written(facts.link.to, (order,)),
+        f"what {facts.link.from_} deletes by its retention meanwhile cannot be brought later: behind-retention",
+    )
+
+
+def _resume(facts: LinkFacts) -> LinkPlan:
+    _check_carried(Verb.RESUME, facts)
+    link = facts.link.name
+    if facts.every:
+        return _plan_for(Verb.RESUME, facts, _end_pauses(facts, _every_pause(facts)))
+    held = _scope_paused(facts)
+    wider = _wider_pause(facts)
+    if held is None and wider is not None:
+        raise _refuse(Verb.RESUME, [RefusalReason(facts.scope.log or "", *_why_wider(facts, wider))])
+    if held is None:
+        return _plan_for(Verb.RESUME, facts, (), f"{facts.scope} is not paused on {link}")
+    notes = [f"{_scope_of(each)} stays paused: {_said(each)}" for each in _narrower(facts)]
+    if wider is not None:
+        notes.append(f"{facts.scope} stays paused as part of {_scope_of(wider)}, {_said(wider)}")
+    return _plan_for(Verb.RESUME, facts, _end_pauses(facts, [held]), *notes)
+
+
+def _end_pauses(facts: LinkFacts, pauses: Iterable[Override]) -> Steps:
+    orders = [
+        _order_for(facts, OverrideKind.RESUME, link=each.link, stream=each.stream, log=each.log) for each in pauses
+    ]
+    return _written(facts.link.to, tuple(orders)) if orders else ()
+
+
+def _every_pause(facts: LinkFacts) -> list[Override]:
+    return [each for each in facts.orders.pauses() if each.link in (None, facts.link.name)]
+
+
+def _scope_paused(facts: LinkFacts) -> Override | None:
+    wanted = (facts.link.name, facts.scope.stream, facts.scope.log)
+    return next((each for each in facts.orders.pauses() if (each.link, each.stream, each.log) == wanted), None)
+
+
+def _wider_pause(facts: LinkFacts) -> Override | None:
+    """A pause of more than what is meant, which covers it."""
+    scope, own = facts.scope, _scope_paused(facts)
+    stream = scope.stream or (scope.log.partition(".")[0] if scope.log else None)
+    for each in facts.orders.pauses():
+        here = each.link in (None, facts.link.name)
+        covers = (
+            each.stream is each.log is None or each.stream == stream is not None or each.log == scope.log is not None
+        )
+        if here and covers and each != own:
+            return each
+    return None
+
+
+def _narrower(facts: LinkFacts) -> Iterator[Override]:
+    for each in facts.orders.pauses():
+        in_stream = each.log is not None and each.log.partition(".")[0] == facts.scope.stream
+        if each.link in (None, facts.link.name) and (
+            (facts.scope.is_whole and (each.stream or each.log)) or (facts.scope.stream and in_stream)
+        ):
+            yield each
+
+
+def _why_wider(facts: LinkFacts, wider: Override) -> tuple[str, str]:
+    options = f" --stream {wider.stream}" if wider.stream else f" --topic {wider.log}" if wider.log else ""
+    command = f"fairlead link resume '{facts.link.name}'{options}"
+    if wider.link is None:
+        command = "fairlead link resume --all"
+    return f"{facts.scope} is paused only as part of {_scope_of(wider)}, {_said(wider)}", command
+
+
+def _check_carried(verb: Verb, facts: LinkFacts) -> None:
+    log = facts.scope.log
+    if log is not None and not facts.catalog.takes(facts.link, log):
+        raise _refuse(verb, list(_may_be_released(facts, log)))
+
+
+def _promote(facts: LinkFacts, settle: float) -> LinkPlan:
+    topics = _still_followed(facts)
+    if not topics:
+        return _plan_for(Verb.PROMOTE, facts, (), *_released_already(facts))
+    _refuse_any(Verb.PROMOTE, _level(Verb.PROMOTE, facts, topics))
+    steps = _release(facts, topics, settle)
+    return _plan_for(
+        Verb.PROMOTE, facts, steps, *_released_already(facts), *_about_writers(facts, topics), *_upstream(facts, topics)
+    )
+
+
+def _failover(facts: LinkFacts) -> LinkPlan:
+    topics = _still_followed(facts)
+    if not topics:
+        return _plan_for(Verb.FAILOVER, facts, (), *_released_already(facts))
+    missing = [topic for topic in topics if not facts.target.partitions(topic)]
+    gone = f"{facts.target.site} has nothing of it"
+    _refuse_any(Verb.FAILOVER, (RefusalReason(topic, gone, "make the topic there by hand") for topic in missing))
+    ends = _ends_of(facts.target, topics)
+    orders = tuple(_order_for(facts, OverrideKind.FAILOVER, log=each.log, stop=each.end) for each in ends)
+    steps: Steps = (
+        *_written(facts.link.to, orders),
+        Fence(facts.link.to, ends, _time_ms(facts)),
+        TellMissing(facts.link.from_, facts.link.to, ends),
+    )
+    troubles = [each for topic in topics for each in _in_order(facts.status, topic)]
+    notes = [f"{each.log}: {each.why}; it stays as it is here" for each in troubles]
+    return _plan_for(Verb.FAILOVER, facts, steps, *_released_already(facts), *notes, *_about_writers(facts, topics))
+
+
+def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
+    link, topics = facts.link, facts.topics
+    fresh = _still_followed(facts)  # what was promoted before is so already
+    no_way = [
+        RefusalReason(
+            topic,
+            f"no link leads from {link.to} to {link.from_} that carries it",
+            f"add one to the topology (both: true on {link.name}), or promote: then {link.from_} stays behind",
+        )
+        for topic in topics
+        if facts.way_back(topic) is None
+    ]
+    _refuse_any(Verb.REVERSE, no_way)
+    _refuse_any(
+        Verb.REVERSE,
+        chain(
+            _level(Verb.REVERSE, facts, fresh),
+            (each for topic in topics if topic not in fresh for each in _not_ahead(facts, topic)),
+            _running(facts.source_status, link.from_, Verb.REVERSE),
+            _paused_back(facts, topics),
+        ),
+    )
+    restore = tuple(_order_for(facts, OverrideKind.RESTORE, log=topic) for topic in topics)
+    steps = (*(_release(facts, fresh, settle) if fresh else ()), *_written(link.from_, restore))
+    backs = {topic: back.name for topic in topics if (back := facts.way_back(topic)) is not None}
+    steps += tuple(
+        AwaitFollowing(link.from_, name, tuple(topic for topic in topics if backs[topic] == name))
+        for name in dict.fromkeys(backs.values())
+    )
+    notes = (
+        f"from then on {link.from_} must not write to it any more: stop its producers, or take away their rights",
+        *_about_writers(facts, topics),
+    )
+    return _plan_for(Verb.REVERSE, facts, steps, *notes)
+
+
+def _restore(facts: LinkFacts) -> LinkPlan:
+    topics = [topic for topic in facts.topics if facts.orders.released(topic) is not None]
+    if not topics:
+        return _plan_for(
+            Verb.RESTORE, facts, (), f"{facts.link.to} follows it already: nothing was promoted or failed over"
+        )
+    more = [
+        RefusalReason(
+            topic,
+            f"{facts.target.site} has records that {facts.source.site} has not ({tp} ends at {end}, there at {there})",
+            f"fairlead link reverse brings them to {facts.source.site} if that is only behind; "
+            "else fairlead link resolve keeps both versions",
+        )
+        for topic in topics
+        for tp, end in facts.target.partitions(topic).items()
+        if end > (there := facts.source.ends.get(tp, 0))
+    ]
+    _refuse_any(Verb.RESTORE, chain(_reachable(facts.source, Verb.RESTORE), more))
+    orders = tuple(_order_for(facts, OverrideKind.RESTORE, log=topic) for topic in topics)
+    steps = _written(facts.link.to, orders)
+    note = f"{facts.link.to} must not write to it any more: stop its producers first"
+    return _plan_for(Verb.RESTORE, facts, steps, note)
+
+
+def _level(verb: Verb, facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
+    """Everything that must be so for a log to be released without loss."""
+    yield from _reachable(facts.source, verb)
+    yield from _running(facts.status, facts.link.to, verb)
+    if facts.source.error is None:
+        for topic in topics:
+            yield from _in_order(facts.status, topic)
+            yield from _nothing_lost(facts, topic)
+
+
+def _release(facts: LinkFacts, topics: list[str], settle: float) -> Steps:
+    link = facts.link
+    ends = _ends_of(facts.target, topics)
+    orders = tuple(_order_for(facts, OverrideKind.PROMOTE, log=each.log, stop=each.end) for each in ends)
+    undo = tuple(
+        _order_for(facts, OverrideKind.RESTORE, log=topic, reason="records came to the source meanwhile")
+        for topic in topics
+    )
+    # The source gets the same filler, so that the promotion can be taken back; not where it is itself a copy of another
+    # site's log, which would be another one then.
+    level = () if any(_upstream(facts, topics)) else (Fence(link.from_, ends, _time_ms(facts), link.to, undo),)
+    return (
+        _settled(facts, topics, settle),
+        *_written(link.to, orders),
+        StillEqual(link.from_, link.to, ends, undo),
+        *level,
+        Fence(link.to, ends, _time_ms(facts)),
+    )
+
+
+def _time_ms(facts: LinkFacts) -> int:
+    return int(facts.at.timestamp() * 1000)
+
+
+def _settled(facts: LinkFacts, topics: list[str], settle: float) -> Settle:
+    return Settle(facts.link.from_, facts.link.to, _ends_of(facts.target, topics), settle)
+
+
+def _still_followed(facts: LinkFacts) -> list[str]:
+    return [topic for topic in facts.topics if facts.orders.released(topic) is None]
+
+
+def _released_already(facts: LinkFacts) -> Iterator[str]:
+    for topic in facts.topics:
+        order = facts.orders.released(topic)
+        if order is not None:
+            yield f"{topic} is written at {facts.link.to} already: {order.kind} {_said(order)}"
+
+
+def _about_writers(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
+    back = sorted({link.name for topic in topics if (link := facts.way_back(topic)) is not None})
+    for name in back:
+        yield f"what is written at {facts.link.to} then reaches {facts.link.from_} over {name}"
+
+
+def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
+    """Where the source has these logs from: what those have beyond is not looked at."""
+    link = facts.link
+    above = {
+        each.name
+        for topic in topics
+        for each in facts.topology.links_to(link.from_)
+        if each.from_ != link.to and facts.catalog.takes(each, topic)
+    }
+    for name in sorted(above):
+        yield f"{link.from_} may itself have it from another site, over {name}: what is beyond that is not looked at"
+
+
+def _paused_back(facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
+    if facts.source_orders is None:
+        yield RefusalReason("", f"the orders of {facts.link.from_} cannot be read", "fairlead status")
+        return
+    for topic in topics:
+        back = facts.way_back(topic)
+        stream = topic.partition(".")[0]
+        pause = facts.source_orders.paused(back.name, stream, topic) if back is not None else None
+        if back is not None and pause is not None:
+            yield RefusalReason(
+                topic, f"{_scope_of(pause)} is paused, {_said(pause)}", f"fairlead link resume '{back.name}'"
+            )
+
+
+def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
+    """Whether a log is one that people may move from site to site at all."""
+    known = facts.catalog.facts(topic)
+    link = facts.link
+    if known is None or not facts.catalog.takes(link, topic):
+        carrying = [each.name for each in facts.topology.directed_links() if facts.catalog.takes(each, topic)]
+        others = ", ".join(carrying) or "none"
+        yield RefusalReason(topic, f"link {link.name} does not carry it", f"links that carry it: {others}")
+        return
+    if known.moves:
+        yield RefusalReason(
+            topic,
+            "it is a container's log, which moves with the container, by custody",
+            "fairlead custody grant, or seize when its holder is lost (these commands come with a later version)",
+        )
+    elif known.fixed_holder is not None:
+        yield RefusalReason(
+            topic,
+            f"by its name it is written at {known.fixed_holder}, and at no other site ever",
+            "write to a log of your own site instead, or give the stream keys that do not begin with a site or ship",
+        )
+
+
+def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
+    """Whether everything that the source has of a log is here."""
+    source, target = facts.source.partitions(topic), facts.target.partitions(topic)
+    if not source:
+        yield RefusalReason(
+            topic, f"{facts.source.site} has no such log", f"fairlead link failover, if {facts.target.site} has"
+        )
+        return
+    lag = {tp: end - target.get(tp, 0) for tp, end in source.items() if end != target.get(tp)}
+    if any(tp not in source for tp in target):
+        yield RefusalReason(topic, f"{facts.source.site} has fewer partitions of it than {facts.target.site}", _COMPARE)
+    elif any(records < 0 for records in lag.values()):
+        tp, records = next((tp, records) for tp, records in lag.items() if records < 0)
+        yield RefusalReason(
+            topic, f"{facts.target.site} has {-records} records more of {tp} than {facts.source.site}", _COMPARE
+        )
+    elif lag:
+        where = ", ".join(f"{tp} by {records}" for tp, records in list(lag.items())[:3])
+        yield RefusalReason(
+            topic,
+            f"{facts.target.site} is behind {facts.source.site}: {where} records",
+            "stop its writers, wait for lag 0 (fairlead link list), and try again; or failover, which loses the rest",
+        )
+
+
+def _not_ahead(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
+    """Whether the source has nothing of a log that the target, where it is written now, has not."""
+    target = facts.target.partitions(topic)
+    for tp, end in facts.source.partitions(topic).items():
+        if end > target.get(tp, 0):
+            more = end - target.get(tp, 0)
+            yield RefusalReason(
+                topic, f"{facts.source.site} has {more} records more of {tp} than {facts.target.site}", _COMPARE
+            )
+            return
+
+
+def _in_order(status: Status | None, topic: str) -> Iterator[RefusalReason]:
+    """Whether a log is free of trouble at the site of a replicator."""
+    for log, trouble in (status.troubles() if status else {}).items():
+        if log.partition("/")[0] == topic:
+            yield RefusalReason(
+                topic,
+                f"it is {trouble['state']} at {status.site if status else ''}: {trouble['cause']}",
+                f"fairlead link resolve {log} --site {status.site if status else ''}",
+            )
+
+
+def _reachable(end: LinkEnd, verb: Verb) -> Iterator[RefusalReason]:
+    """Whether the other end could be asked."""
+    if end.error is not None:
+        instead = "; fairlead link failover does without it" if verb is Verb.PROMOTE else ""
+        yield RefusalReason(
+            "", f"{end.site} cannot be reached ({end.error})", f"start it, or mend the network{instead}"
+        )
+
+
+def _running(status: Status | None, site: str, verb: Verb) -> Iterator[RefusalReason]:
+    """Whether a site's replicator is there to let go of a log, or to follow it."""
+    if status is None or not status.running:
+        instead = ", or fairlead link failover" if verb is Verb.PROMOTE else ""
+        yield RefusalReason(
+            "",
+            f"no replicator of {site} runs on this machine",
+            f"fairlead replicate --site {site}, or give the order where it runs{instead}",
+        )
+
+
+def _plan_for(verb: Verb, facts: LinkFacts, steps: Steps, *notes: str) -> LinkPlan:
+    """A plan about what the facts are about."""
+    return LinkPlan(verb=verb, links=(facts.link.name,), logs=facts.topics, steps=steps, notes=notes)
+
+
+def _order_for(
+    facts: LinkFacts,
+    kind: OverrideKind,
+    *,
+    link: str | None = None,
+    stream: str | None = None,
+    log: str | None = None,
+    stop: int | None = None,
+    reason: str | None = None,
+) -> Override:
+    """An order with the time, the user and, unless told otherwise, the reason of the facts."""
+    why = facts.reason if reason is None else reason
+    return Override(kind, facts.at, facts.by, why, link=link, stream=stream, log=log, stop=stop)
+
+
+def _written(site: str, orders: tuple[Override, ...]) -> Steps:
+    """The steps that give orders to a site."""
+    return (WriteOrders(site, orders), AwaitActed(site, orders))
+
+
+def _ends_of(end: LinkEnd, topics: Iterable[str]) -> tuple[LogEnd, ...]:
+    """Every partition's end of some topics."""
+    return tuple(LogEnd(str(tp), offset) for topic in topics for tp, offset in end.partitions(topic).items())
+
+
+def _refuse_any(verb: Verb, reasons: Iterable[RefusalReason]) -> None:
+    """Raise ``RefusedError`` when there is any reason."""
+    found = list(reasons)
+    if found:
+        raise _refuse(verb, found)
+
+
+def _said(order: Override) -> str:
+    """Who gave an order, when, and why."""
+    when = order.at.astimezone(dt.UTC)
+    return f"by {order.by} at {when:%Y-%m-%d %H:%M:%S} UTC" + (f": {order.reason}" if order.reason else "")
+
+
+def _scope_of(order: Override) -> str:
+    """What a pause is about: ``stream s on link a->b``."""
+    what = f"log {order.log}" if order.log else f"stream {order.stream}" if order.stream else ""
+    where = f"link {order.link}" if order.link else "every link"
+    return f"{what} on {where}" if what else where

@@ -1,0 +1,133 @@
+"""What ``link list`` and ``link describe`` tell: each link's policy, state, and what operators ordered. JSON-ready."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.names import parse_log
+from replication.operations.links.access import ClusterAccess, Status
+from replication.overrides import Override, Overrides
+from replication.states import LinkState
+from topologies.model import Link, Topology
+
+STOPPED: Final = "stopped"  # no replicator runs, so nothing is known about now
+PROBE: Final = 10.0
+
+
+async def list_links(
+    topology: Topology, access: ClusterAccess, links: Iterable[Link] | None = None
+) -> list[dict[str, Any]]:
+    """Every link with its state. A site whose orders cannot be read is told in ``orders_error``.
+
+    ``state`` and ``lag`` (records; null when not known) are the replicator's words; ``in_trouble`` counts logs by
+    state; ``paused`` is the order that pauses the whole link, ``parts_paused`` those for streams and logs of it.
+    """
+    wanted = tuple(topology.directed_links() if links is None else links)
+    sites = tuple(dict.fromkeys(link.to for link in wanted))
+    orders = dict(zip(sites, await asyncio.gather(*(_orders(access, site) for site in sites)), strict=True))
+    status = {site: access.status(site) for site in sites}
+    return [_one(link, orders[link.to], status[link.to]) for link in wanted]
+
+
+def logs_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:
+    """The logs of one link that are not mirrored, as its replicator last told: by name, with state, cause, since."""
+    found: Mapping[str, Mapping[str, Any]] = status.snapshot.get("logs", {}) if status else {}
+    return {log: each for log, each in sorted(found.items()) if _concerns(link, log, each)}
+
+
+def releases_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:
+    """The logs of one link that its target writes itself since they were promoted or failed over."""
+    found = status.released() if status else {}
+    return {log: each for log, each in sorted(found.items()) if _takes(link, log)}
+
+
+async def probe(endpoint: Callable[[], KafkaEndpoint]) -> dict[str, Any]:
+    """Whether a cluster lets its user in: ``reachable``, ``user``, ``error``, ``milliseconds``."""
+    began = time.monotonic()
+    try:
+        at = endpoint()
+    except FairleadError as error:
+        return {"reachable": False, "user": None, "error": error.what, "milliseconds": None}
+    try:
+        async with await Cluster.open(at, client_id="fairlead-link", request_timeout=PROBE):
+            took = (time.monotonic() - began) * 1000
+            return {"reachable": True, "user": at.user, "error": None, "milliseconds": round(took, 1)}
+    except FairleadError as error:
+        return {"reachable": False, "user": at.user, "error": error.what, "milliseconds": None}
+
+
+async def _orders(access: ClusterAccess, site: str) -> Overrides | FairleadError:
+    try:
+        return await access.orders(site)
+    except FairleadError as error:
+        return error
+
+
+def _one(link: Link, orders: Overrides | FairleadError, status: Status | None) -> dict[str, Any]:
+    now = status.link(link.name) if status is not None and status.running else None
+    known = orders if isinstance(orders, Overrides) else None
+    whole = known.link_paused(link.name) if known else None
+    parts = [each for each in known.pauses() if _part_of(link, each)] if known else []
+    not_mirrored = logs_of(link, status).values()
+    state = str(now["state"]) if now else STOPPED
+    return {
+        "link": link.name,
+        "from": link.from_,
+        "to": link.to,
+        "policy": _policy(link),
+        "state": state,
+        "cause": now["cause"] if now else f"no replicator of {link.to} runs on this machine",
+        "since": now["since"] if now else None,
+        "logs": now["logs"] if now else None,
+        "followed": now["followed"] if now else None,
+        "lag": now["lag"] if now else None,
+        "paused": _as_json(whole) or (state == LinkState.PAUSED or None),
+        "parts_paused": [_as_json(each) for each in parts],
+        "in_trouble": dict(Counter(str(each["state"]) for each in not_mirrored if each["state"] != LinkState.PAUSED)),
+        "released": len(releases_of(link, status)),
+        "orders_error": orders.what if isinstance(orders, FairleadError) else None,
+    }
+
+
+def _policy(link: Link) -> dict[str, Any]:
+    return {
+        "when": link.when,
+        "streams": {stream: each if isinstance(each, str) else list(each) for stream, each in link.streams.items()},
+        "rate": link.rate,
+        "priority": {stream: str(each) for stream, each in link.priority.items()},
+        "start": str(link.start),
+        "groups": list(link.groups),
+    }
+
+
+def _part_of(link: Link, order: Override) -> bool:
+    """Whether a pause is about some of what a link carries."""
+    if order.link not in (None, link.name):
+        return False
+    if order.log is not None:
+        return _takes(link, order.log)
+    return order.stream in link.streams
+
+
+def _concerns(link: Link, log: str, trouble: Mapping[str, Any]) -> bool:
+    at = trouble.get("link")
+    return bool(at == link.name) if at is not None else _takes(link, log)
+
+
+def _takes(link: Link, log: str) -> bool:
+    name = parse_log(log.partition("/")[0])
+    return name is not None and link.takes(name)
+
+
+def _as_json(order: Override | None) -> dict[str, Any] | None:
+    built: dict[str, Any] | None = msgspec.to_builtins(order) if order is not None else None
+    return built

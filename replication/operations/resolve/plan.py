@@ -1,0 +1,414 @@
+"""What resolves a log in trouble: from facts to a plan of steps that loses nothing, or to a refusal. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NoReturn
+
+from fairlead.errors import RefusedError
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.names import MAX_TOPIC_LENGTH
+from fairlead.plan import Plan, PlanStep
+from replication.operations.resolve.steps import (
+    Committed,
+    DeleteTopic,
+    GiveBack,
+    KeepBatch,
+    KeepCopy,
+    PauseLog,
+    ResolveRun,
+    RestoreGroups,
+    Verify,
+    WaitFor,
+    WriteOrder,
+)
+from replication.overrides import Override, OverrideKind
+from replication.states import LogState
+
+KEPT_PREFIX: Final = "fairlead.kept."
+_TIME: Final = "%Y%m%dT%H%M%SZ"
+_TIME_LENGTH: Final = len("20260301T000000Z")
+_KEPT: Final = re.compile(re.escape(KEPT_PREFIX) + r"(?P<topic>.+)\.(?P<time>\d{8}T\d{6}Z)")
+_LONGEST: Final = MAX_TOPIC_LENGTH - len(KEPT_PREFIX) - _TIME_LENGTH - 1
+
+
+class ResolveChoice(StrEnum):
+    """The ways out."""
+
+    SKIP = "skip"  # fill the offsets that cannot be copied and mark them
+    REFILL = "refill"  # keep this replica under another name, delete it, let it be made again
+    RETRY = "retry"  # look at it anew
+    RESUME = "resume"  # end a pause
+
+
+WAYS: Final[dict[LogState, tuple[ResolveChoice, ...]]] = {
+    LogState.BEHIND_RETENTION: (ResolveChoice.SKIP, ResolveChoice.REFILL, ResolveChoice.RETRY),
+    LogState.SOURCE_TRUNCATED: (ResolveChoice.REFILL, ResolveChoice.RETRY),
+    LogState.SOURCE_RECREATED: (ResolveChoice.REFILL, ResolveChoice.RETRY),
+    LogState.DIVERGED: (ResolveChoice.REFILL, ResolveChoice.RETRY),
+    LogState.REBUILDING: (ResolveChoice.REFILL, ResolveChoice.RETRY),
+    LogState.MISPLACED: (ResolveChoice.REFILL, ResolveChoice.RETRY),
+    LogState.QUARANTINED: (ResolveChoice.RETRY, ResolveChoice.SKIP, ResolveChoice.REFILL),
+    LogState.UNAVAILABLE: (ResolveChoice.RETRY,),
+    LogState.PAUSED: (ResolveChoice.RESUME,),
+}
+"""What resolves each state; the first is what happens when nothing is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolveSource:
+    """One link that carries the log. ``has`` is None when the source cannot be asked or has no such topic, and ``why``
+    says which."""
+
+    link: str
+    site: str
+    has: Mapping[int, OffsetRange] | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TroubleFacts:
+    """One log in trouble.
+
+    Args:
+        log: As the state names it: ``topic`` or ``topic/partition``.
+        cause: What the replicator says about it.
+        link: The link that is concerned, when only one is.
+        here: What this site has, by partition; empty when the topic is not there.
+        sources: Every link that may carry the log.
+        held_here: Why this site itself writes the log now; empty when it does not.
+        paused: The order by which the log is not fetched, if there is one.
+        joined: Partitions in which the source's oldest batch is also here: what is older here belongs before it.
+        running: Whether a replicator of this site is at work and writes its status file.
+        unfinished: A kept copy of this log that an interrupted run may have left.
+        offending: Quarantined only: the batch that the target refuses, as the source of ``offending_link`` has it; or,
+            if that ends where the target ends, or before, a batch that is damaged there and whole here.
+        groups: What consumer groups of this site have committed in the topic; Kafka forgets it with the topic.
+        now: For the kept copy's name.
+    """
+
+    site: str
+    log: str
+    cause: str = ""
+    link: str | None = None
+    here: Mapping[int, OffsetRange] = field(default_factory=dict)
+    sources: tuple[ResolveSource, ...] = ()
+    held_here: str = ""
+    paused: Override | None = None
+    joined: frozenset[int] = frozenset()
+    running: bool = False
+    unfinished: str | None = None
+    offending: OffsetRange | None = None
+    offending_link: str = ""
+    groups: tuple[Committed, ...] = ()
+    by: str = ""
+    now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
+
+    @property
+    def topic(self) -> str:
+        return TopicPartition.parse(self.log).topic
+
+    @property
+    def partition(self) -> int:
+        return TopicPartition.parse(self.log).partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvePlan(Plan[ResolveRun]):
+    """The way out of one log's trouble at one site."""
+
+    site: str
+    log: str
+    state: LogState
+    choice: ResolveChoice
+
+    def heading(self) -> str:
+        return f"{self.log} at {self.site} is {self.state}; this resolves it:"
+
+
+Made = tuple[tuple[PlanStep[ResolveRun], ...], tuple[str, ...]]
+"""Steps, and what a person should know before."""
+
+
+def plan_resolution(
+    state: LogState, facts: TroubleFacts, choice: ResolveChoice | None = None, *, shorter: bool = False
+) -> ResolvePlan:
+    """The plan that resolves a state.
+
+    Args:
+        choice: None for the usual way out of this state.
+        shorter: Refill although the sources begin later than this replica; what is older is then in the kept copy only.
+
+    Raises:
+        RefusedError: the choice does not fit the state, or it would lose data; the reason is in it.
+    """
+    ways = WAYS.get(state, ())
+    if not ways:
+        _refuse(facts, "it is mirrored: there is nothing to resolve", hint="fairlead status lists the logs in trouble")
+    chosen = ways[0] if choice is None else choice
+    if chosen not in ways:
+        _refuse(
+            facts,
+            f"--{chosen} does not resolve {state}",
+            hint="what does: "
+            + ", ".join(f"--{each}" if each is not ResolveChoice.RESUME else "no option" for each in ways),
+        )
+    if facts.held_here and chosen is not ResolveChoice.RESUME:
+        _refuse(
+            facts,
+            f"this site writes this log itself: {facts.held_here}",
+            hint="let the other sites follow: resolve it there; fairlead link describe",
+        )
+    match chosen:
+        case ResolveChoice.RESUME:
+            steps, notes = _resume(facts)
+        case ResolveChoice.RETRY:
+            steps, notes = _retry(facts)
+        case ResolveChoice.SKIP if state is LogState.QUARANTINED:
+            steps, notes = _skip_batch(facts)
+        case ResolveChoice.SKIP:
+            steps, notes = _skip_gap(facts)
+        case ResolveChoice.REFILL:
+            steps, notes = _refill(state, facts, shorter=shorter)
+    if not facts.running:
+        notes += tuple(_forgotten(each) for each in steps if isinstance(each, RestoreGroups))
+        steps = tuple(each for each in steps if not isinstance(each, WaitFor | RestoreGroups))
+        notes = (*notes, f"no replicator of {facts.site} is running here: fairlead replicate --site {facts.site}")
+    return ResolvePlan(site=facts.site, log=facts.log, state=state, choice=chosen, steps=steps, notes=notes)
+
+
+def _retry(facts: TroubleFacts) -> Made:
+    order = _order_for(facts, OverrideKind.RETRY, log=facts.log)
+    return (WriteOrder(order), WaitFor(facts.log, ())), ()
+
+
+def _resume(facts: TroubleFacts) -> Made:
+    paused = facts.paused
+    if paused is None:
+        _refuse(facts, "no order pauses it", hint="fairlead status shows whether the replicator has read the orders")
+    if paused.log is None:
+        what = f"stream {paused.stream}" if paused.stream else f"link {paused.link}" if paused.link else "the site"
+        option = f" --stream {paused.stream}" if paused.stream else ""
+        _refuse(
+            facts,
+            f"{what} as a whole is paused, not this log",
+            hint=f"fairlead link resume {repr(paused.link) if paused.link else 'LINK'}{option}",
+        )
+    order = _order_for(facts, OverrideKind.RESUME, link=paused.link, log=paused.log)
+    return (WriteOrder(order), WaitFor(facts.log, ())), ()
+
+
+def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
+    there = [each for each in _reachable(facts) if each.has]
+    if facts.offending is not None and facts.offending.end <= _end_of(facts):
+        _refuse(
+            facts,
+            f"the source's batch at offset {facts.offending.start} is damaged, and what is here is whole",
+            hint="--skip goes on behind it, and leaves it here as it is",
+        )
+    if not there:
+        why = "; ".join(f"{each.site}: {each.why}" for each in facts.sources) or "no link carries it"
+        _refuse(
+            facts,
+            f"no source can give it back ({why})",
+            hint="when a source is back, run this again; until then this replica is all there is",
+        )
+    notes: list[str] = []
+    extents = tuple(sorted((number, each) for number, each in facts.here.items() if each.start < each.end))
+    older: list[tuple[int, OffsetRange]] = []  # what only this site has, and belongs before what the sources have
+    for number, each in extents:
+        notes += _missing_after(state, facts, there, number, each, shorter=shorter)
+        if number in facts.joined and not shorter:
+            older.append((number, OffsetRange(each.start, _first(there, number))))
+    if len(facts.here) > 1:
+        notes.append(f"all {len(facts.here)} partitions of {facts.topic} are kept and made again")
+    logs = tuple(str(TopicPartition(facts.topic, number)) for number in sorted(facts.here)) or (facts.log,)
+    pause = _order_for(facts, OverrideKind.PAUSE, log=facts.topic, reason=resolving(state))
+    steps: list[PlanStep[ResolveRun]] = []
+    if facts.paused is None or facts.paused.log != facts.topic or facts.paused.link is not None:
+        steps.append(PauseLog(pause, logs, facts.running))
+    if extents:
+        kept = facts.unfinished or kept_name(facts.topic, facts.now)
+        steps += [KeepCopy(facts.topic, kept, extents), Verify(facts.topic, kept, extents)]
+    if facts.here:
+        steps.append(DeleteTopic(facts.topic))
+    if older:
+        kept = facts.unfinished or kept_name(facts.topic, facts.now)
+        steps.append(GiveBack(facts.topic, kept, len(facts.here), tuple(older)))
+    steps.append(WriteOrder(_order_for(facts, OverrideKind.RETRY, log=facts.topic)))
+    steps.append(WriteOrder(_order_for(facts, OverrideKind.RESUME, log=facts.topic)))
+    ends = {number: max(has.end for each in there if (has := (each.has or {}).get(number))) for number in _all(there)}
+    steps.append(WaitFor(facts.log, tuple(sorted(ends.items()))))
+    if facts.groups and facts.here:
+        steps.append(RestoreGroups(facts.topic, facts.groups))
+    return tuple(steps), tuple(notes)
+
+
+def _missing_after(
+    state: LogState, facts: TroubleFacts, there: list[ResolveSource], number: int, each: OffsetRange, *, shorter: bool
+) -> list[str]:
+    """What the refilled log will not have; refuses when that was not asked for."""
+    has = [found for source in there if (found := (source.has or {}).get(number))]
+    log = TopicPartition(facts.topic, number)
+    if not has:
+        return [f"no source has {log}: its offsets {each.start}..{each.end - 1} will be in the kept copy only"]
+    start, stop = min(found.start for found in has), max(found.end for found in has)
+    notes = []
+    if start > each.start and (shorter or number not in facts.joined):
+        if not shorter and state is not LogState.BEHIND_RETENTION:
+            _refuse(
+                facts,
+                f"no source has offsets {each.start}..{min(start, each.end) - 1} of {log} any more: "
+                "the replica would begin later than it does now",
+                hint="--shorter accepts that; those records are then in the kept copy only",
+            )
+        notes.append(f"{log} will begin at offset {start}; {each.start}..{min(start, each.end) - 1} in the kept copy")
+    if stop < each.end:
+        notes.append(f"the source ends at {stop}: {max(stop, each.start)}..{each.end - 1} of {log} in the kept copy")
+    return notes
+
+
+def _forgotten(step: RestoreGroups) -> str:
+    said = ", ".join(f"{each.group} at offset {each.offset} of partition {each.partition}" for each in step.committed)
+    return f"Kafka forgets with {step.topic} how far groups have read: {said}; with a replicator running it is restored"
+
+
+def resolving(state: LogState) -> str:
+    """The reason of a pause that a refill gives: an interrupted refill is recognised by it."""
+    return f"resolving {state}"
+
+
+def resolved_by(paused: Override | None) -> LogState | None:
+    """The state whose refill was interrupted under this pause; None when it is an ordinary pause."""
+    if paused is None:
+        return None
+    return next((state for state in WAYS if paused.reason == resolving(state)), None)
+
+
+def _first(sources: list[ResolveSource], number: int) -> int:
+    """The oldest offset that any source has."""
+    return min(has.start for each in sources if (has := (each.has or {}).get(number)))
+
+
+def _all(sources: list[ResolveSource]) -> set[int]:
+    return {number for each in sources for number in each.has or {}}
+
+
+def _skip_gap(facts: TroubleFacts) -> Made:
+    """Behind retention: fill from this site's end to where the source begins now."""
+    end = _end_of(facts)
+    there = _reachable(facts)
+    for source in there:
+        has = (source.has or {}).get(facts.partition)
+        if has is not None and has.start <= end < has.end:
+            _refuse(
+                facts,
+                f"{source.site} still has offset {end}: nothing needs to be skipped",
+                hint="--retry, and it is copied from there",
+            )
+    starts = [has.start for each in there if (has := (each.has or {}).get(facts.partition)) and has.start > end]
+    if not starts:
+        _refuse(facts, f"no source begins after offset {end}, where this site ends", hint="--retry")
+    stop = min(starts)
+    order = _order_for(facts, OverrideKind.SKIP, log=facts.log, start=end, stop=stop)
+    note = f"offsets {end}..{stop - 1} are lost at every source that can be asked; they become marked fillers here"
+    return (WriteOrder(order), WaitFor(facts.log, ((facts.partition, stop),))), (note,)
+
+
+def _skip_batch(facts: TroubleFacts) -> Made:
+    """Quarantined: fill the offsets of the batch that cannot be copied, after its bytes are kept."""
+    end = _end_of(facts)
+    batch = facts.offending
+    if batch is None or not batch.start <= end <= batch.end:
+        _refuse(
+            facts,
+            f"the batch at offset {end} cannot be read at any source, so its bytes cannot be kept",
+            hint="when the source is back, or --retry when the cause is gone",
+        )
+    source = next(each for each in facts.sources if each.link == facts.offending_link)
+    steps = (
+        KeepBatch(TopicPartition.parse(facts.log), source.site, source.link, batch, kept_name(facts.topic, facts.now)),
+        WriteOrder(_order_for(facts, OverrideKind.SKIP, log=facts.log, start=batch.start, stop=batch.end)),
+        WaitFor(facts.log, ((facts.partition, batch.end),)),
+    )
+    notes = []
+    if batch.start < end:
+        notes.append(f"offsets {batch.start}..{end - 1} stay as they are here")
+    if end < batch.end:
+        notes.append(f"offsets {end}..{batch.end - 1} become marked fillers here")
+    others = [
+        each
+        for each in facts.sources
+        if each.link != source.link and facts.partition in (each.has or {facts.partition})
+    ]
+    notes += [f"{each.site} may have it whole: {each.why or 'it has the log, too'}" for each in others]
+    return steps, tuple(notes)
+
+
+def _reachable(facts: TroubleFacts) -> list[ResolveSource]:
+    """The sources that can be asked and have the topic.
+
+    Raises:
+        RefusedError: there is none.
+    """
+    found = [each for each in facts.sources if each.has is not None]
+    if not found:
+        why = "; ".join(f"{each.site}: {each.why}" for each in facts.sources) or "no link carries it"
+        _refuse(facts, f"no source can be asked ({why})", hint="run this again when one is back")
+    return found
+
+
+def _end_of(facts: TroubleFacts) -> int:
+    """Where the log ends at this site.
+
+    Raises:
+        RefusedError: it is not there.
+    """
+    here = facts.here.get(facts.partition)
+    if here is None:
+        _refuse(facts, "it does not exist at this site", hint="--retry")
+    return here.end
+
+
+def _order_for(
+    facts: TroubleFacts,
+    kind: OverrideKind,
+    *,
+    log: str,
+    link: str | None = None,
+    reason: str = "fairlead link resolve",
+    start: int | None = None,
+    stop: int | None = None,
+) -> Override:
+    """An order with the time and the user of the facts."""
+    return Override(kind=kind, at=facts.now, by=facts.by, reason=reason, link=link, log=log, start=start, stop=stop)
+
+
+def _refuse(facts: TroubleFacts, why: str, *, hint: str) -> NoReturn:
+    """Raise ``RefusedError`` about this log."""
+    raise RefusedError(f"{facts.log} at {facts.site}: {why}", hint=hint, log=facts.log, site=facts.site)
+
+
+def kept_name(topic: str, now: dt.datetime) -> str:
+    """The topic that keeps the version that ``topic`` has now; a very long name is cut and gets a hash."""
+    if len(topic) > _LONGEST:
+        mark = hashlib.sha256(topic.encode()).hexdigest()[:12]
+        topic = f"{topic[: _LONGEST - len(mark) - 1]}-{mark}"
+    return f"{KEPT_PREFIX}{topic}.{now.astimezone(dt.UTC).strftime(_TIME)}"
+
+
+def kept_copies(topic: str, topics: Iterable[str]) -> list[str]:
+    """The kept copies of a topic among ``topics``, newest first."""
+    wanted = _KEPT.fullmatch(kept_name(topic, dt.datetime.min.replace(year=1000, tzinfo=dt.UTC)))
+    found = []
+    for each in topics:
+        match = _KEPT.fullmatch(each)
+        if match and wanted and match["topic"] == wanted["topic"]:
+            found.append((match["time"], each))
+    return [name for _, name in sorted(found, reverse=True)]

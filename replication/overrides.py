@@ -1,0 +1,283 @@
+"""What operators ordered at a site, what holds now, and what it means for the site's logs. Pure data and rules; no I/O.
+
+Orders are records of the topic ``fairlead.orders`` of the site they are for. Whoever administers the site appends
+them; its replicator reads the topic from the beginning. So orders survive restarts, reach replicators that run
+elsewhere, and are their own history. The place in the topic decides which order is newer, never a clock.
+
+A scope is a link, a stream, a log, or a stream or log on one link; without any of them it is the whole site. A topic's
+name stands for all its partitions, ``topic/3`` for one of them. (For the offsets of a skip ``topic`` is partition 0, as
+everywhere else.)
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.catalog import Catalog
+from replication.states import LogState, LogTrouble
+
+ORDERS_TOPIC: Final = "fairlead.orders"
+
+
+class OverrideKind(StrEnum):
+    """What an order asks of the site's replicator."""
+
+    PAUSE = "pause"  # do not fetch
+    RESUME = "resume"  # fetch again
+    PROMOTE = "promote"  # leave the log alone: it is written here now, and nothing is missing
+    FAILOVER = "failover"  # the same at once, with or without the source; ``stop`` is the end at that moment
+    RESTORE = "restore"  # follow the log again
+    RETRY = "retry"  # forget the log's trouble and learn it anew
+    SKIP = "skip"  # the offsets from ``start`` to before ``stop`` may be filled and marked
+
+
+RELEASING: Final = frozenset({OverrideKind.PROMOTE, OverrideKind.FAILOVER})
+
+
+class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One order, as it stands in the topic (JSON).
+
+    Args:
+        at: When it was given, with a time zone.
+        by: Who gave it: the user of the operating system.
+        log: ``topic`` or ``topic/partition``.
+        start: First offset of a skip.
+        stop: End (exclusive) of a skip; the log's end offset where it was promoted or failed over.
+    """
+
+    kind: OverrideKind
+    at: Annotated[dt.datetime, msgspec.Meta(tz=True)]
+    by: str
+    reason: str = ""
+    link: str | None = None
+    stream: str | None = None
+    log: str | None = None
+    start: int | None = None
+    stop: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.stream is not None and self.log is not None:
+            raise ValueError("an order is for a stream or for a log, not both")
+        if self.kind in RELEASING | {OverrideKind.RESTORE} and self.stream is None and self.log is None:
+            raise ValueError(f"{self.kind} needs a log or a stream")
+        if self.kind is OverrideKind.SKIP:
+            if self.log is None or self.start is None or self.stop is None:
+                raise ValueError("skip needs a log, a start and a stop")
+            if not 0 <= self.start < self.stop:
+                raise ValueError("skip needs 0 <= start < stop")
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Override)
+
+_Scope = tuple[str | None, str | None, str | None]  # link, stream, log
+_Placed = tuple[int, Override]  # with its place among all that were applied
+
+
+def encode(order: Override) -> bytes:
+    """The JSON of an order."""
+    return _encoder.encode(order)
+
+
+def decode(data: bytes) -> Override:
+    """Read an order back.
+
+    Raises:
+        msgspec.ValidationError, msgspec.DecodeError: it is not one.
+    """
+    return _decoder.decode(data)
+
+
+class Overrides:
+    """What holds now at one site: the newest order of every scope. Apply orders as they stand in the topic."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: Override | None = None
+        self._pauses: dict[_Scope, Override] = {}
+        self._releases: dict[_Scope, _Placed] = {}  # promotes, failovers and restores
+        self._retries: dict[_Scope, _Placed] = {}
+        self._skips: dict[str, list[tuple[int, int]]] = {}  # per log, apart and in order
+
+    def apply(self, order: Override) -> bool:
+        """Take the next order in; False when nothing is different by it."""
+        if order == self._last:
+            return False
+        self._count, self._last = self._count + 1, order
+        scope, anywhere = (order.link, order.stream, order.log), (None, order.stream, order.log)
+        match order.kind:
+            case OverrideKind.PAUSE:
+                changed = self._pauses.get(scope) != order
+                self._pauses[scope] = order
+                return changed
+            case OverrideKind.RESUME:
+                if order.log is not None:
+                    self._retries[anywhere] = (self._count, order)
+                return self._pauses.pop(scope, None) is not None or order.log is not None
+            case OverrideKind.PROMOTE | OverrideKind.FAILOVER:
+                self._releases[anywhere] = (self._count, order)
+            case OverrideKind.RESTORE:
+                self._releases[anywhere] = self._retries[anywhere] = (self._count, order)
+            case OverrideKind.RETRY:
+                self._retries[anywhere] = (self._count, order)
+            case OverrideKind.SKIP:
+                self._allow(order)
+                self._retries[anywhere] = (self._count, order)
+        return True
+
+    def paused(self, link: str, stream: str, topic: str) -> Override | None:
+        """The order by which this link must not fetch this log, if any: the widest one."""
+        if not self._pauses:
+            return None
+        found = self.link_paused(link)
+        if found is not None:
+            return found
+        logs = _covering(topic)
+        scopes: list[_Scope] = [(None, stream, None), (link, stream, None)]
+        scopes += [(where, None, each) for each in logs for where in (None, link)]
+        return next((self._pauses[each] for each in scopes if each in self._pauses), None)
+
+    def link_paused(self, link: str) -> Override | None:
+        """The order by which a whole link must not fetch anything, if any."""
+        return self._pauses.get((None, None, None)) or self._pauses.get((link, None, None))
+
+    def released(self, topic: str) -> Override | None:
+        """The promotion or failover by which the replicator leaves this log alone, if any; a later RESTORE ends it."""
+        newest = self._newest(self._releases, topic)
+        return newest if newest is not None and newest.kind in RELEASING else None
+
+    def retries(self, log: str) -> dt.datetime | None:
+        """When the newest order came that has this log looked at anew: RETRY, RESTORE, SKIP, or RESUME of the log
+        itself. Troubles older than it are forgotten."""
+        newest = self._newest(self._retries, log)
+        return newest.at if newest is not None else None
+
+    def may_skip(self, log: str, start: int, stop: int) -> bool:
+        """Whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
+        return any(first <= start and stop <= last for first, last in self._skips.get(log, ()))
+
+    def pauses(self) -> Iterator[Override]:
+        """Every pause that holds, oldest scope first."""
+        yield from self._pauses.values()
+
+    def releases(self) -> Iterator[Override]:
+        """The newest order of every scope that is released now. (A single log of a released stream may have been
+        restored since; ``released`` tells.)"""
+        yield from (order for _, order in self._releases.values() if order.kind in RELEASING)
+
+    def _allow(self, order: Override) -> None:
+        if order.log is not None and order.start is not None and order.stop is not None:  # an order checks itself
+            self._skips[order.log] = _union([*self._skips.get(order.log, []), (order.start, order.stop)])
+
+    def _newest(self, among: dict[_Scope, _Placed], log: str) -> Override | None:
+        if not among:
+            return None
+        stream, dot, _ = log.partition(".")
+        scopes: list[_Scope] = [(None, None, None), *((None, None, each) for each in _covering(log))]
+        if dot:
+            scopes.append((None, stream, None))
+        found = [among[each] for each in scopes if each in among]
+        return max(found, key=lambda placed: placed[0])[1] if found else None
+
+
+def _covering(log: str) -> tuple[str, ...]:
+    """The names of a log that stand for it: its topic, and itself when it is a partition."""
+    topic, slash, _ = log.partition("/")
+    return (topic, log) if slash else (topic,)
+
+
+def _union(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same offsets as ranges that neither overlap nor touch, in order."""
+    out: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if out and start <= out[-1][1]:
+            out[-1] = (out[-1][0], max(stop, out[-1][1]))
+        else:
+            out.append((start, stop))
+    return out
+
+
+class SiteOverrides:
+    """The orders of a site, applied to logs as they are planned."""
+
+    def __init__(self, orders: Overrides, catalog: Catalog) -> None:
+        self._orders = orders
+        self._catalog = catalog
+        self._tried: dict[TopicPartition, dt.datetime] = {}  # the newest order to try a log again that was followed
+        self._paused: dict[TopicPartition, tuple[str, Override]] = {}
+        self._released: dict[TopicPartition, Override] = {}
+
+    def begin(self, here: Mapping[str, int]) -> None:
+        """A new plan is made for a site with these topics (and numbers of partitions): what is released is found out
+        now, what is paused by ``allows``."""
+        self._paused, self._released = {}, {}
+        if any(True for _ in self._orders.releases()):
+            for topic, count in here.items():
+                if self._catalog.facts(topic) is not None:
+                    for tp in map(TopicPartition, [topic] * count, range(count)):
+                        release = self._orders.released(str(tp))
+                        if release is not None:
+                            self._released[tp] = release
+
+    def link_pause(self, link: str) -> str:
+        """Why a whole link is paused; empty when it is not."""
+        order = self._orders.link_paused(link)
+        return said(order) if order is not None else ""
+
+    def allows(self, link: str, tp: TopicPartition) -> bool:
+        """Whether a log may be followed over a link."""
+        if tp in self._released:
+            return False
+        pause = self._pause(link, tp)
+        if pause is not None:
+            self._paused[tp] = link, pause
+        return pause is None
+
+    def would_allow(self, link: str, tp: TopicPartition) -> bool:
+        """``allows`` for somebody who does not plan: nothing is shown as paused because of the question."""
+        return tp not in self._released and self._pause(link, tp) is None
+
+    def _pause(self, link: str, tp: TopicPartition) -> Override | None:
+        facts = self._catalog.facts(tp.topic)
+        return self._orders.paused(link, facts.stream if facts else "", str(tp))
+
+    def carried(self, logs: Container[TopicPartition]) -> None:
+        """These logs have a link that may carry them, so they are not paused whatever other links may not do."""
+        self._paused = {tp: pause for tp, pause in self._paused.items() if tp not in logs}
+
+    def to_try(self, stopped: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Of these logs, those that an order since the last call wants tried again."""
+        again = set()
+        for tp in stopped:
+            order = self._orders.retries(str(tp))
+            if order is not None and self._tried.get(tp) != order:
+                self._tried[tp] = order
+                again.add(tp)
+        return again
+
+    # ---- shown
+
+    def pauses(self) -> Iterator[tuple[TopicPartition, LogTrouble]]:
+        """Logs that only orders keep from being mirrored."""
+        for tp, (link, order) in self._paused.items():
+            yield tp, LogTrouble(LogState.PAUSED, said(order), order.at, link)
+
+    def releases(self, is_busy: Callable[[TopicPartition], bool]) -> dict[str, dict[str, Any]]:
+        """Logs that are written here since they were promoted or failed over, JSON-ready; not those to which something
+        is on its way yet."""
+        return {
+            str(tp): {"verb": str(order.kind), "since": order.at.isoformat(), "by": order.by, "end": order.stop}
+            for tp, order in self._released.items()
+            if not is_busy(tp)
+        }
+
+
+def said(order: Override) -> str:
+    """An order as the cause of a state."""
+    return f"{order.kind} ordered by {order.by}" + (f": {order.reason}" if order.reason else "")

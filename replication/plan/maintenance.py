@@ -1,0 +1,296 @@
+"""What keeps replicas in order beside the copying: retention, settings, leftover fillers, surveys.
+
+Retention: Kafka's own time retention would empty a log whose records are all old, and an emptied log loses its producer
+state at the next restart (docs/append-convention.md). So logs have ``retention.ms=-1``, and the replicator deletes what
+the site's retention in the topology no longer covers, never the last batch. Age is counted back from the log's newest
+record, not from the wall clock: a log that has been waiting for its ship keeps what it has. A record from the future
+counts as one of now. What the site itself holds is not touched, since no other site may have it yet.
+
+Survey: sources over which a log is not followed are asked whether they have more (``assignment.to_survey``), and what
+was unavailable is tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import ProducerState, TopicPartition
+from fairlead.names import parse_log
+from replication.batch.header_rewrite import is_ordinary
+from replication.catalog import Catalog
+from replication.link.source_link import SourceLink
+from replication.plan.assignment import to_survey
+from replication.plan.topics import BYTES_PER_TOPIC, COMPARE_PAUSE, comparing_pace, copy_settings
+from replication.plan.trailing_gaps import TrailingGaps
+from replication.states import LogState
+from replication.target.appender import TargetAppender
+from replication.target.gaps import Trimmer, interrupted
+from topologies.model import Topology
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS: Final = 600.0
+SWEEP_AT_ONCE: Final = 1000  # logs in a request
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+
+
+def limited(
+    topology: Topology, site: str, topics: Mapping[str, int], holder: Callable[[str], str | None]
+) -> dict[TopicPartition, int]:
+    """Replicas that the site does not keep for ever, with their retention in milliseconds.
+
+    ``topics`` are those of the site, with their number of partitions; ``holder`` tells the site that appends to a log,
+    as far as it is known.
+    """
+    out: dict[TopicPartition, int] = {}
+    for topic, partitions in topics.items():
+        name = parse_log(topic)
+        if name is None or name.stream not in topology.streams or holder(topic) == site:
+            continue
+        kept = topology.sites[site].retention_of(name.stream)
+        if kept != dt.timedelta.max:
+            out |= dict.fromkeys(map(TopicPartition, [topic] * partitions, range(partitions)), kept // _MILLISECOND)
+    return out
+
+
+def newest(states: Iterable[ProducerState]) -> int | None:
+    """Time of the newest batch that was appended under the convention; None when the broker knows of none."""
+    ours = [s.last_timestamp for s in states if not is_ordinary(s.producer_id)]
+    return max((moment for moment in ours if moment >= 0), default=None)
+
+
+async def sweep(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Delete what is older than its log's retention, but for the last record; the new start of each log that was cut.
+
+    Raises:
+        FairleadError: the cluster cannot be asked, or refuses.
+    """
+    cut: dict[TopicPartition, int] = {}
+    every = list(kept_ms)
+    for first in range(0, len(every), SWEEP_AT_ONCE):
+        logs = every[first : first + SWEEP_AT_ONCE]
+        states = await cluster.producer_states(logs)
+        # A writer whose clock is ahead must not make everything before its record old, nor must this machine's clock.
+        present = int(time.time() * 1000)
+        times = {tp: min(found, present) for tp in logs if (found := newest(states[tp])) is not None}
+        wanted = {tp: moment - kept_ms[tp] for tp, moment in times.items() if moment > kept_ms[tp]}
+        if not wanted:
+            continue
+        offsets = await cluster.offsets_at_times(wanted)
+        starts, ends = await cluster.start_offsets(list(wanted)), await cluster.end_offsets(list(wanted))
+        before = {}
+        for tp in wanted:
+            offset, start, end = offsets[tp], starts[tp], ends[tp]
+            if isinstance(offset, int) and isinstance(start, int) and isinstance(end, int):
+                upto = min(offset, end - 1)
+                if upto > start:
+                    before[tp] = upto
+        if before:
+            done = await cluster.delete_records(before)
+            cut |= {tp: start for tp, start in done.items() if isinstance(start, int)}
+    return cut
+
+
+async def keep_sweeping(cluster: Cluster, kept_ms: Callable[[], Mapping[TopicPartition, int]]) -> None:
+    """Sweep every ``SWEEP_SECONDS`` until cancelled; a sweep that fails is tried again at the next."""
+    while True:
+        await asyncio.sleep(SWEEP_SECONDS)
+        try:
+            if cut := await sweep(cluster, kept_ms()):
+                log.info("retention: deleted the oldest records of %d logs", len(cut))
+        except FairleadError as error:
+            log.warning("retention: %s", error.what)
+
+
+PAUSE: Final = (2.0, 30.0)  # seconds between two surveys
+PAUSE_PER_LOG: Final = 0.002
+FORGIVE: Final = 5.0
+
+
+class Survey:
+    """Makes ``ends`` of the links known where nothing is fetched.
+
+    Args:
+        followed: The links over which each log is followed now.
+        carried: The logs that a link could be followed over.
+        holder: The site that appends to a topic, as far as it is known.
+        on_change: Called when a source has more than the target, or a log may be tried again.
+    """
+
+    def __init__(
+        self,
+        source_links: Sequence[SourceLink],
+        *,
+        followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
+        carried: Callable[[SourceLink], Collection[TopicPartition]],
+        holder: Callable[[str], str | None],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._source_links = source_links
+        self._followed = followed
+        self._carried = carried
+        self._holder = holder
+        self._on_change = on_change
+
+    async def run(self, appender: TargetAppender) -> None:
+        """Survey until cancelled."""
+        forgiven = time.monotonic()
+        while True:
+            asked = await self.look(appender)
+            if time.monotonic() - forgiven > FORGIVE:
+                forgiven = time.monotonic()
+                self.forgive(appender)
+            await asyncio.sleep(min(max(asked * PAUSE_PER_LOG, PAUSE[0]), PAUSE[1]))
+
+    async def look(self, appender: TargetAppender) -> int:
+        """Ask once; how many ends were asked for."""
+        source_links = {source_link.name: source_link for source_link in self._source_links if source_link.is_up}
+        if len(source_links) < 2:
+            return 0
+        carried = {
+            name: dict.fromkeys(self._carried(source_link), source_link.link.from_)
+            for name, source_link in source_links.items()
+        }
+        asked = to_survey(self._followed(), carried, lambda tp: self._holder(tp.topic))
+        for name, logs in asked.items():
+            await _ask(source_links[name], logs)
+        if any(
+            source_links[name].ends.get(tp, 0) > appender.replicas[tp].end
+            for name, logs in asked.items()
+            for tp in logs
+            if tp in appender.replicas
+        ):
+            self._on_change()
+        return sum(len(logs) for logs in asked.values())
+
+    def forgive(self, appender: TargetAppender) -> None:
+        """Try again what was only unavailable, at the sources and here."""
+        for source_link in self._source_links:
+            source_link.forgive()
+        for replica in appender.replicas.values():
+            if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
+                replica.trouble = None
+                self._on_change()
+
+
+async def _ask(source_link: SourceLink, logs: Collection[TopicPartition]) -> None:
+    if source_link.cluster is None:
+        return
+    try:
+        ends = await source_link.cluster.end_offsets(logs)
+    except FairleadError:
+        return  # the link's own tasks notice that the source is away
+    source_link.ends |= {
+        tp: source_link.rules.reach(tp.topic).capped(end) for tp, end in ends.items() if isinstance(end, int)
+    }
+
+
+TIDY: Final = 20.0
+
+
+class Upkeep:
+    """Tasks that run as long as the target is there; each until cancelled.
+
+    Args:
+        followed: The links over which each log is followed now.
+        here: The target's topics, with their number of partitions.
+        holder: The site that appends to a topic, as far as it is known.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        site: str,
+        source_links: Sequence[SourceLink],
+        *,
+        followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
+        here: Callable[[], Mapping[str, int]],
+        holder: Callable[[str], str | None],
+    ) -> None:
+        self._topology = topology
+        self._catalog = Catalog(topology)
+        self._site = site
+        self._source_links = source_links
+        self._followed = followed
+        self._here = here
+        self._holder = holder
+
+    async def keep_retention(self, cluster: Cluster) -> None:
+        """Delete what this site's retention of its replicas no longer covers."""
+        await keep_sweeping(cluster, lambda: limited(self._topology, self._site, self._here(), self._holder))
+
+    async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
+        """Delete what a replicator that died while it positioned logs has left at their starts: once for each source
+        from which they are followed, since what a replicator leaves is left once."""
+        done: set[str] = set()
+        while True:
+            await asyncio.sleep(TIDY)
+            for source_link in self._source_links:
+                if source_link.cluster is None or source_link.name in done:
+                    continue
+                logs = [tp for tp, over in self._followed().items() if source_link.name in over]
+                if not logs:
+                    continue
+                try:
+                    for tp, before in (
+                        await interrupted(cluster, source_link.cluster, logs, source_link.link.start)
+                    ).items():
+                        trimmer.before(tp, before)
+                    done.add(source_link.name)
+                except FairleadError as error:
+                    log.warning("%s: fillers of an interrupted positioning: %s", source_link.name, error.what)
+
+    async def keep_closed(self, cluster: Cluster, appender: TargetAppender) -> None:
+        """Fill what the sources have nothing for any more, at the very end of their logs."""
+        await TrailingGaps(self._source_links, self._followed, self._catalog, cluster, appender).run()
+
+    async def keep_settings(self, cluster: Cluster) -> None:
+        """Let the settings of replicas follow their source's, for those logs whose settings follow at all."""
+        async with asyncio.TaskGroup() as group:
+            for source_link in self._source_links:
+                group.create_task(self._keep_settings_over(source_link, cluster))
+
+    async def _keep_settings_over(self, source_link: SourceLink, cluster: Cluster) -> None:
+        while True:
+            await asyncio.sleep(COMPARE_PAUSE[0])
+            topics = sorted({tp.topic for tp in self._followed() if source_link in self._shaping(tp)[:1]})
+            step, wait = comparing_pace(len(topics), source_link.link.rate)
+            for start in range(0, len(topics), step):
+                some = topics[start : start + step]
+                if source_link.cluster is None:
+                    break
+                source_link.charge(len(some) * BYTES_PER_TOPIC)
+                try:
+                    await copy_settings(source_link.cluster, cluster, some)
+                except FairleadError as error:
+                    log.warning("%s: settings do not follow: %s", source_link.name, error.what)
+                    break
+                await asyncio.sleep(wait)
+
+    def _shaping(self, tp: TopicPartition) -> list[SourceLink]:
+        """The links over which the settings of a log may follow, of those over which it is followed, by name."""
+        over = self._followed().get(tp, ())
+        source_links = [
+            source_link
+            for source_link in self._source_links
+            if source_link.name in over and self._catalog.shapes(source_link.link, tp.topic)
+        ]
+        return sorted(source_links, key=lambda source_link: source_link.name)
+
+    async def limit_of(self, cluster: Cluster, tp: TopicPartition) -> int:
+        """``max.message.bytes`` of a log at the target, after letting it follow the source's where that is allowed."""
+        for source_link in self._shaping(tp):
+            if source_link.cluster is not None:
+                try:
+                    await copy_settings(source_link.cluster, cluster, [tp.topic])
+                except FairleadError as error:
+                    log.warning("%s: max.message.bytes does not follow: %s", tp.topic, error.what)
+        there = await cluster.topic_settings([tp.topic], ["max.message.bytes"])
+        return int(there.get(tp.topic, {}).get("max.message.bytes", "0"))

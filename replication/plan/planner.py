@@ -1,0 +1,377 @@
+"""Decides again, whenever something changed, which log is followed over which link; makes missing topics.
+
+What can change: a source has new logs, a link came or went, custody moved, a ship berthed, another source got ahead, a
+log stopped, an operator gave an order. Whoever notices sets ``changed``; the plan itself is pure
+(``replication.plan.assignment``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.catalog import EVERY_SOURCE, Catalog
+from replication.custody.bootstrap import LedgerBootstrap
+from replication.custody.ledger import Ledger
+from replication.custody.rebuild import Rebuilder
+from replication.link.byte_budget import refresh_pause
+from replication.link.source_link import SourceLink
+from replication.link.start import brought_first
+from replication.overrides import SiteOverrides
+from replication.plan.assignment import LinkSource, choose
+from replication.plan.maintenance import Survey, Upkeep
+from replication.plan.topics import AT_ONCE as CREATE_AT_ONCE
+from replication.plan.topics import after_look, make, models
+from replication.states import LinkState, LogState, LogTrouble
+from replication.target.appender import TargetAppender
+from replication.target.mirror import MirrorPartition
+from topologies.model import Topology
+
+log = logging.getLogger(__name__)
+
+GATHER: Final = 0.02  # seconds in which several changes become one plan
+LEARN_AT_ONCE: Final = 2000
+BREATH: Final = 500
+RETRY: Final = 1.0
+
+
+class Planner:
+    """The plan of one target, kept up to date."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        site: str,
+        catalog: Catalog,
+        ledger: Ledger,
+        source_links: Sequence[SourceLink],
+        changed: asyncio.Event,
+    ) -> None:
+        """``changed`` is set by whoever notices that the plan should be made again."""
+        self._site = site
+        self._catalog = catalog
+        self._ledger = ledger
+        self._source_links = source_links
+        self._changed = changed
+        self._followed: dict[TopicPartition, frozenset[str]] = {}
+        self._same: dict[frozenset[str], frozenset[str]] = {}  # very many logs have the same links: kept once
+        self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
+        self._look = asyncio.Event()
+        self.overrides = SiteOverrides(ledger.overrides, catalog)
+        self.upkeep = Upkeep(
+            topology,
+            site,
+            source_links,
+            followed=lambda: self._followed,
+            here=lambda: self._here,
+            holder=self._holder_of,
+        )
+        self._survey = Survey(
+            source_links,
+            followed=lambda: self._followed,
+            carried=self._carried,
+            holder=self._holder_of,
+            on_change=changed.set,
+        )
+        self._bootstrap = LedgerBootstrap(topology, site, ledger, catalog)
+        self.rebuilder = Rebuilder(site, ledger, source_links, catalog)
+        self.waiting: dict[TopicPartition, LogTrouble] = {}  # logs whose sources are all to be made anew first
+        self.orders_done = 0  # offset in the topic of orders before which all are carried out
+        self.last_error = ""
+
+    @property
+    def mirroring(self) -> int:
+        """How many logs are followed."""
+        return len(self._followed)
+
+    # ---- tasks; each runs until cancelled
+
+    async def run(self, cluster: Cluster, appender: TargetAppender) -> None:
+        """Plan at every change."""
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(GATHER)
+            self._changed.clear()
+            try:
+                await self._plan(cluster, appender)
+                self.last_error = ""
+            except FairleadError as error:
+                if error.what != self.last_error:
+                    log.warning("planning: %s", error.what)
+                self.last_error = error.what
+                await asyncio.sleep(RETRY)
+                self._changed.set()
+
+    async def watch_target(self, cluster: Cluster, say: Callable[[str | None], None]) -> None:
+        """Notice topics that others make or delete at the target: its own ledger, a replica to be made anew. ``say``
+        hears whether the target answers."""
+        news = time.monotonic()
+        seen: Mapping[str, int] = {}
+        known: Mapping[str, int] = {}
+        while True:
+            try:
+                found = await cluster.all_topics()
+                if found is not None:
+                    seen = {name: len(info.partitions) for name, info in found.items()}
+                here = after_look(self._here, known, seen)
+                if here != self._here:
+                    news = time.monotonic()
+                new, gone = here.keys() - self._here.keys(), self._here.keys() - here.keys()
+                self._ledger.offer(new)  # also when there is nothing: then it knows all there is
+                self._here = here
+                known = dict(here)
+                if gone:
+                    self._changed.set()
+                say(None)
+            except FairleadError as error:
+                say(error.what)
+            with contextlib.suppress(TimeoutError):
+                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news)
+                await asyncio.wait_for(self._look.wait(), pause)
+            self._look.clear()
+
+    async def survey(self, appender: TargetAppender) -> None:
+        """Ask the sources that are not followed whether they have more."""
+        await self._survey.run(appender)
+
+    async def brought_first(
+        self, appender: TargetAppender, link: str, logs: Mapping[TopicPartition, int]
+    ) -> set[TopicPartition]:
+        """Of logs that a link could bring from these offsets on only, those that another link is to bring first.
+
+        Where a log begins here cannot be changed afterwards. So a link that is still being connected is waited for,
+        and one whose source does not answer until that is noticed. Logs that are followed over one link at a time are
+        begun from that one.
+        """
+        asked = {tp: at for tp, at in logs.items() if appender.replicas[tp].priority in EVERY_SOURCE}
+        ends = {tp: each.end for tp in asked if not (each := appender.replicas[tp]).is_without_records}
+        found: set[TopicPartition] = set()
+        for source_link in self._source_links:
+            its = {tp: at for tp, at in asked.items() if source_link.name != link and self._counts(source_link, tp)}
+            if not its:
+                continue
+            if source_link.cluster is None or not source_link.is_up:
+                found |= its.keys()
+                continue
+            try:
+                found |= await brought_first(source_link.cluster, its, ends, source_link.link.start)
+            except FairleadError as error:
+                log.info("%s: asking where its logs begin: %s", source_link.name, error.what)
+                found |= its.keys()
+        return found
+
+    def _counts(self, source_link: SourceLink, tp: TopicPartition) -> bool:
+        """Whether a log would be followed over this link, too, as far as is known before its source has answered."""
+        if not self.overrides.would_allow(source_link.name, tp) or not self._catalog.carries(
+            self._ledger.custody, source_link.link, tp.topic
+        ):
+            return False
+        over = self._followed.get(tp, frozenset())
+        if (
+            source_link.link.rate is not None
+            and source_link.name not in over
+            and source_link.link.from_ != self._holder_of(tp.topic)
+        ):
+            return False
+        if source_link.is_up:
+            return tp.partition < source_link.topics.get(tp.topic, 0) and source_link.may_give(tp)
+        return source_link.is_coming and self._catalog.takes(source_link.link, tp.topic)
+
+    # ---- the plan
+
+    async def _plan(self, cluster: Cluster, appender: TargetAppender) -> None:
+        await self._ledger.ready.wait()
+        orders = self._ledger.orders_read
+        for source_link in self._source_links:
+            self._permit(source_link)
+        for topic, what in self._ledger.splits.items():
+            appender.stop(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
+        self._try_again(appender)
+        for topic in appender.gone:
+            self._here.pop(topic, None)  # deleted here: made anew below
+        appender.gone.clear()
+        self.overrides.begin(self._here)
+        await self._rebuild(cluster, appender)
+        carrying: dict[TopicPartition, list[SourceLink]] = {}
+        for source_link in self._source_links:
+            if source_link.is_up:
+                source_link.take_again([tp for tp in source_link.cut_off if not self._is_here(tp)])
+                source_link.expect(self._ledger.custody.logs())
+                for tp in self._carriable(source_link):
+                    if self.overrides.allows(source_link.name, tp) and source_link.may_give(tp):
+                        carrying.setdefault(tp, []).append(source_link)
+        self.overrides.carried(carrying)
+        self.waiting = self.rebuilder.waiting(carrying, self._holder_of)
+        logs = self._catalog.in_order(carrying)
+        present = [tp for tp in logs if self._is_here(tp)]
+        missing = [tp for tp in logs if not self._is_here(tp)]
+        followed = await self._choose(appender, present, carrying)
+        routes = self._routes(followed, appender)
+        for source_link in self._source_links:
+            source_link.follow(routes[source_link.name], only=True)
+        # What a source had before a seizure cut it off, or before it went beyond its right, is the log: it is written,
+        # though nothing more is taken there.
+        cut_off = {tp for source_link in self._source_links for tp in (*source_link.cut_off, *source_link.beyond)}
+        appender.drop_all_but(followed.keys() | self._bootstrap.under_way | cut_off)
+        self._followed = followed
+        parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
+        turns = iter(parts)
+        wanted = (models(part, carrying, self._catalog.shapes) for part in parts)
+        async with contextlib.aclosing(make(cluster, wanted, self._here)) as made:
+            async for new in made:
+                self._ledger.offer(new.keys() - self._here.keys())
+                self._here |= {topic: model.partitions for topic, model in new.items()}
+                await self._follow_new(appender, next(turns), carrying)
+        self._here |= dict.fromkeys(await self._bootstrap.begin_logs(cluster, appender, carrying, self._here), 1)
+        self.orders_done = orders
+
+    def _permit(self, source_link: SourceLink) -> None:
+        pause = self.overrides.link_pause(source_link.name)
+        if pause:
+            source_link.forbid(LinkState.PAUSED, pause)
+        elif not self._ledger.berths.is_open(source_link.link):
+            source_link.forbid(LinkState.CLOSED, "the ship is not at this berth")
+        else:
+            source_link.allow()
+
+    def _try_again(self, appender: TargetAppender) -> None:
+        """Forget the troubles of logs that an operator wants tried again."""
+        stopped = {tp for tp, _ in appender.troubles()} | {
+            tp for source_link in self._source_links for tp in source_link.troubles
+        }
+        again = self.overrides.to_try(stopped)
+        self._forget(appender, again)
+        if again:
+            log.info("tried again: %s", ", ".join(map(str, sorted(again))))
+            self._look.set()
+
+    def _forget(self, appender: TargetAppender, logs: Collection[TopicPartition]) -> None:
+        for tp in logs:
+            for source_link in self._source_links:
+                source_link.troubles.pop(tp, None)
+                source_link.beyond.pop(tp, None)
+            if tp in appender.replicas:
+                appender.replicas[tp].forget()
+            self._followed.pop(tp, None)
+
+    async def _rebuild(self, cluster: Cluster, appender: TargetAppender) -> None:
+        """Stop the copies that a seizure has cut off, and delete those that may be made anew: they are missing then."""
+        seized: dict[TopicPartition, frozenset[str]] = {}
+        for tp in map(TopicPartition, self.rebuilder.seized(self._here)):
+            takers = [
+                source_link
+                for source_link in self._source_links
+                if source_link.is_up and tp.topic in source_link.topics
+            ]
+            links = frozenset(source_link.name for source_link in takers if self.overrides.allows(source_link.name, tp))
+            if links:
+                seized[tp] = links
+        self._forget(appender, await self.rebuilder.examine(cluster, appender, seized))
+        for topic in await self.rebuilder.delete(cluster, appender):
+            self._here.pop(topic, None)
+            self._forget(appender, [TopicPartition(topic)])
+
+    async def _follow_new(
+        self,
+        appender: TargetAppender,
+        logs: Sequence[TopicPartition],
+        carrying: Mapping[TopicPartition, Sequence[SourceLink]],
+    ) -> None:
+        """Follow logs whose topics have just been made."""
+        for tp in logs:
+            if tp in appender.replicas:  # it was deleted here: nothing known about it counts any more
+                appender.replicas[tp].forget()
+        added = await self._choose(appender, logs, carrying)
+        routes = self._routes(added, appender)
+        for source_link in self._source_links:
+            source_link.follow(routes[source_link.name])
+        self._followed |= added
+
+    async def _choose(
+        self,
+        appender: TargetAppender,
+        logs: Sequence[TopicPartition],
+        carrying: Mapping[TopicPartition, Sequence[SourceLink]],
+    ) -> dict[TopicPartition, frozenset[str]]:
+        """The links over which to follow each of these logs, those left out that are stopped or complete."""
+        replicas = {tp: self._replica(appender, tp) for tp in logs}
+        for tp, each in replicas.items():
+            each.limit = self._catalog.limit(self._ledger.custody, self._site, tp.topic)
+        fresh = [
+            each
+            for tp, each in replicas.items()
+            if each.trouble is None and not self._followed.get(tp) and not each.is_complete
+        ]
+        for start in range(0, len(fresh), LEARN_AT_ONCE):
+            await appender.learn(fresh[start : start + LEARN_AT_ONCE])
+        followed: dict[TopicPartition, frozenset[str]] = {}
+        for number, (tp, replica) in enumerate(replicas.items()):
+            if number % BREATH == 0:
+                await asyncio.sleep(0)  # a plan for 10,000 logs must not hold up what is under way
+            if replica.trouble is not None or replica.is_complete:
+                continue
+            links = choose(
+                [
+                    self._source(source_link, tp)
+                    for source_link in self.rebuilder.sources(tp, replica.end, carrying[tp])
+                ],
+                every=replica.priority in EVERY_SOURCE,
+                current=self._followed.get(tp, frozenset()),
+                holder=self._holder_of(tp.topic),
+                end=replica.end,
+            )
+            followed[replica.tp] = self._same.setdefault(links, links)
+        return followed
+
+    # ---- helpers
+
+    def _routes(
+        self, followed: Mapping[TopicPartition, Collection[str]], appender: TargetAppender
+    ) -> dict[str, dict[TopicPartition, MirrorPartition]]:
+        """The replicas that are followed over each link."""
+        out: dict[str, dict[TopicPartition, MirrorPartition]] = {
+            source_link.name: {} for source_link in self._source_links
+        }
+        for tp, links in followed.items():
+            for link in links:
+                out[link][tp] = appender.replicas[tp]
+        return out
+
+    def _is_here(self, tp: TopicPartition) -> bool:
+        return tp.partition < self._here.get(tp.topic, 0)
+
+    def _replica(self, appender: TargetAppender, tp: TopicPartition) -> MirrorPartition:
+        return appender.replica(tp, self._catalog.priority(tp.topic))
+
+    def _holder_of(self, topic: str) -> str | None:
+        return self._catalog.holder(self._ledger.custody, topic)
+
+    def _carriable(self, source_link: SourceLink) -> list[TopicPartition]:
+        return [
+            tp
+            for topic, partitions in source_link.topics.items()
+            if self._catalog.carries(self._ledger.custody, source_link.link, topic)
+            for tp in map(TopicPartition, [topic] * partitions, range(self._wanted(source_link, topic, partitions)))
+        ]
+
+    def _wanted(self, source_link: SourceLink, topic: str, partitions: int) -> int:
+        """How many partitions of a topic are wanted here when this link's source has so many."""
+        if partitions == 1 or self._catalog.shapes(source_link.link, topic):
+            return partitions
+        return min(partitions, self._here.get(topic, 1))
+
+    def _carried(self, source_link: SourceLink) -> list[TopicPartition]:
+        return [tp for tp in self._carriable(source_link) if source_link.may_give(tp)]
+
+    @staticmethod
+    def _source(source_link: SourceLink, tp: TopicPartition) -> LinkSource:
+        return LinkSource(
+            source_link.name, source_link.link.from_, source_link.ends.get(tp), source_link.link.rate is not None
+        )

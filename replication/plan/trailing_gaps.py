@@ -1,0 +1,170 @@
+"""Closes the ends of replicas whose source has nothing left before its own end: compaction took it.
+
+Such offsets have no batch that a fetch could bring, so a replica that has everything would stay behind until the
+source's next record. They become fillers as soon as both ends have rested for a while, the source has answered that
+nothing is there, and its topic is compacted; anywhere else an end without records is a loss, and stays to be seen.
+Logs of Fairlead's own writers are left alone: whether these offsets belong to the last term or to the next one is told
+by the next record, which closes them as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch
+from replication.catalog import Catalog
+from replication.link.source_link import SourceLink
+from replication.target.appender import TargetAppender
+from replication.target.log_reader import read_ends
+from replication.target.mirror import MirrorPartition
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 1.0
+STILL: Final = 3.0  # seconds in which neither end has moved
+AGAIN: Final = 300.0  # seconds until a log is asked for once more, though nothing has moved
+AT_ONCE: Final = 50  # logs in one look over one link; over a link with a rate it is one
+
+
+class _Rest(NamedTuple):
+    """Where a log ends at both ends of a link, and since when it does."""
+
+    here: int
+    there: int
+    since: float
+
+
+class _Filling:
+    """Fillers that no fetcher has brought, as the appender sees it."""
+
+    def __init__(self, source_link: SourceLink) -> None:
+        self.name = source_link.name
+        self._source_link = source_link
+
+    def rewind(self, tp: TopicPartition, end: int) -> None:
+        """Nothing is under way here: the next look begins anew."""
+
+    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+        self._source_link.counters.add(prepared)
+
+
+class TrailingGaps:
+    """Looks at all logs that are followed.
+
+    Args:
+        followed: The links over which each log is followed now.
+        cluster: The target's.
+    """
+
+    def __init__(
+        self,
+        source_links: Sequence[SourceLink],
+        followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
+        catalog: Catalog,
+        cluster: Cluster,
+        appender: TargetAppender,
+    ) -> None:
+        self._source_links = source_links
+        self._followed = followed
+        self._catalog = catalog
+        self._cluster = cluster
+        self._appender = appender
+        self._resting: dict[tuple[str, TopicPartition], _Rest] = {}
+        self._feeds = {source_link.name: _Filling(source_link) for source_link in source_links}
+
+    async def run(self) -> None:
+        """Look until cancelled; what cannot be asked now is asked later."""
+        while True:
+            await asyncio.sleep(EVERY)
+            for source_link in self._source_links:
+                try:
+                    await self.look(source_link, time.monotonic())
+                except FairleadError as error:
+                    log.warning("%s: ends without records: %s", source_link.name, error.what)
+
+    async def look(self, source_link: SourceLink, now: float) -> None:
+        """Close what can be closed over one link.
+
+        Raises:
+            FairleadError: one of the ends cannot be asked.
+        """
+        waiting = {
+            tp: replica
+            for tp, links in self._followed().items()
+            if source_link.name in links
+            and (replica := self._appender.replicas.get(tp)) is not None
+            and self._may_wait(source_link, replica)
+        }
+        before = self._resting
+        self._resting = {key: rest for key, rest in before.items() if key[0] != source_link.name}
+        due: list[MirrorPartition] = []
+        for tp, replica in waiting.items():
+            rest = before.get((source_link.name, tp))
+            if rest is None or (rest.here, rest.there) != (replica.end, source_link.ends[tp]):
+                rest = _Rest(replica.end, source_link.ends[tp], now)
+            elif now - rest.since >= STILL and len(due) < (AT_ONCE if source_link.link.rate is None else 1):
+                due.append(replica)
+                rest = rest._replace(since=now + AGAIN)
+            self._resting[source_link.name, tp] = rest
+        source = source_link.cluster
+        if not due or source is None:
+            return
+        compacted = await _compacted(source, {each.tp.topic for each in due})
+        for replica in due:
+            if replica.tp.topic in compacted:
+                await self._close(source_link, source, replica, source_link.ends[replica.tp])
+
+    def _may_wait(self, source_link: SourceLink, replica: MirrorPartition) -> bool:
+        """Whether a log is behind its source, and nothing of it is on its way."""
+        if not 0 <= replica.end < source_link.ends.get(replica.tp, -1) or not self._is_idle(replica):
+            return False
+        facts = self._catalog.facts(replica.tp.topic)
+        if facts is None or facts.moves or facts.fixed_holder is not None:
+            return False
+        if replica.tail is None:
+            return source_link.link.start == "earliest"
+        return replica.tail.producer_id != PRODUCER_ID
+
+    def _is_idle(self, replica: MirrorPartition) -> bool:
+        return replica.trouble is None and not self._appender.is_busy(replica.tp)
+
+    async def _close(self, source_link: SourceLink, source: Cluster, replica: MirrorPartition, stop: int) -> None:
+        """Fill up to the source's end, if nothing is there and nobody else has written here."""
+        tp, end = replica.tp, replica.end
+        start, key = end, GAP_KEY
+        answer = (await source.fetch({tp: end}, max_wait_ms=0, partition_max_bytes=1))[tp]
+        if answer.error_code == OFFSET_OUT_OF_RANGE and await self._appender.only_positioned(replica):
+            first = (await source.start_offsets([tp]))[tp]
+            if not isinstance(first, int) or not end < first < stop:
+                return
+            start, key = first, POSITION_KEY
+            answer = (await source.fetch({tp: first}, max_wait_ms=0, partition_max_bytes=1))[tp]
+        source_link.charge(len(answer.records))
+        if answer.error_code or len(answer.records) or min(answer.last_stable_offset, answer.high_watermark) != stop:
+            return
+        last = await self._appender.batch_at(tp, end - 1) if end > 0 else None
+        when = parse_header(last).max_timestamp if last is not None else 1
+        there = (await read_ends(self._cluster, [tp]))[tp]
+        if there != end or replica.end != end or not self._is_idle(replica):
+            return
+        log.info("%s: the source has nothing from %d to its end %d: filled", tp, start, stop)
+        gap = Gap(end, stop, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0, when, key)
+        replica.agree(
+            self._feeds[source_link.name], end
+        )  # the gap is this site's own: there is nothing that could differ
+        self._appender.submit(replica, [gap], self._feeds[source_link.name])
+
+
+async def _compacted(source: Cluster, topics: Collection[str]) -> set[str]:
+    found = await source.topic_settings(topics, ["cleanup.policy"])
+    return {topic for topic, settings in found.items() if "compact" in settings.get("cleanup.policy", "")}

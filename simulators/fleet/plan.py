@@ -1,0 +1,193 @@
+"""The plan of a voyage: every box with its journey, fixed before anything is published. Pure data.
+
+A box's journey is its moves: GTIN at the port opens its log; the port publishes LOAD and the ship publishes DISC, each
+the holder that gives the box away; GTOT at the port ends the journey.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from fairlead.records.event import EquipmentEventType
+from simulators.fleet.commodities import ReeferUnit
+from simulators.fleet.scenario import Lot, Scenario
+from simulators.fleet.timetable import CallTimes, Span, Timetable
+from topologies.model import Topology
+
+MINUTE = dt.timedelta(minutes=1)
+HOUR = dt.timedelta(hours=1)
+CRANE_CYCLE = 4 * MINUTE  # per box and ship, when there is time; faster when there are more boxes
+SPREAD = 2 * MINUTE  # devices report within this time after the full interval
+BOOKED_BEFORE = HOUR  # bookings are confirmed this long before the first box of a call is loaded
+INSPECTED_AFTER = 45 * MINUTE  # after the gate-in, when it stands in its rack
+INSPECTION = 90 * MINUTE
+NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """One event of a box. ``site`` says it and holds the box until then; ``to`` holds it from then on.
+
+    ``stowage``: of a LOAD, where the box stands aboard (``simulators.fleet.stowage``).
+    """
+
+    time: dt.datetime
+    code: EquipmentEventType
+    site: str
+    to: str | None
+    unlocode: str
+    imo: str | None = None
+    voyage: str | None = None
+    stowage: str | None = None
+
+
+@dataclass(slots=True)
+class PlannedBox:
+    """One container and its journey. Only the planner changes it."""
+
+    index: int
+    number: str
+    log: str
+    lot_name: str
+    lot: Lot
+    device_id: str
+    unit: ReeferUnit
+    phase: dt.timedelta  # after each full interval, when it reports
+    booking_reference: str | None
+    destination: str  # UN/LOCODE where it is meant to go
+    moves: list[PlannedMove] = field(default_factory=list)
+    released: dt.datetime | None = None
+    falls: dt.datetime | None = None
+    outages: list[Span] = field(default_factory=list)  # the plug is out, or the yard has no power
+    failures: list[Span] = field(default_factory=list)  # the machinery does not cool
+    doors: list[Span] = field(default_factory=list)  # they stand open
+    setpoints: list[tuple[Span, float]] = field(default_factory=list)  # somebody set something else
+    silences: list[tuple[Span, bool]] = field(default_factory=list)  # not heard; whether the device keeps its readings
+
+    @property
+    def inspected(self) -> Span | None:
+        """Its pre-trip inspection, in the yard of its first port; None when there is no time for it."""
+        starts = self.moves[0].time + INSPECTED_AFTER
+        loaded = next((move.time for move in self.moves if move.code == "LOAD"), None)
+        if loaded is not None and starts + INSPECTION > loaded - HOUR:
+            return None
+        return starts, starts + INSPECTION
+
+    def stowed(self, time: dt.datetime, ship: str) -> str | None:
+        """Where it stands aboard a ship; None elsewhere."""
+        aboard = (move for move in reversed(self.moves) if move.time <= time)
+        newest = next(aboard, None)
+        return newest.stowage if newest is not None and newest.to == ship else None
+
+    @property
+    def troubled(self) -> bool:
+        return bool(self.outages or self.failures or self.doors or self.setpoints or self.silences)
+
+    @property
+    def first_load(self) -> PlannedMove:
+        return next(move for move in self.moves if move.code == "LOAD")
+
+    def entitled(self, time: dt.datetime) -> str | None:
+        """The customer whose booking covers this device time: from the first LOAD (inclusive) to the release."""
+        covered = self.first_load.time <= time and (self.released is None or time < self.released)
+        return self.lot.customer if covered else None
+
+    def holder(self, time: dt.datetime) -> str | None:
+        """The site that holds the box, None before its gate-in and after its gate-out."""
+        held = None
+        for move in self.moves:
+            if move.time > time:
+                break
+            held = move.to
+        return held
+
+
+@dataclass(frozen=True, slots=True)
+class CallWork:
+    """What a call does: which boxes leave the ship and which come aboard, in order of time."""
+
+    ship: str
+    call: CallTimes
+    discharged: tuple[PlannedBox, ...]
+    loaded: tuple[PlannedBox, ...]
+
+    def __contains__(self, move: PlannedMove) -> bool:
+        """Whether a move is part of this call's work."""
+        place = {move.site, move.to} == {self.ship, self.call.port}
+        return place and self.call.arrives <= move.time <= self.call.departs
+
+
+@dataclass(frozen=True, slots=True)
+class VoyagePlan:
+    """Everything that will happen. ``boxes[i].index`` is i. Made by ``simulators.fleet.planner.make_plan``."""
+
+    scenario: Scenario
+    topology: Topology
+    seed: int
+    timetables: dict[str, Timetable]
+    boxes: tuple[PlannedBox, ...]
+    works: tuple[CallWork, ...]
+    ends: dt.datetime
+
+    @property
+    def starts(self) -> dt.datetime:
+        return self.scenario.start
+
+    def chart_box(self) -> PlannedBox:
+        """The box whose temperatures a report draws: a customer's, the longest under way, not one that falls."""
+
+        def rank(box: PlannedBox) -> tuple[bool, bool, dt.timedelta, int]:
+            return box.lot.customer is not None, box.falls is None, box.moves[-1].time - box.moves[0].time, -box.index
+
+        return max(self.boxes, key=rank)
+
+
+class PowerChange(NamedTuple):
+    """From ``time`` on, box number ``box`` is plugged in or not, its machinery cools or not, its door stands open or
+    not, and its set point is this (None: the unit's own)."""
+
+    time: dt.datetime
+    box: int
+    plugged: bool
+    cooling_works: bool = True
+    door_open: bool = False
+    setpoint: float | None = None
+
+
+def power_changes(plan: VoyagePlan) -> Iterator[PowerChange]:
+    """Every change at every plug, door and set point: a box is without power while it is handled, and through its
+    faults."""
+    for box in plan.boxes:
+        yield from _changes(box)
+
+
+def _changes(box: PlannedBox) -> Iterator[PowerChange]:
+    """Fold handling, outages, failures, doors and set points of one box into its changes."""
+    unplugged: list[Span] = list(box.outages)
+    for move in box.moves:
+        before, after = {  # minutes without a plug around each move
+            "GTIN": (0, 40),  # from the lorry's generator to the yard's rack
+            "LOAD": (20, 12),
+            "DISC": (15, 30),
+            "GTOT": (20, 0),
+        }[move.code]
+        unplugged.append((move.time - before * MINUTE, move.time + after * MINUTE))
+    if box.falls:
+        unplugged.append((box.falls, NEVER))
+    set_wrong = [span for span, _ in box.setpoints]
+    for time in sorted({time for span in (*unplugged, *box.failures, *box.doors, *set_wrong) for time in span}):
+        yield PowerChange(
+            time,
+            box.index,
+            plugged=not _within(time, unplugged),
+            cooling_works=not _within(time, box.failures),
+            door_open=_within(time, box.doors),
+            setpoint=next((value for span, value in box.setpoints if _within(time, [span])), None),
+        )
+
+
+def _within(time: dt.datetime, spans: Iterable[Span]) -> bool:
+    return any(start <= time < end for start, end in spans)

@@ -1,0 +1,407 @@
+"""Plan a voyage: a function of (scenario, topology, seed) alone, and pure.
+
+``make_plan`` checks that the scenario fits its topology, gives every box a container number (ISO 6346) and a journey,
+every call its work, and then lets the scenario's faults strike.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+
+from fairlead.errors import ConfigurationError
+from fairlead.names import container_check_digit
+from fairlead.records.event import EquipmentEventType
+from simulators.fleet.commodities import ReeferUnit, commodity
+from simulators.fleet.plan import (
+    CRANE_CYCLE,
+    HOUR,
+    MINUTE,
+    NEVER,
+    SPREAD,
+    CallWork,
+    PlannedBox,
+    PlannedMove,
+    VoyagePlan,
+)
+from simulators.fleet.scenario import (
+    AnyFault,
+    DoorOpenFault,
+    Lot,
+    OverboardFault,
+    PowerLossFault,
+    ReeferFault,
+    Scenario,
+    SetpointFault,
+    SilenceFault,
+)
+from simulators.fleet.stowage import stow
+from simulators.fleet.timetable import CallTimes, Span, Timetable, timetable, worked
+from simulators.network.weather import links_between
+from topologies.model import SiteKind, Topology
+
+
+def make_plan(scenario: Scenario, topology: Topology, seed: int) -> VoyagePlan:
+    """Plan a scenario on a topology.
+
+    Raises:
+        ConfigurationError: the scenario does not fit the topology or its own timetable.
+    """
+    plan, rng = _quiet_plan(scenario, topology, seed)
+    for fault in scenario.faults:
+        _apply(fault, plan.timetables[fault.ship], plan.boxes, rng)
+    for blackout in scenario.blackouts:
+        starts = plan.starts + blackout.starts
+        for box in plan.boxes:
+            box.outages.extend(_while_at(box, blackout.port, (starts, starts + blackout.lasts)))
+    stow(plan.boxes)
+    return replace(plan, ends=_end_of(plan))
+
+
+def _apply(fault: AnyFault, table: Timetable, boxes: Iterable[PlannedBox], rng: random.Random) -> None:
+    arrival = next(call for call in table.calls[1:] if call.port == fault.before)
+    departure = table.calls[arrival.number - 1].departs
+    time = arrival.comes - fault.by
+    aboard = [b for b in boxes if b.lot_name == fault.lot and b.falls is None and b.holder(time) == table.ship]
+    # Two faults for one box would hide each other; those without one yet come first.
+    aboard.sort(key=lambda box: box.troubled)
+    if time < departure or len(aboard) < fault.containers:
+        raise ConfigurationError(
+            f"fault {fault.kind} cannot happen: {len(aboard)} boxes of lot {fault.lot} are aboard {table.ship} "
+            f"{fault.by} before {fault.before}, {fault.containers} are wanted",
+            hint=f"choose 'by' below {arrival.comes - departure}, and a lot that is aboard then",
+        )
+    for nth, box in enumerate(aboard[: fault.containers]):
+        _strike(fault, box, nth, time, arrival, rng)
+
+
+def _strike(
+    fault: AnyFault, box: PlannedBox, nth: int, time: dt.datetime, arrival: CallTimes, rng: random.Random
+) -> None:
+    last = box.moves[-1].time
+    journey = last if last > time else NEVER  # one that stays aboard has its last move behind it
+    match fault:
+        case OverboardFault():
+            # The stack goes one box after the other. The boxes stand on deck, where the sea can take them.
+            box.falls = (time + dt.timedelta(seconds=11 * nth + rng.randrange(5))).replace(microsecond=0)
+            box.unit = replace(box.unit, on_deck=True)
+            box.moves = [move for move in box.moves if move.time < box.falls]
+            box.released = None
+            box.doors.clear()
+        case PowerLossFault():
+            box.outages.append((time, min(time + fault.lasts, arrival.comes)))
+        case ReeferFault():
+            box.failures.append((time, time + fault.lasts if fault.lasts else journey))
+        case DoorOpenFault():
+            box.doors.append((time, min(time + fault.lasts, arrival.comes)))
+        case SetpointFault():
+            box.setpoints.append(((time, time + fault.lasts if fault.lasts else journey), fault.setpoint))
+        case SilenceFault():
+            box.silences.append(((time, min(time + fault.lasts, arrival.comes)), fault.keeps))
+
+
+def _while_at(box: PlannedBox, site: str, span: Span) -> Iterator[Span]:
+    """The parts of a span in which a box stands at a site."""
+    for move, until in zip(box.moves, [*(m.time for m in box.moves[1:]), NEVER], strict=True):
+        if move.to == site and move.time < span[1] and until > span[0]:
+            yield max(move.time, span[0]), min(until, span[1])
+
+
+# --- the plan without its faults
+
+
+def _quiet_plan(scenario: Scenario, topology: Topology, seed: int) -> tuple[VoyagePlan, random.Random]:
+    """Plan a scenario on a topology, without its faults: ``make_plan`` adds them.
+
+    Raises:
+        ConfigurationError: the scenario does not fit the topology or its own timetable.
+    """
+    check_fit(scenario, topology)
+    rng = random.Random(f"{scenario.name}/{seed}")  # noqa: S311 - a simulation, not a secret
+    tables = {
+        name: timetable(name, ship, topology, scenario.start, scenario.closures)
+        for name, ship in sorted(scenario.ships.items())
+    }
+    _check_ships(scenario, tables)
+    boxes = _boxes(scenario, topology, rng)
+    works = _works(scenario, tables, boxes, rng)
+    plan = VoyagePlan(scenario, topology, seed, tables, tuple(boxes), works, scenario.start)
+    return plan, rng
+
+
+def _end_of(plan: VoyagePlan) -> dt.datetime:
+    """When everything that is planned has happened, and all have reported once more."""
+    moves = [move.time for box in plan.boxes for move in box.moves]
+    calls = [
+        call.works_until if call.last else call.departs for table in plan.timetables.values() for call in table.calls
+    ]
+    return max(*moves, *calls) + plan.scenario.reading_interval
+
+
+def _boxes(scenario: Scenario, topology: Topology, rng: random.Random) -> list[PlannedBox]:
+    wanted: dict[str, int] = {}
+    for lot in scenario.cargo.values():
+        wanted[lot.owner] = wanted.get(lot.owner, 0) + lot.containers
+    numbers = {owner: iter(container_numbers(owner, count, rng)) for owner, count in sorted(wanted.items())}
+    spread = min(SPREAD, scenario.reading_interval / 4)
+    boxes: list[PlannedBox] = []
+    for name, lot in scenario.cargo.items():
+        goods = commodity(lot.commodity)
+        stream = topology.container_stream(lot.owner + "0")
+        destination = str(topology.sites[lot.route[-1]].unlocode)
+        reference = f"BKG{rng.randrange(10**7):07d}" if lot.customer else None
+        for _ in range(lot.containers):
+            number = next(numbers[lot.owner])
+            unit = ReeferUnit(
+                goods,
+                goods.setpoint if lot.setpoint is None else lot.setpoint,
+                leak=rng.uniform(39, 50),
+                strength=rng.uniform(0.85, 1.05),
+                on_deck=rng.random() < 0.6,
+                first_defrost_hours=rng.uniform(0.2, goods.defrost_hours or 1.0),
+            )
+            phase = dt.timedelta(milliseconds=rng.randrange(int(spread / dt.timedelta(milliseconds=1))))
+            device = f"rmm-{rng.randrange(16**8):08x}"
+            log = f"{stream}.{number}"
+            boxes.append(PlannedBox(len(boxes), number, log, name, lot, device, unit, phase, reference, destination))
+    return boxes
+
+
+def _works(
+    scenario: Scenario, tables: dict[str, Timetable], boxes: list[PlannedBox], rng: random.Random
+) -> tuple[CallWork, ...]:
+    """Give every box its moves, and every call its work."""
+    loads: dict[tuple[str, int], list[PlannedBox]] = {}
+    discharges: dict[tuple[str, int], list[PlannedBox]] = {}
+    for _, lot_boxes in groupby(boxes, attrgetter("lot_name")):
+        members = list(lot_boxes)
+        for ship, load, discharge in _connections(members[0].lot_name, members[0].lot, tables):
+            loads.setdefault((ship, load), []).extend(members)
+            if discharge is not None:
+                discharges.setdefault((ship, discharge), []).extend(members)
+    works: list[CallWork] = []
+    calls = [(call, table) for table in tables.values() for call in table.calls]
+    for call, table in sorted(calls, key=lambda item: (item[0].turns, item[1].ship)):
+        key = (table.ship, call.number)
+        off, on = discharges.get(key, []), loads.get(key, [])
+        rng.shuffle(off)
+        rng.shuffle(on)
+        for box, time in zip(off, _crane(call, call.works_from, call.turns, len(off)), strict=True):
+            box.moves.append(_ship_move(box, "DISC", time, table, call))
+        for box, time in zip(on, _crane(call, call.turns + 2 * MINUTE, call.works_until, len(on)), strict=True):
+            if not box.moves:
+                gate_in = max(time - box.lot.gate_in * rng.uniform(0.3, 1.0), scenario.start + rng.random() * HOUR)
+                gate_in = min(gate_in, time - HOUR).replace(microsecond=0)
+                if closed := call.closed_at(gate_in):  # the gates are shut: it came before, or comes when they open
+                    early = closed[0] - HOUR * rng.uniform(0.2, 6.0)
+                    gate_in = early.replace(microsecond=0) if early > scenario.start else closed[1]
+                box.moves.append(PlannedMove(gate_in, "GTIN", call.port, call.port, call.unlocode))
+            box.moves.append(_ship_move(box, "LOAD", time, table, call))
+        for box in off:
+            if sum(move.code == "DISC" for move in box.moves) == len(box.lot.legs):
+                _farewell(box, call, rng)
+        works.append(CallWork(table.ship, call, tuple(off), tuple(on)))
+    return tuple(works)
+
+
+def _connections(name: str, lot: Lot, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int | None]]:
+    """(ship, number of the loading call, number of the discharging call) for each leg, each after the one before.
+
+    A box that stays aboard is not discharged from its last leg: None.
+    """
+    ready: dt.datetime | None = None
+    legs = lot.legs
+    for nth, (origin, ship, destination) in enumerate(legs, 1):
+        calls = tables[ship].calls
+        load = next((c for c in calls if c.port == origin and (ready is None or c.turns > ready)), None)
+        later = calls[load.number + 1 :] if load else ()
+        discharge = next((c for c in later if c.port == destination), None)
+        if load is None or discharge is None:
+            raise ConfigurationError(
+                f"lot {name} misses its connection: no call of {ship} at {origin} after the box is there, "
+                f"with a later one at {destination}",
+                hint="change the lot's route, or the ships' first_arrival and stay",
+            )
+        ready = discharge.turns + HOUR
+        stays = lot.afterwards == "aboard" and nth == len(legs)
+        yield ship, load.number, None if stays else discharge.number
+
+
+def _crane(call: CallTimes, start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
+    """``count`` moments after ``start`` and before ``end`` while the port works, to the millisecond."""
+    shut = sum((min(b, end) - max(a, start) for a, b in call.closed if a < end and b > start), dt.timedelta(0))
+    cycle = min(CRANE_CYCLE, (end - start - shut) / (count + 1))
+    times = [worked(call.closed, start, cycle * (k + 1)) for k in range(count)]
+    return [time.replace(microsecond=time.microsecond // 1000 * 1000) for time in times]
+
+
+def _ship_move(
+    box: PlannedBox, code: EquipmentEventType, time: dt.datetime, table: Timetable, call: CallTimes
+) -> PlannedMove:
+    site, to = (call.port, table.ship) if code == "LOAD" else (table.ship, call.port)
+    return PlannedMove(time, code, site, to, call.unlocode, table.imo, f"{call.number + 1:03d}")
+
+
+def _farewell(box: PlannedBox, call: CallTimes, rng: random.Random) -> None:
+    """Release and gate-out, counted from the end of the discharge and never before the port has taken the box."""
+    if box.lot.customer and box.lot.released_after:
+        box.released = call.turns + box.lot.released_after
+    if box.lot.afterwards == "leave":
+        leaves = call.turns + max(box.lot.gate_out_after * rng.uniform(0.85, 1.15), 2 * HOUR)
+        if box.released:
+            leaves = max(leaves, box.released + HOUR * rng.uniform(0.5, 2.0))
+        if closed := call.closed_at(leaves):
+            leaves = closed[1] + HOUR * rng.uniform(0.1, 2.0)
+        leaves = leaves.replace(microsecond=0)
+        box.moves.append(PlannedMove(leaves, "GTOT", call.port, None, call.unlocode))
+        if box.lot.customer and box.released is None:
+            box.released = leaves
+    if box.lot.inspected:
+        opened = box.moves[-1].time if box.moves[-1].code == "DISC" else box.moves[-2].time
+        opened = max(opened, call.turns) + 2 * HOUR
+        box.doors.append((opened, opened + box.lot.inspected))
+
+
+# --- container numbers
+
+SERIALS = 1_000_000  # six digits
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_VALUES = {letter: value for letter, value in zip(_LETTERS, (v for v in range(10, 39) if v % 11), strict=True)}
+
+
+def remainder(ten: str) -> int:
+    """The weighted sum of the first ten characters modulo 11 (ISO 6346); 10 is written as check digit 0."""
+    return sum((_VALUES.get(c) or int(c)) << place for place, c in enumerate(ten)) % 11
+
+
+def container_numbers(owner: str, count: int, rng: random.Random) -> list[str]:
+    """``count`` different container numbers of one owner code (``BIGU``), in random order of serial.
+
+    Serials whose remainder is 10 are skipped: they would share check digit 0 with remainder 0, so that one digit
+    misread could go unnoticed.
+
+    Raises:
+        ConfigurationError: an owner code has fewer than ``count`` usable serials.
+    """
+    found: list[str] = []
+    seen: set[int] = set()
+    if count > SERIALS * 0.9:  # about one serial in eleven is skipped
+        raise ConfigurationError(
+            f"{count} containers of owner {owner} are more than its serial numbers allow",
+            hint="use fewer containers, or spread them over several owner codes; at most 900000 for each",
+        )
+    while len(found) < count:
+        serial = rng.randrange(SERIALS)
+        if serial in seen:
+            continue
+        seen.add(serial)
+        ten = f"{owner}{serial:06d}"
+        if remainder(ten) != 10:
+            found.append(ten + container_check_digit(ten))
+    return found
+
+
+# --- whether a scenario fits its topology
+
+SHIP_TAKES = 20_000  # boxes: more than the largest ships carry
+
+
+def check_fit(scenario: Scenario, topology: Topology) -> None:
+    """Compare a scenario with its topology.
+
+    Raises:
+        ConfigurationError: a name that the topology does not have, or a route that no timetable serves; the message
+            lists all mistakes.
+    """
+    mistakes = list(_mistakes(scenario, topology))
+    if mistakes:
+        raise ConfigurationError(
+            f"scenario {scenario.name} does not fit topology {topology.name}: " + "; ".join(mistakes),
+            hint="correct the scenario, or choose the topology that it was written for: " + scenario.topology,
+            mistakes=mistakes,
+        )
+
+
+def _check_ships(scenario: Scenario, tables: dict[str, Timetable]) -> None:
+    """Check that every ship can carry what it has aboard at once, before thousands of boxes are made.
+
+    Raises:
+        ConfigurationError: a ship is too full; names how many boxes the scenario may have.
+    """
+    changes: Counter[tuple[str, int]] = Counter()  # by ship and number of its call: boxes more when it leaves
+    for name, lot in scenario.cargo.items():
+        for ship, load, discharge in _connections(name, lot, tables):
+            changes[ship, load] += lot.containers
+            if discharge is not None:
+                changes[ship, discharge] -= lot.containers
+    aboard: Counter[str] = Counter()
+    fullest, most = "", 0
+    for (ship, _), change in sorted(changes.items()):
+        aboard[ship] += change
+        if aboard[ship] > most:
+            fullest, most = ship, aboard[ship]
+    if most > SHIP_TAKES:
+        fits = scenario.containers * SHIP_TAKES // most
+        raise ConfigurationError(
+            f"{fullest} would carry {most:,} boxes at once, and a ship takes {SHIP_TAKES:,} at most",
+            hint=f"of the {scenario.containers:,} boxes of this scenario {fits:,} fit (--containers 1 to {fits}); or "
+            "let more ships sail; fairlead voyage size N says how large sites and links for more must be",
+            ship=fullest,
+            aboard=most,
+            most=fits,
+        )
+
+
+def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
+    ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP and site.imo}
+    ports = {name for name, site in topology.sites.items() if site.kind is SiteKind.PORT and site.unlocode}
+
+    def unknown(where: str, kind: str, name: str, valid: set[str]) -> Iterator[str]:
+        if name not in valid:
+            yield f"{where}: no {kind} {name!r} (valid: {', '.join(sorted(valid)) or 'none'})"
+
+    yield from unknown("booking_office", "site", scenario.booking_office, set(topology.sites))
+    for name, ship in scenario.ships.items():
+        yield from unknown(f"ships.{name}", "ship", name, ships)
+        for i, call in enumerate(ship.calls):
+            yield from unknown(f"ships.{name}.calls[{i}]", "port", call.port, ports)
+    for name, lot in scenario.cargo.items():
+        where = f"cargo.{name}"
+        if topology.container_stream(lot.owner + "0") is None:
+            yield f"{where}: no stream of the topology is for owner {lot.owner!r}"
+        for party in (lot.customer, lot.consignee):
+            if party is not None:
+                yield from unknown(where, "customer", party, set(topology.customers))
+        for origin, carrier, destination in lot.legs:
+            yield from unknown(f"{where}.route", "ship of the scenario", carrier, set(scenario.ships))
+            calls = [call.port for call in scenario.ships[carrier].calls] if carrier in scenario.ships else None
+            if calls is not None and (origin not in calls or destination not in calls[calls.index(origin) + 1 :]):
+                yield f"{where}.route: {carrier} does not sail from {origin} to {destination}"
+    for i, fault in enumerate(scenario.faults):
+        where = f"faults[{i}]"
+        yield from unknown(where, "lot", fault.lot, set(scenario.cargo))
+        yield from unknown(where, "ship of the scenario", fault.ship, set(scenario.ships))
+        boxes = scenario.cargo[fault.lot] if fault.lot in scenario.cargo else None
+        if boxes and fault.containers > boxes.containers:
+            yield f"{where}: {fault.containers} containers, but lot {fault.lot} has {boxes.containers}"
+        timetable = scenario.ships.get(fault.ship)
+        if timetable and fault.before not in [call.port for call in timetable.calls[1:]]:
+            yield f"{where}: {fault.ship} never arrives at {fault.before} from sea"
+        if boxes and fault.ship not in {ship for _, ship, _ in boxes.legs}:
+            yield f"{where}: lot {fault.lot} never sails on {fault.ship}"
+    for i, trouble in enumerate(scenario.links):
+        if trouble.between is not None and frozenset(trouble.between) not in links_between(topology):
+            yield f"links[{i}]: the topology has no link between {trouble.between[0]} and {trouble.between[1]}"
+        if trouble.site is not None:
+            yield from unknown(f"links[{i}]", "site", trouble.site, set(topology.sites))
+    for i, closure in enumerate(scenario.closures):
+        yield from unknown(f"closures[{i}]", "port", closure.port, ports)
+    for i, blackout in enumerate(scenario.blackouts):
+        yield from unknown(f"blackouts[{i}]", "port", blackout.port, ports)
+    for i, storm in enumerate(scenario.storms):
+        yield from unknown(f"storms[{i}]", "port", storm.near, ports)

@@ -1,0 +1,321 @@
+"""The typed model of a scenario: which ships call where and when, what they carry, and what goes wrong.
+
+A scenario runs on a topology, which names the sites; the scenario names only what moves. Models are frozen and forbid
+unknown keys. Every ``starts`` counts from the scenario's start; every duration is simulated time. Troubles of links are
+in ``simulators.network.weather``; ``scenario_file`` reads YAML, ``planner`` checks a scenario against its topology.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, AwareDatetime, Field, model_validator
+
+from fairlead.errors import ConfigurationError, UnknownNameError
+from simulators.fleet.commodities import COMMODITIES, commodity
+from simulators.network.weather import LinkTrouble
+from topologies.model import Model, OwnerCode, SiteName
+from topologies.values import Duration, PositiveDuration
+
+
+class BoxFault(Model):
+    """Something that happens to boxes of one lot while their ship is at sea, ``by`` before it reaches a port."""
+
+    ship: SiteName
+    lot: str
+    containers: int = Field(ge=1)
+    before: SiteName
+    by: PositiveDuration
+
+
+class OverboardFault(BoxFault):
+    """Boxes slip off the stern: lashings part, they fall, hit the water, drift, and fall silent."""
+
+    kind: Literal["overboard"]
+
+
+class PowerLossFault(BoxFault):
+    """The plug comes out and is put back ``lasts`` later."""
+
+    kind: Literal["power-loss"]
+    lasts: PositiveDuration = dt.timedelta(hours=8)
+
+
+class ReeferFault(BoxFault):
+    """The machinery runs but no longer cools, for ``lasts``; to the end of its journey when that is not given."""
+
+    kind: Literal["reefer-failure"]
+    lasts: PositiveDuration | None = None
+
+
+class DoorOpenFault(BoxFault):
+    """A door stands open at sea for ``lasts``."""
+
+    kind: Literal["door-open"]
+    lasts: PositiveDuration = dt.timedelta(minutes=40)
+
+
+class SetpointFault(BoxFault):
+    """Somebody sets ``setpoint`` instead of what was booked, and puts it right ``lasts`` later, or never."""
+
+    kind: Literal["wrong-setpoint"]
+    setpoint: float = Field(ge=-65, le=30)
+    lasts: PositiveDuration | None = None
+
+
+class SilenceFault(BoxFault):
+    """The radio is not heard for ``lasts``. A device that ``keeps`` its readings sends them all when it is heard again,
+    in order; one that does not has taken none."""
+
+    kind: Literal["silence"]
+    lasts: PositiveDuration = dt.timedelta(hours=24)
+    keeps: bool = True
+
+
+AnyFault = Annotated[
+    OverboardFault | PowerLossFault | ReeferFault | DoorOpenFault | SetpointFault | SilenceFault,
+    Field(discriminator="kind"),
+]
+FAULTS: dict[str, type[BoxFault]] = {
+    "overboard": OverboardFault,
+    "power-loss": PowerLossFault,
+    "reefer-failure": ReeferFault,
+    "door-open": DoorOpenFault,
+    "wrong-setpoint": SetpointFault,
+    "silence": SilenceFault,
+}
+
+
+class Closure(Model):
+    """A port does not work: no crane moves, no gate opens, a ship that comes waits at anchor. What is not discharged
+    stays in the custody of its ship."""
+
+    port: SiteName
+    starts: Duration
+    lasts: PositiveDuration
+    why: str = ""
+
+
+class Blackout(Model):
+    """The yard of a port has no power for its reefers."""
+
+    port: SiteName
+    starts: Duration
+    lasts: PositiveDuration
+
+
+class StormAt(Model):
+    """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``, half as much after ``hours`` and at
+    ``radius`` nautical miles. Every ship in it rolls."""
+
+    near: SiteName
+    peak: Duration
+    wind: float = Field(gt=0, le=70)
+    hours: float = Field(default=18.0, gt=0)
+    radius: float = Field(default=250.0, gt=0)
+
+
+def _check_commodity(value: str) -> str:
+    try:
+        commodity(value)
+    except UnknownNameError as error:
+        near = f"; did you mean {error.fields['nearest']!r}?" if error.fields["nearest"] else ""
+        raise ValueError(f"expected a commodity, one of: {', '.join(sorted(COMMODITIES))}{near}") from None
+    return value
+
+
+def _check_interval(value: dt.timedelta) -> dt.timedelta:
+    if not dt.timedelta(minutes=1) <= value <= dt.timedelta(days=7):
+        raise ValueError("expected an interval from 1m to 7d")
+    return value
+
+
+FIGURES = {
+    "ships": "ships that sail",
+    "ports": "ports that they call at",
+    "calls": "calls in all",
+    "transhipped": "boxes that change ships",
+    "overboard": "boxes that fall",
+    "power_lost": "boxes whose plug is out at sea",
+    "failed": "boxes whose machinery stops cooling",
+    "doors_open": "boxes whose doors stand open at sea",
+    "wrong_setpoint": "boxes with another set point than booked",
+    "silent": "boxes that are not heard for a while",
+    "days": "days from start to end",
+    "days_cut": "days of the longest outage of a link",
+    "days_waiting": "days that a ship waits at anchor, the longest wait",
+    "links_cut": "pairs of sites that lose their link",
+}
+"""What can be expected of a plan, and what it counts."""
+
+CommodityName = Annotated[str, AfterValidator(_check_commodity)]
+Interval = Annotated[Duration, AfterValidator(_check_interval)]
+Knots = Annotated[float, Field(gt=0, le=40)]
+
+
+class ScenarioCall(Model):
+    """A ship's visit to a port.
+
+    Args:
+        stay: The time alongside, in which it discharges and then loads.
+        at_sea: For a ship that comes back to the same port next: how long it is away, out along a sea lane and back.
+            Between different ports the distance and the ship's speed tell, so it must not be given there.
+    """
+
+    port: SiteName
+    stay: PositiveDuration
+    at_sea: PositiveDuration | None = None
+
+
+class ScenarioShip(Model):
+    """A ship's timetable: it reaches the first port ``first_arrival`` after the start, the others by its own speed."""
+
+    service_speed: Knots = 18.0
+    first_arrival: Duration = dt.timedelta(days=2)
+    calls: tuple[ScenarioCall, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_calls(self) -> ScenarioShip:
+        for one, other in zip(self.calls, (*self.calls[1:], None), strict=True):
+            again = other is not None and one.port == other.port
+            if again and one.at_sea is None:
+                raise ValueError(
+                    f"calls at {one.port} twice in a row; make it one call with a longer stay, or give the first "
+                    "an at_sea, such as 24h, for a round trip between them"
+                )
+            if one.at_sea is not None and not again:
+                raise ValueError(f"at_sea of the call at {one.port} is for a ship that calls there again next")
+        return self
+
+
+class Lot(Model):
+    """Containers that have everything in common but their numbers.
+
+    Args:
+        containers: How many, before ``--containers`` rescales the mix.
+        route: Ports and ships by turns, from gate-in to the last discharge: ``[tokyo, duck-star, singapore]``, or
+            with a transhipment ``[tokyo, duck-star, singapore, blue-marlin, sydney]``. A ship that comes back to its
+            port may bring boxes back: ``[tokyo, duck-star, tokyo]``.
+        customer: The party that booked them, as the topology names it; without one no booking is published.
+        consignee: Who receives the goods, as the topology names it; the booking says so.
+        gate_in: They come through the gate up to this long before their ship loads them.
+        afterwards: ``leave`` through the gate of the last port, or ``wait`` in its yard (for a ship that is not in
+            this scenario), or stay ``aboard``: the ship reaches the last port with them, and when the scenario ends
+            they have not been discharged.
+        released_after: The customer's booking ends this long after discharge; what the box carries then is not the
+            customer's business. None: the booking is still running when the scenario ends.
+        gate_out_after: They leave through the gate this long after discharge.
+        inspected: Customs keep each box's doors open for this long, two hours after its last discharge.
+    """
+
+    owner: OwnerCode
+    commodity: CommodityName
+    containers: int = Field(ge=1)
+    route: tuple[SiteName, ...] = Field(min_length=3)
+    customer: SiteName | None = None
+    consignee: SiteName | None = None
+    setpoint: float | None = Field(default=None, ge=-65, le=30)
+    gate_in: PositiveDuration = dt.timedelta(days=1)
+    afterwards: Literal["leave", "wait", "aboard"] = "leave"
+    released_after: PositiveDuration | None = None
+    gate_out_after: PositiveDuration = dt.timedelta(days=1)
+    inspected: PositiveDuration | None = None
+
+    @model_validator(mode="after")
+    def _check_lot(self) -> Lot:
+        if len(self.route) % 2 == 0:
+            raise ValueError("expected a route of ports and ships by turns that begins and ends with a port")
+        if self.consignee and not self.customer:
+            raise ValueError("a consignee without a customer: nobody books these boxes")
+        if self.released_after and self.afterwards == "leave" and self.released_after > self.gate_out_after:
+            raise ValueError("released_after is later than gate_out_after: release it before it leaves")
+        if self.released_after and self.afterwards == "aboard":
+            raise ValueError("released_after counts from the discharge, and these boxes stay aboard")
+        return self
+
+    @property
+    def legs(self) -> tuple[tuple[str, str, str], ...]:
+        """``(port, ship, port)`` for each leg."""
+        r = self.route
+        return tuple((r[i], r[i + 1], r[i + 2]) for i in range(0, len(r) - 2, 2))
+
+
+class Devices(Model):
+    """How the sensors misbehave: chances per reading."""
+
+    repeat: float = Field(default=0.005, ge=0, le=1)  # published again with the same identity (QoS 1)
+    reboot: float = Field(default=0.001, ge=0, le=1)  # boots again: next boot id, sequence from 0
+
+
+class Expectation(Model):
+    """What a scenario is for, as a sentence, and where a plan can tell, the figure that proves it (see
+    ``simulators.voyage.voyage``)."""
+
+    says: str
+    figure: str | None = None
+    at_least: float | None = None
+
+    @model_validator(mode="after")
+    def _check_figure(self) -> Expectation:
+        if (self.figure is None) != (self.at_least is None):
+            raise ValueError("figure and at_least go together")
+        if self.figure is not None and self.figure not in FIGURES:
+            raise ValueError(f"no figure {self.figure!r}, expected one of: {', '.join(FIGURES)}")
+        return self
+
+
+class Scenario(Model):
+    """A whole scenario. Every duration counts simulated time."""
+
+    name: SiteName
+    title: str = ""
+    description: str = ""
+    topology: str
+    start: AwareDatetime
+    # Real reefers report every 15 to 60 minutes (60 is the common default). A demonstration of weeks on a laptop uses
+    # a longer interval to stay in tens of thousands of readings.
+    reading_interval: Interval = dt.timedelta(hours=1)
+    ship_interval: Interval = dt.timedelta(hours=1)  # a ship's position and environment
+    booking_office: SiteName
+    ships: dict[SiteName, ScenarioShip]
+    cargo: dict[str, Lot] = Field(min_length=1)
+    faults: tuple[AnyFault, ...] = ()
+    links: tuple[LinkTrouble, ...] = ()
+    closures: tuple[Closure, ...] = ()
+    blackouts: tuple[Blackout, ...] = ()
+    storms: tuple[StormAt, ...] = ()
+    devices: Devices = Devices()
+    expects: tuple[Expectation, ...] = ()
+
+    @property
+    def containers(self) -> int:
+        return sum(lot.containers for lot in self.cargo.values())
+
+    def rescaled(self, containers: int) -> Scenario:
+        """The same mix with this many containers in all; every lot keeps at least one.
+
+        Raises:
+            ConfigurationError: fewer containers than lots.
+        """
+        if containers < len(self.cargo):
+            raise ConfigurationError(
+                f"scenario {self.name} has {len(self.cargo)} lots, which {containers} containers cannot fill",
+                hint=f"ask for at least {len(self.cargo)} containers",
+            )
+        total = self.containers
+        exact = {name: lot.containers * containers / total for name, lot in self.cargo.items()}
+        count = {name: max(1, int(share)) for name, share in exact.items()}
+        # Largest remainders first; the names break ties, so that the result never depends on chance.
+        order = sorted(exact, key=lambda name: (count[name] - exact[name], name))
+        while (rest := containers - sum(count.values())) != 0:
+            if rest > 0:
+                for name in order[:rest]:
+                    count[name] += 1
+            else:
+                count[max(count, key=lambda name: (count[name], name))] -= 1
+        cargo = {name: lot.model_copy(update={"containers": count[name]}) for name, lot in self.cargo.items()}
+        faults = tuple(
+            fault.model_copy(update={"containers": min(fault.containers, count[fault.lot])}) for fault in self.faults
+        )
+        return self.model_copy(update={"cargo": cargo, "faults": faults})

@@ -1,0 +1,194 @@
+"""What links between sites are like at a time: up or down, latency, jitter, loss, bandwidth. Models and pure functions.
+
+A scenario lists what differs from the usual; ``LinkWeather`` answers for any link and any time, so that whoever stands
+between two sites (a proxy, a size table) needs nothing else. The usual depends on what carries a link: a satellite
+where a ship is linked to anything always, the port's radio where it is linked at the berth, a cable between sites
+ashore. Satellite: the physics of a geostationary hop (477 ms for a round trip, some 600 ms in use); bandwidth is the
+link's own ``rate``. A storm over the ship costs a satellite link bandwidth and packets (rain fade); those numbers are
+plausible, not measured.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from topologies.model import Link, Model, SiteKind, SiteName, Topology
+from topologies.values import BytesPerSecond, Duration, PositiveDuration
+
+Carrier = Literal["satellite", "berth", "cable"]
+Milliseconds = Annotated[float, Field(ge=0, le=60_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """A link at a time, in each direction. Latency is one way, milliseconds; ``rate`` bytes per second, None for as
+    much as there is; ``loss`` the share of packets that have to be sent again."""
+
+    up: bool = True
+    latency: float = 0.0
+    jitter: float = 0.0
+    loss: float = 0.0
+    rate: int | None = None
+
+
+USUAL: dict[Carrier, Conditions] = {
+    "satellite": Conditions(latency=300.0, jitter=40.0, loss=0.005),
+    "berth": Conditions(latency=25.0, jitter=10.0, loss=0.001),
+    "cable": Conditions(latency=60.0, jitter=2.0, loss=0.0),
+}
+_FADE_WIND = 15.0  # m/s above the usual from which rain fades a satellite link
+_FADE = 0.5  # of the bandwidth is left then
+_FADE_LOSS = 0.03
+
+
+class LinkTrouble(Model):
+    """A link, or every link of a site, for a while: down, unless it says what it is like instead.
+
+    Args:
+        between: Two linked sites.
+        site: Every link of this site, in place of ``between``.
+        starts: After the scenario's start.
+        carrier: Only links that this carries: a ship that loses its ``satellite`` keeps its berth.
+        latency: One way, milliseconds; with jitter, loss or rate it makes the link worse instead of cutting it.
+    """
+
+    between: tuple[SiteName, SiteName] | None = None
+    site: SiteName | None = None
+    starts: Duration
+    lasts: PositiveDuration
+    carrier: Carrier | None = None
+    latency: Milliseconds | None = None
+    jitter: Milliseconds | None = None
+    loss: float | None = Field(default=None, ge=0, lt=1)
+    rate: BytesPerSecond | None = None
+
+    @model_validator(mode="after")
+    def _check_names(self) -> LinkTrouble:
+        if (self.between is None) == (self.site is None):
+            raise ValueError("expected either between, with two sites, or site")
+        return self
+
+    @property
+    def cuts(self) -> bool:
+        return (self.latency, self.jitter, self.loss, self.rate) == (None, None, None, None)
+
+    def concerns(self, pair: frozenset[str], carriers: Iterable[Carrier]) -> bool:
+        named = self.site in pair if self.between is None else pair == frozenset(self.between)
+        return named and (self.carrier is None or self.carrier in carriers)
+
+
+def carrier_of(link: Link, topology: Topology) -> Carrier:
+    """What carries a link."""
+    if link.when == "berthed":
+        return "berth"
+    kinds = {topology.sites[link.from_].kind, topology.sites[link.to].kind}
+    return "satellite" if SiteKind.SHIP in kinds else "cable"
+
+
+def links_between(topology: Topology) -> dict[frozenset[str], tuple[Link, ...]]:
+    """Every pair of linked sites with its links, in both directions."""
+    found: dict[frozenset[str], tuple[Link, ...]] = {}
+    for link in topology.directed_links():
+        pair = frozenset((link.from_, link.to))
+        found[pair] = (*found.get(pair, ()), link)
+    return found
+
+
+class LinkWeather:
+    """The conditions of every link of a topology through a scenario.
+
+    Args:
+        storm: Wind in m/s above the usual at a ship and time; none without it.
+        berth: The port where a ship lies at a time, if any; without it, berths count as if ships were always there.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        start: dt.datetime,
+        troubles: Iterable[LinkTrouble],
+        storm: Callable[[str, dt.datetime], float] = lambda _ship, _time: 0.0,
+        berth: Callable[[str, dt.datetime], str | None] | None = None,
+    ) -> None:
+        self._topology = topology
+        self._start = start
+        self._troubles = tuple(troubles)
+        self._storm = storm
+        self._berth = berth
+        self._pairs = links_between(topology)
+
+    def at(self, link: Link, time: dt.datetime) -> Conditions:
+        """The conditions of one link; a berthed link's are those it has while the ship is at the berth."""
+        carrier = carrier_of(link, self._topology)
+        now = replace(USUAL[carrier], rate=link.rate)
+        if carrier == "satellite":
+            ship = next(n for n in (link.from_, link.to) if self._topology.sites[n].kind is SiteKind.SHIP)
+            if self._storm(ship, time) > _FADE_WIND:
+                rate = None if now.rate is None else int(now.rate * _FADE)
+                now = replace(now, rate=rate, loss=max(now.loss, _FADE_LOSS))
+        since = time - self._start
+        for trouble in self._troubles:
+            if not trouble.starts <= since < trouble.starts + trouble.lasts:
+                continue
+            if trouble.concerns(frozenset((link.from_, link.to)), (carrier,)):
+                now = replace(now, up=False) if trouble.cuts else _worse(now, trouble)
+        return now
+
+    def between(self, source: str, target: str, time: dt.datetime) -> Conditions:
+        """What lies between two sites for a target that pulls from a source: of their links the best that can be used
+        then. A ship at the berth is linked by the port's radio, at sea by its satellite."""
+        links = [link for link in self._pairs[frozenset((source, target))] if (link.from_, link.to) == (source, target)]
+        usable = [link for link in links if self._is_usable(link, time)]
+        return min((self.at(link, time) for link in usable or links), key=lambda now: (not now.up, now.latency))
+
+    def _is_usable(self, link: Link, time: dt.datetime) -> bool:
+        if link.when != "berthed" or self._berth is None:
+            return True
+        ship, port = link.from_, link.to
+        if self._topology.sites[ship].kind is not SiteKind.SHIP:
+            ship, port = port, ship
+        return self._berth(ship, time) == port
+
+    def edges(self) -> set[dt.datetime]:
+        """When a trouble begins or ends. Between two of these only storms change, and ships come and go."""
+        return {self._start + since for one in self._troubles for since in (one.starts, one.starts + one.lasts)}
+
+    def outages(self) -> Iterator[tuple[tuple[str, str], dt.datetime, dt.datetime]]:
+        """Every span in which two sites have no link at all: ``(sites, from, until)``; spans of a pair never touch.
+
+        Where a pair has links of several carriers, losing one of them leaves the others.
+        """
+        for pair, links in sorted(self._pairs.items(), key=lambda item: sorted(item[0])):
+            carriers = {carrier_of(link, self._topology) for link in links}
+            cuts = [t for t in self._troubles if t.cuts and t.concerns(pair, carriers)]
+            cuts = [t for t in cuts if t.carrier is None or carriers == {t.carrier}]
+            named = next((t.between for t in cuts if t.between), None)
+            first, second = named or tuple(sorted(pair))
+            for start, end in _union((t.starts, t.starts + t.lasts) for t in cuts):
+                yield (first, second), self._start + start, self._start + end
+
+
+def _worse(now: Conditions, trouble: LinkTrouble) -> Conditions:
+    rates = [rate for rate in (now.rate, trouble.rate) if rate is not None]
+    return replace(
+        now,
+        latency=max(now.latency, trouble.latency or 0.0),
+        jitter=max(now.jitter, trouble.jitter or 0.0),
+        loss=max(now.loss, trouble.loss or 0.0),
+        rate=min(rates, default=None),
+    )
+
+
+def _union(spans: Iterable[tuple[dt.timedelta, dt.timedelta]]) -> list[tuple[dt.timedelta, dt.timedelta]]:
+    joined: list[tuple[dt.timedelta, dt.timedelta]] = []
+    for start, end in sorted(spans):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
+        else:
+            joined.append((start, end))
+    return joined

@@ -1,1 +1,0 @@
-"""Recorded voyages: every step of one in a file, and such a file as a voyage that can be sailed again."""

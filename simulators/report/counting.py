@@ -1,0 +1,160 @@
+"""Count at the end of a voyage what the logs hold and what each customer could read, and compare both with the truth.
+
+A customer reads readings; a port's authority reads the movements at its port. Logs are read as the cluster's super
+user, customers log in with their own password. The counting itself is pure, so that it is tested without brokers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from acl.kafka import Received
+from acl.probe import entitlement, entitles, probe_customer, sites_of
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import extents, sweep
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TP
+from fairlead.records import decoder
+from fairlead.records.reading import Reading
+from simulators.report.model import CustomerFigures
+from simulators.steps import ReadingId
+from simulators.voyage.truth import Truth
+from topologies.endpoints import EndpointResolver
+from topologies.model import Topology
+
+
+class LogCount(NamedTuple):
+    """Published readings against stored ones: what is missing, and what is there more often than once."""
+
+    in_logs: int
+    lost: int
+    repeated: int
+
+
+_reading = decoder(Reading)
+
+
+def reading_id(payload: bytes) -> ReadingId:
+    """The identity of a stored reading. Raises msgspec's errors for anything that is no reading."""
+    reading = _reading.decode(payload)
+    return ReadingId(
+        reading.equipment_reference, reading.device.device_id, reading.device.boot_id, reading.device.sequence
+    )
+
+
+def count_readings(published: Collection[ReadingId], stored: Counter[ReadingId]) -> LogCount:
+    """Compare what was published with what is stored; ``in_logs`` counts each published reading once."""
+    found = sum(1 for one in published if one in stored)
+    return LogCount(
+        in_logs=found,
+        lost=len(published) - found,
+        repeated=sum(times - 1 for times in stored.values()),
+    )
+
+
+async def records_of(cluster: Cluster, logs: Iterable[str]) -> dict[str, list[Record]]:
+    """Every data record (no markers, no fillers) of these logs, in offset order, up to their ends now; raises as
+    ``fairlead.kafka.client.reader``."""
+    out: dict[str, list[Record]] = {log: [] for log in logs}
+    async for tp, records in sweep(cluster, await extents(cluster, [TP(log) for log in out])):
+        out[tp.topic] += filter(is_data, records)
+    return out
+
+
+def ids_of(records: Iterable[Record]) -> Counter[ReadingId]:
+    """How often each reading is stored; records that are no readings are ignored (they are counted by other lines)."""
+    found: Counter[ReadingId] = Counter()
+    for record in records:
+        try:
+            found[reading_id(record.value or b"")] += 1
+        except msgspec.DecodeError:
+            continue
+    return found
+
+
+RecordIdentity = ReadingId | str
+"""A reading by its identity, a movement by the id of its event."""
+
+
+class _Movement(msgspec.Struct, frozen=True, tag_field="kind", tag="movement"):
+    event_id: str = msgspec.field(name="eventID")
+    revision: int
+
+
+class CustomerReads:
+    """Readings and movements one customer got, per site; the probe calls it from several threads."""
+
+    def __init__(self) -> None:
+        self.by_site: dict[str, Counter[RecordIdentity]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, site: str, record: Received) -> None:
+        one = identity_of(record.value or b"")
+        if one is None:
+            return
+        with self._lock:
+            self.by_site.setdefault(site, Counter())[one] += 1
+
+
+def identity_of(value: bytes) -> RecordIdentity | None:
+    """What a record is about; None for an alert or another record of a feed, and for what was said again otherwise."""
+    try:
+        return reading_id(value)
+    except msgspec.DecodeError:
+        pass
+    try:
+        movement = msgspec.json.decode(value, type=_Movement)
+    except msgspec.DecodeError:
+        return None
+    return None if movement.revision else movement.event_id
+
+
+def entitled_to(truth: Truth, topology: Topology, customer: str) -> set[RecordIdentity]:
+    """What a customer must get: movements at its port, if it is the authority there, else readings."""
+    spec = topology.customers[customer]
+    if spec.feed == "movements" and spec.port is not None:
+        return set(truth.events[spec.port])
+    return {*entitled_readings(truth, topology, customer)}
+
+
+def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[ReadingId]:
+    """The readings a customer must get: those of its bookings, and of all boxes whose logs it may consume."""
+    out: set[ReadingId] = set(truth.entitled.get(customer, ()))
+    may_read = entitlement(topology, customer)
+    for one in truth.published:
+        stream = topology.container_stream(one.container)
+        if stream and entitles(may_read, f"{stream}.{one.container}"):
+            out.add(one)
+    return out
+
+
+def figures(entitled: Collection[RecordIdentity], got: Counter[RecordIdentity]) -> tuple[int, int, int]:
+    """``(read, repeated, foreign)`` of one site."""
+    mine = set(entitled)
+    return (
+        len(mine & got.keys()),
+        sum(times - 1 for times in got.values()),
+        sum(times for one, times in got.items() if one not in mine),
+    )
+
+
+def read_as_customer(topology: Topology, resolver: EndpointResolver, truth: Truth, customer: str) -> CustomerFigures:
+    """Log in as the customer everywhere, read all it can, try what it must not. Figures are those of its worst site."""
+    reads = CustomerReads()
+    access = probe_customer(topology, resolver, customer, on_record=reads)
+    entitled = entitled_to(truth, topology, customer)
+    of_sites = [figures(entitled, reads.by_site.get(site, Counter())) for site in sites_of(topology, customer)]
+    return CustomerFigures(
+        entitled=len(entitled),
+        read=min((read for read, _, _ in of_sites), default=0),
+        repeated=max((repeated for _, repeated, _ in of_sites), default=0),
+        foreign_read=max((foreign for _, _, foreign in of_sites), default=0),
+        refused=access.refused,
+        wrongly_allowed=access.wrongly_allowed,
+    )

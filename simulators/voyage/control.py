@@ -1,0 +1,194 @@
+"""Control a voyage that is under way: who runs it, where it is, and the signals that pause and resume it.
+
+``run/voyage.pid`` and ``run/voyage.json`` in a topology's state folder exist while a voyage can be controlled. SIGUSR1
+pauses it, SIGUSR2 resumes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import psutil
+
+from fairlead.errors import UnavailableError
+from fairlead.home import private_folder
+from fairlead.local import processes
+from fairlead.local.files import write_file
+from simulators.voyage.player import Player, Progress
+
+PAUSE, RESUME = signal.SIGUSR1, signal.SIGUSR2
+_EVERY = 1.0  # seconds between two looks that others get
+_LOOK = 0.05
+
+T = TypeVar("T")
+
+
+class Underway(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a voyage is. ``phase`` as in ``simulators.voyage.player.Progress``."""
+
+    pid: int
+    scenario: str
+    paused: bool
+    phase: str
+    sim_time: dt.datetime | None
+    published: int
+    acknowledged: int
+
+
+class VoyageControl:
+    """Steers one voyage of this process. Use it inside its event loop.
+
+    Args:
+        folder: The topology's state folder.
+        scenario: Name of what is sailed.
+    """
+
+    def __init__(self, folder: Path, scenario: str) -> None:
+        self._pid_file, self._state_file = control_files(folder)
+        self._scenario = scenario
+        self._player: Player | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._told = 0.0
+        self._last = Progress(dt.datetime.fromtimestamp(0, dt.UTC), 0, 0, "starting", {})
+        self.has_quit = False
+        self.on_continued: Callable[[], None] = lambda: None
+
+    @property
+    def player(self) -> Player | None:
+        return self._player
+
+    def take(self, player: Player) -> None:
+        """Steer this player."""
+        self._player = player
+
+    def pause(self) -> None:
+        """Stand still until ``resume``."""
+        if self._player is not None:
+            self._player.pause()
+            self._tell(self._last)
+
+    def resume(self) -> None:
+        """Go on."""
+        if self._player is not None:
+            self._player.resume()
+            self._tell(self._last)
+
+    def toggle(self) -> None:
+        """Pause, or go on."""
+        if self._player is not None:
+            (self.resume if self._player.paused else self.pause)()
+
+    def quit(self) -> None:
+        """End the voyage: what is published is still acknowledged."""
+        self.has_quit = True
+        if self._task is not None:
+            self._task.cancel()
+
+    def progressed(self, now: Progress) -> None:
+        """Tell others where it is, once a second and when it stands or goes on."""
+        before, self._last = self._last, now
+        standing = now.phase == "paused" or before.phase == "paused"
+        if standing or time.monotonic() - self._told >= _EVERY:
+            self._tell(now)
+
+    async def run(self, sailing: Coroutine[Any, Any, T]) -> T | None:
+        """The voyage's result; None when it was told to quit."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.create_task(sailing)
+        self._task = task
+        loop.add_signal_handler(PAUSE, self.pause)
+        loop.add_signal_handler(RESUME, self.resume)
+        loop.add_signal_handler(signal.SIGCONT, self._continued)
+        self._announce()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if self.has_quit:
+                return None
+            raise
+        finally:
+            for file in (self._pid_file, self._state_file):
+                file.unlink(missing_ok=True)  # before the handlers go: without them these signals end a process
+            for number in (PAUSE, RESUME, signal.SIGCONT):
+                loop.remove_signal_handler(number)
+
+    def _continued(self) -> None:
+        if self._player is not None:
+            self._player.continued()
+        self.on_continued()
+
+    def _announce(self) -> None:
+        process = psutil.Process()
+        marker = Path(process.cmdline()[0]).name
+        facts = processes.PidRecord(process.pid, process.create_time() - psutil.boot_time(), marker, "", "")
+        self._tell(self._last)
+        write_file(self._pid_file, json.dumps(asdict(facts)))
+
+    def _tell(self, now: Progress) -> None:
+        self._told = time.monotonic()
+        state = Underway(
+            pid=os.getpid(),
+            scenario=self._scenario,
+            paused=self._player is not None and self._player.paused,
+            phase=now.phase,
+            sim_time=now.sim_time if now.phase != "starting" else None,
+            published=now.published,
+            acknowledged=now.acknowledged,
+        )
+        new = self._state_file.with_name(f".{self._state_file.name}.new")
+        private_folder(new.parent)
+        new.write_bytes(msgspec.json.encode(state))  # not synced: it says nothing after a crash
+        new.replace(self._state_file)
+
+
+def control_files(folder: Path) -> tuple[Path, Path]:
+    """The pid file and the state of a topology's voyage."""
+    return folder / "run" / "voyage.pid", folder / "run" / "voyage.json"
+
+
+def read_underway(folder: Path) -> Underway | None:
+    """The voyage that is under way; None when there is none."""
+    pid_file, state_file = control_files(folder)
+    if processes.find(pid_file) is None:
+        return None
+    with contextlib.suppress(OSError, msgspec.DecodeError):
+        return msgspec.json.decode(state_file.read_bytes(), type=Underway)
+    return None
+
+
+def steer(folder: Path, *, paused: bool, patience: float) -> Underway:
+    """Pause the voyage of a topology, or let it go on, and wait until it does.
+
+    Raises:
+        UnavailableError: no voyage is under way, it ended meanwhile, or it has not paused within ``patience`` seconds.
+    """
+    pid_file, _ = control_files(folder)
+    if not processes.send(pid_file, PAUSE if paused else RESUME):
+        raise UnavailableError(f"no voyage is under way in {folder}", hint="fairlead voyage sails one")
+    for state in _looks(folder, patience):
+        if state is None:
+            raise UnavailableError("the voyage has ended", hint="its own terminal tells how")
+        if state.paused == paused and (state.phase == "paused" or not paused):
+            return state
+    raise UnavailableError(
+        f"the voyage has not {'paused' if paused else 'gone on'} within {patience:.0f} s",
+        hint="it was told to, and does so when what it waits for has come: look at 'fairlead status'",
+    )
+
+
+def _looks(folder: Path, patience: float) -> Iterator[Underway | None]:
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        yield read_underway(folder)
+        time.sleep(_LOOK)

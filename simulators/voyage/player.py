@@ -1,0 +1,383 @@
+"""Play a voyage: publish each message to its site's MQTT broker when its time has come, and wait at barriers.
+
+``VoyageClock`` maps simulated time to the wall clock: a speed, pauses, and no catching up after a wait. ``Player`` has
+one ``Sender`` per site, opened when the site first publishes. While a broker is away, the messages for it wait and none
+is dropped; the other sites go on until the next barrier, before which every broker has acknowledged everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import os
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fairlead.errors import UnavailableError
+from fairlead.kafka.endpoint import MqttEndpoint
+from simulators.steps import Barrier, LinkChange, Publish, Step
+from simulators.voyage.sender import Sender
+
+_SLICE = 0.25  # seconds; a pause is obeyed within that, also when the next step is an hour away
+
+
+class VoyageClock:
+    """Sleeps until a simulated time is due.
+
+    Args:
+        start: Simulated time at which the clock stands until it is asked first.
+        speed: Simulated seconds per wall second; None is as fast as it goes.
+    """
+
+    def __init__(self, start: dt.datetime, speed: float | None) -> None:
+        self._origin_sim = start
+        self._origin_wall: float | None = None
+        self._speed = speed
+        self._reached = self._next = start  # the step before, and the one that is awaited
+        self._looked = 0.0  # wall time of the last look at the clock
+        self._running = asyncio.Event()
+        self._running.set()
+
+    @property
+    def paused(self) -> bool:
+        return not self._running.is_set()
+
+    @property
+    def now(self) -> dt.datetime:
+        """Simulated time: never before the last step that was due, never after the one that is awaited."""
+        if self._speed is None or self._origin_wall is None:
+            return self._reached
+        elapsed = dt.timedelta(seconds=(time.monotonic() - self._origin_wall) * self._speed)
+        return min(max(self._reached, self._origin_sim + elapsed), self._next)
+
+    def pause(self) -> None:
+        """Stop simulated time where it is."""
+        if not self.paused:
+            self.hold(self.now)
+            self._running.clear()
+
+    def resume(self) -> None:
+        """Go on from there."""
+        self._running.set()
+
+    def hold(self, at: dt.datetime) -> None:
+        """Begin anew from here: the wall time that has passed since the last step does not count."""
+        self._origin_sim, self._origin_wall = at, None
+        self._reached = max(self._reached, at)
+
+    def continued(self) -> None:
+        """This process was stopped (Ctrl-Z) and goes on: simulated time stood still as well."""
+        if self._origin_wall is not None:
+            self._origin_wall += max(0.0, time.monotonic() - self._looked - _SLICE)
+            self._looked = time.monotonic()
+
+    async def resumed(self) -> None:
+        """Return when it is not paused."""
+        await self._running.wait()
+
+    async def due(self, sim_time: dt.datetime) -> bool:
+        """True when ``sim_time`` is due; False as soon as the pace is paused before that."""
+        self._next = max(sim_time, self._reached)
+        if self._speed is not None and not self.paused:
+            self._looked = time.monotonic()
+            if self._origin_wall is None:
+                self._origin_wall = self._looked
+            while (delay := self._delay(sim_time)) > 0 and not self.paused:
+                await asyncio.sleep(min(delay, _SLICE))
+                self._looked = time.monotonic()
+        if self.paused:
+            return False
+        self._reached = self._next
+        return True
+
+    async def until(self, sim_time: dt.datetime) -> None:
+        """Return when ``sim_time`` is due, pauses included."""
+        while not await self.due(sim_time):
+            await self.resumed()
+
+    def _delay(self, sim_time: dt.datetime) -> float:
+        """Wall seconds until a simulated time."""
+        if self._speed is None or self._origin_wall is None:
+            return 0.0
+        due = self._origin_wall + (sim_time - self._origin_sim).total_seconds() / self._speed
+        return due - time.monotonic()
+
+
+_BREATHE = 64  # messages between two chances for the rest of the event loop
+_REPORT = 0.1  # seconds between two reports of progress
+_LAST_WORDS = 5.0  # seconds for acknowledgements when the voyage is interrupted
+
+log = logging.getLogger(__name__)
+
+
+class BarrierTimeout(UnavailableError):
+    """The real system did not get where the voyage waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a voyage is. ``phase`` says what it does: ``publishing``, ``pausing`` (until all that was published is
+    acknowledged), ``paused``, or what it waits for."""
+
+    sim_time: dt.datetime
+    published: int
+    acknowledged: int
+    phase: str
+    troubles: dict[str, str]  # site -> why its broker cannot be used
+
+
+@dataclass(slots=True)
+class Played:
+    """What was done. Seconds are wall time."""
+
+    sim_time: dt.datetime | None = None
+    finished: bool = False
+    published: Counter[str] = field(default_factory=Counter)  # by site
+    acknowledged: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    waited: list[tuple[Barrier, float]] = field(default_factory=list)
+
+    @property
+    def seconds_waited(self) -> float:
+        return sum(seconds for _, seconds in self.waited)
+
+    @property
+    def unacknowledged(self) -> dict[str, int]:
+        """Messages that an interrupted voyage handed over and no broker has confirmed."""
+        return dict(self.published - self.acknowledged)
+
+
+async def no_wait(barrier: Barrier) -> None:
+    """For brokers with nothing behind them: every barrier is open."""
+
+
+class Player:
+    """Plays one voyage.
+
+    Args:
+        endpoint: The MQTT broker of a site, for its devices.
+        wait: Returns when a barrier's condition holds in the real system.
+        speed: Simulated seconds per wall second (1 is real time); None is as fast as the brokers take it.
+        on_progress: Told where the voyage is, at most ten times a second and whenever the phase changes.
+        on_published: Told of each message as it is handed to its broker, with the wall's time in UTC: the place for
+            ``Truth.record``.
+        on_step: Awaited before each step: tells, for faults that must strike at a certain point of the voyage, where
+            it is, and holds it there.
+        on_link: Switches a link; a scenario with link outages needs it.
+        patience: Seconds without any acknowledgement after which a voyage that waits for its brokers fails; None waits
+            for ever. A pause lasts as long as it likes, and ``wait`` has limits of its own.
+    """
+
+    def __init__(
+        self,
+        endpoint: Callable[[str], MqttEndpoint],
+        wait: Callable[[Barrier], Awaitable[None]],
+        *,
+        speed: float | None = None,
+        on_progress: Callable[[Progress], None] | None = None,
+        on_published: Callable[[Publish, dt.datetime], None] | None = None,
+        on_step: Callable[[Step], Awaitable[None]] | None = None,
+        on_link: Callable[[LinkChange], Awaitable[None]] | None = None,
+        patience: float | None = None,
+    ) -> None:
+        if speed is not None and not speed > 0:
+            raise ValueError("speed is above zero, or None for as fast as it goes")
+        self._endpoint = endpoint
+        self._wait = wait
+        self._speed = speed
+        self._on_progress = on_progress or (lambda _: None)
+        self._on_published = on_published or (lambda _message, _time: None)
+        self._on_step = on_step
+        self._on_link = on_link
+        self._patience = patience
+        self._pace: VoyageClock | None = None
+        self._paused = False
+        self._senders: dict[str, Sender] = {}
+        self._phase = "publishing"
+        self._reported = 0.0
+        self.played = Played()
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    @property
+    def clock(self) -> dt.datetime | None:
+        """Simulated time now; None before the first step."""
+        return self._pace.now if self._pace else None
+
+    def pause(self) -> None:
+        """Stop simulated time. Brokers still get what was published before; when all is acknowledged, the phase is
+        ``paused``. What is published does not depend on pauses."""
+        self._paused = True
+        if self._pace:
+            self._pace.pause()
+
+    def resume(self) -> None:
+        """Go on where it was paused; without effect when it is not."""
+        self._paused = False
+        if self._pace:
+            self._pace.resume()
+
+    def continued(self) -> None:
+        """The process was stopped (SIGTSTP, SIGSTOP) and goes on: the time in between does not count."""
+        if self._pace:
+            self._pace.continued()
+
+    async def play(self, steps: Iterable[Step]) -> Played:
+        """Play all steps; on return every message is acknowledged.
+
+        Cancelled (Ctrl-C), it waits a few seconds for acknowledgements that are under way and closes all connections;
+        ``played`` then tells how far it came.
+
+        Raises:
+            RefusedError: a broker refuses the devices' user or password.
+            BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds; what ``wait`` raises passes
+                through.
+        """
+        began = time.monotonic()
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                await self._play(steps, stack)
+                await self._flush()
+                self.played.finished = True
+            except asyncio.CancelledError:
+                self._report(phase="interrupted")
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_WORDS):
+                        await self._flush()
+                raise
+            finally:
+                self.played.seconds = time.monotonic() - began
+                self.played.acknowledged.update({site: s.acknowledged for site, s in self._senders.items()})
+        return self.played
+
+    async def _play(self, steps: Iterable[Step], stack: contextlib.AsyncExitStack) -> None:
+        since_breath = 0
+        for step in steps:
+            if self._pace is None:
+                self._pace = VoyageClock(step.sim_time, self._speed)
+                if self._paused:
+                    self._pace.pause()
+            while not await self._pace.due(step.sim_time):
+                await self._stand_still(self._pace)
+            self.played.sim_time = step.sim_time
+            if self._on_step is not None:
+                await self._on_step(step)
+            match step:
+                case Publish():
+                    await self._publish(step, stack)
+                    since_breath += 1
+                    if since_breath >= _BREATHE:
+                        since_breath = 0
+                        await asyncio.sleep(0)
+                case Barrier():
+                    await self._stand(step)
+                    self._pace.hold(step.sim_time)
+                case LinkChange():
+                    await self._switch(step)
+            self._report()
+
+    async def _publish(self, message: Publish, stack: contextlib.AsyncExitStack) -> None:
+        sender = self._senders.get(message.site)
+        if sender is None:
+            name = f"fairlead-voyage-{message.site}-{os.getpid()}"
+            trouble = lambda _: self._report(now=True)  # noqa: E731
+            sender = Sender(self._endpoint(message.site), name, on_trouble=trouble)
+            self._senders[message.site] = await stack.enter_async_context(sender)
+        if sender.full:
+            await self._acknowledged(sender.room(), f"room for more messages to {message.site}")
+        self._on_published(message, dt.datetime.now(dt.UTC))
+        sender.send(message.topic, message.payload)
+        self.played.published[message.site] += 1
+
+    async def _stand_still(self, pace: VoyageClock) -> None:
+        """Paused: let the brokers take what was published, and wait to be resumed."""
+        self._report(phase="pausing")
+        resumed, settled = asyncio.create_task(pace.resumed()), asyncio.create_task(self._flush())
+        try:
+            await asyncio.wait({resumed, settled}, return_when=asyncio.FIRST_COMPLETED)
+            if settled.done():
+                settled.result()  # a broker that refuses ends the voyage, paused or not
+                if pace.paused:
+                    self._report(phase="paused")
+                await resumed
+        finally:
+            for task in (resumed, settled):
+                task.cancel()
+            await asyncio.gather(resumed, settled, return_exceptions=True)
+        self._report(phase="publishing")
+
+    async def _flush(self) -> None:
+        await asyncio.gather(*(sender.flush() for sender in self._senders.values()))
+
+    async def _acknowledged(self, waiting: Coroutine[Any, Any, None], what: str) -> None:
+        """Wait for acknowledgements, as long as some come.
+
+        Raises:
+            BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds.
+        """
+        task = asyncio.create_task(waiting)
+        try:
+            before = -1
+            while not (await asyncio.wait({task}, timeout=self._patience))[0]:
+                now = sum(sender.acknowledged for sender in self._senders.values())
+                if now == before:
+                    raise self._not_acknowledged(what)
+                before = now
+            task.result()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _not_acknowledged(self, what: str) -> BarrierTimeout:
+        late = {site: s.trouble or "it acknowledges nothing" for site, s in self._senders.items() if s.waiting}
+        brokers = "; ".join(f"MQTT broker of {site}: {why}" for site, why in late.items())
+        return BarrierTimeout(
+            f"no message was acknowledged for {self._patience:.0f} s, waiting for: {what}; {brokers}",
+            hint=f"look at 'fairlead status': is Mosquitto up at {' and '.join(late)}?",
+            sites=sorted(late),
+        )
+
+    async def _stand(self, barrier: Barrier) -> None:
+        """Wait for the brokers, then for what the barrier says."""
+        began = time.monotonic()
+        self._report(phase=f"waiting: {barrier.description}")
+        await self._acknowledged(self._flush(), barrier.description)
+        await self._wait(barrier)
+        seconds = time.monotonic() - began
+        self.played.waited.append((barrier, seconds))
+        log.info("%s: waited %.2f s for: %s", barrier.sim_time.isoformat(), seconds, barrier.description)
+        self._report(phase="publishing")
+
+    async def _switch(self, change: LinkChange) -> None:
+        if self._on_link is None:
+            raise UnavailableError(
+                f"the scenario switches the link between {' and '.join(change.between)}, and nothing here can do that",
+                hint="play a scenario without 'links', or give the player on_link",
+            )
+        await self._on_link(change)
+
+    def _report(self, *, phase: str | None = None, now: bool = False) -> None:
+        moment = time.monotonic()
+        if phase is None and not now and moment - self._reported < _REPORT:
+            return
+        self._phase = phase or self._phase
+        self._reported = moment
+        if self._pace is None:
+            return
+        senders = self._senders.items()
+        self._on_progress(
+            Progress(
+                sim_time=self._pace.now,
+                published=self.played.published.total(),
+                acknowledged=sum(sender.acknowledged for _, sender in senders),
+                phase=self._phase,
+                troubles={site: sender.trouble for site, sender in senders if sender.trouble},
+            )
+        )

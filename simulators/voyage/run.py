@@ -1,0 +1,210 @@
+"""Run one voyage against real sites: play it, steer links, wait at barriers, watch alerts, and keep the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from edge.ingest.classifier import MAX_AHEAD
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.clusters import Clusters
+from fairlead.records.alert import Alert
+from simulators.fleet.plan import VoyagePlan
+from simulators.network.leader import Cut, NetworkController
+from simulators.steps import Barrier, BarrierKind, LinkChange, Publish, Step
+from simulators.voyage.alertwatch import AlertWatch
+from simulators.voyage.player import Played, Player, Progress
+from simulators.voyage.truth import Truth
+from simulators.voyage.voyage import VoyageSource
+from simulators.voyage.waiting import Waiter, container_logs
+from topologies.endpoints import EndpointResolver
+from topologies.model import SiteKind, Topology
+from topologies.users import ADMIN
+
+LEAST_CUT: Final = 5.0
+OnStep = Callable[[Step], Awaitable[None]]
+
+
+def steered(network: NetworkController, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
+    """What a player awaits before each step: links are as at the step's time, and whole at the voyage's end.
+
+    Args:
+        least: Real seconds that a cut lasts at least: played fast, ten days may be over before anybody has noticed.
+    """
+
+    async def before(step: Step) -> None:
+        if isinstance(step, Barrier) and step.kind is BarrierKind.FINISHED:
+            network.mend(step.sim_time)
+        else:
+            if (missing := network.too_early(step.sim_time, least)) > 0:
+                await asyncio.sleep(missing)
+            network.at(step.sim_time)
+        if then is not None:
+            await then(step)
+
+    return before
+
+
+async def already_switched(change: LinkChange) -> None:
+    """For players whose links ``steered`` has switched before the step."""
+
+
+ALERT_PATIENCE = 20.0  # seconds after the last message for alerts that are still on their way
+
+
+@dataclass(slots=True)
+class Sailed:
+    """What a voyage leaves for the report. ``alerts``: (site, container) to the wall time of first sight."""
+
+    plan: VoyagePlan
+    truth: Truth
+    played: Played
+    alerts: dict[tuple[str, str], float] = field(default_factory=dict)
+    cuts: tuple[Cut, ...] = ()
+
+
+def alert_sites(topology: Topology) -> list[str]:
+    """The sites that must hear of an alert: ports and headquarters."""
+    return [name for name, site in topology.sites.items() if site.kind in (SiteKind.PORT, SiteKind.HQ)]
+
+
+def ships(topology: Topology) -> list[str]:
+    return [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
+
+
+async def sail(
+    voyage: VoyageSource,
+    topology: Topology,
+    resolver: EndpointResolver,
+    *,
+    speed: float | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    on_step: Callable[[Step], Awaitable[None]] | None = None,
+    barrier_timeout: float = 60.0,
+    check: Callable[[], None] = lambda: None,
+    network: NetworkController | None = None,
+    on_player: Callable[[Player], None] = lambda _: None,
+    on_published: Callable[[Publish], None] = lambda _: None,
+    on_alert: Callable[[Alert], None] = lambda _: None,
+) -> Sailed:
+    """Play the whole voyage and return when every message is in a log and every alert at every port.
+
+    Args:
+        on_step: Awaited before each step of the voyage (see ``Player``).
+        check: Called while the voyage waits; raises when a worker it needs has ended.
+        on_player: Given the player before it begins, for those who steer it.
+        on_published: Told of every message as it is handed to its broker.
+        on_alert: Told of every state of every alert, as each site has it.
+        network: The lines under the replicators, if they have any; a voyage that cuts links needs them.
+
+        barrier_timeout: Seconds without any progress after which a barrier fails.
+
+    Raises:
+        ConfigurationError: the sites have logs of containers from before.
+        BarrierTimeout: the system did not get where the voyage waited for it.
+    """
+    truth = Truth(voyage.plan)
+    async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
+        await _refuse_second_voyage(topology, clusters)
+        watch = AlertWatch(clusters, alert_sites(topology), ships(topology), on_alert=on_alert)
+        stop = asyncio.Event()
+        watching = asyncio.create_task(watch.run(stop))
+        waiter = Waiter(
+            topology, clusters, timeout=barrier_timeout, check=check, cut=lambda: network.cut_sites if network else ()
+        )
+
+        def publish(message: Publish, at: dt.datetime) -> None:
+            truth.record(message, at)
+            on_published(message)
+
+        player = Player(
+            lambda site: resolver.mqtt(site, "device"),
+            waiter.wait,
+            speed=speed,
+            on_progress=on_progress,
+            on_published=publish,
+            on_step=steered(network, on_step) if network else on_step,
+            on_link=already_switched if network else None,
+            patience=barrier_timeout,
+        )
+        on_player(player)
+        try:
+            played = await _unless_failed(watching, player.play(voyage.steps()))
+            await _all_alerts(truth, watch, alert_sites(topology))
+        finally:
+            stop.set()
+            await asyncio.gather(watching, return_exceptions=True)
+    return Sailed(voyage.plan, truth, played, dict(watch.seen), network.cuts if network else ())
+
+
+async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:
+    """The player's result; a watcher that fails ends the voyage at once instead of at its end."""
+    play = asyncio.create_task(playing)
+    try:
+        done, _ = await asyncio.wait({play, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if play not in done:
+            watching.result()
+        return await play
+    finally:
+        play.cancel()
+
+
+async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None:
+    """Wait until each lost box's alert is everywhere, or ``ALERT_PATIENCE`` is over: the report tells which."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(ALERT_PATIENCE):
+            await watch.until({(site, loss.container) for site in sites for loss in truth.losses})
+
+
+async def _refuse_second_voyage(topology: Topology, clusters: Clusters) -> None:
+    """A report compares all logs with one voyage's truth, so there must be none of another."""
+    for site in topology.sites:
+        there = await container_logs(await clusters.at(site), topology)
+        if there:
+            raise ConfigurationError(
+                f"{site} already has {len(there)} logs of containers, for example {there[0]}",
+                hint="a voyage begins on empty sites; to forget the old data: fairlead down --purge",
+                site=site,
+                logs=len(there),
+            )
+
+
+def alert_seconds(sailed: Sailed, topology: Topology) -> dict[str, float | None]:
+    """Per site, the slowest overboard alert: wall seconds from the deciding reading's publication; null: never seen."""
+    out: dict[str, float | None] = {}
+    for site in alert_sites(topology):
+        seconds: list[float] = []
+        for loss in sailed.truth.losses:
+            seen = sailed.alerts.get((site, loss.container))
+            if seen is None:
+                break
+            seconds.append(seen - loss.published_at.timestamp())
+        else:
+            if seconds:
+                out[site] = round(max(seconds), 3)
+            continue
+        out[site] = None
+    return out
+
+
+def check_clock(starts: dt.datetime, ends: dt.datetime, now: dt.datetime, speed: float | None) -> None:
+    """Refuse a voyage into the future: bridges refuse readings of more than a day ahead of their own clock. Any time in
+    the past will do, because retention counts from a log's own newest record.
+
+    Args:
+        speed: Simulated seconds per second, None for as fast as it goes.
+
+    Raises:
+        ConfigurationError: bridges would take its last readings for those of devices with a wrong clock.
+    """
+    playing = (ends - starts) / speed if speed else dt.timedelta(0)
+    if max(starts - now, ends - now - playing) > MAX_AHEAD:
+        raise ConfigurationError(
+            f"the voyage would last until {ends:%Y-%m-%d %H:%M} UTC, and bridges refuse readings of more than "
+            f"{MAX_AHEAD // dt.timedelta(hours=1)} h ahead of their clock",
+            hint="choose an earlier --start",
+        )

@@ -1,0 +1,210 @@
+"""What must be found when a voyage is over: the fold of everything that was published. No I/O.
+
+The player records each message as it hands it to a broker, so that a voyage that was interrupted has its truth too.
+Identities of readings are kept as runs of sequence numbers, so that millions of readings need little memory.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from fairlead.names import owner_code
+from fairlead.records import decoder
+from fairlead.records.event import Event
+from simulators.fleet import routes
+from simulators.fleet.plan import VoyagePlan
+from simulators.steps import MessageKind, Publish, ReadingId
+
+_event = decoder(Event)
+
+
+class SequenceRun(msgspec.Struct):
+    """Readings of one device between two boots, ``first`` to ``last`` inclusive."""
+
+    container: str
+    device_id: str
+    boot_id: int
+    first: int
+    last: int
+
+    def __len__(self) -> int:
+        return self.last - self.first + 1
+
+
+class ReadingSet:
+    """A set of readings as runs. Readings of one device come in order."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, SequenceRun] = {}
+        self.runs: list[SequenceRun] = []
+
+    def add(self, reading: ReadingId) -> None:
+        run = self._open.get(reading.container)
+        if run and (run.device_id, run.boot_id, run.last + 1) == reading[1:]:
+            run.last = reading.sequence
+            return
+        self._open[reading.container] = run = SequenceRun(*reading, reading.sequence)
+        self.runs.append(run)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    def __iter__(self) -> Iterator[ReadingId]:
+        for run in self.runs:
+            for sequence in range(run.first, run.last + 1):
+                yield ReadingId(run.container, run.device_id, run.boot_id, sequence)
+
+    def containers(self) -> list[str]:
+        return sorted({run.container for run in self.runs})
+
+
+class OverboardLoss(msgspec.Struct, frozen=True):
+    """A box that went overboard. Times: simulated, and the wall's when the deciding reading was published."""
+
+    container: str
+    ship: str
+    sim_time: dt.datetime
+    published_at: dt.datetime
+    latitude: float
+    longitude: float
+
+
+class ShipFix(msgspec.Struct, frozen=True):
+    """Where a ship said it was."""
+
+    time: dt.datetime
+    latitude: float
+    longitude: float
+
+
+class ChartPoint(msgspec.Struct, frozen=True):
+    """One reading of the chart's container, degrees Celsius."""
+
+    time: dt.datetime
+    supply: float | None
+    return_: float | None
+    ambient: float | None
+    setpoint: float
+    powered: bool
+
+
+class LogTruth(msgspec.Struct):
+    """What the log of a container must hold: distinct readings, and markers (one per GTIN, LOAD, DISC, GTOT)."""
+
+    readings: int = 0
+    markers: int = 0
+
+
+class Milestone(msgspec.Struct, frozen=True):
+    """An event of the chart's container."""
+
+    time: dt.datetime
+    code: str
+    site: str
+
+
+class Truth:
+    """The truth of one voyage, growing as it is published."""
+
+    def __init__(self, plan: VoyagePlan) -> None:
+        self._plan = plan
+        self.published = ReadingSet()
+        self.logs: dict[str, LogTruth] = {}
+        self.repeats = 0
+        self.bad: Counter[tuple[str, str]] = Counter()  # (site, reason)
+        self.fixed: Counter[str] = Counter()  # messages by log of sites and ships: events, bookings, positions
+        self.events: dict[str, set[str]] = defaultdict(set)  # what happened at a port (UN/LOCODE), by the events' ids
+        self.losses: list[OverboardLoss] = []
+        self.entitled: dict[str, ReadingSet] = {
+            name: ReadingSet() for name, customer in sorted(plan.topology.customers.items()) if customer.feed_at
+        }
+        self.owners: Counter[str] = Counter()  # readings by owner code
+        self.tracks: dict[str, list[ShipFix]] = {name: [] for name in plan.timetables}
+        self.chart_container = plan.chart_box().number
+        self.chart: list[ChartPoint] = []
+        self.milestones: list[Milestone] = []
+
+    @property
+    def readings(self) -> int:
+        """Distinct readings published."""
+        return sum(self.owners.values())
+
+    def record(self, message: Publish, published_at: dt.datetime) -> None:
+        """Take in one message that is being published; ``published_at`` is the wall clock's time in UTC."""
+        match message.kind:
+            case MessageKind.READING:
+                self._reading(message, published_at)
+            case MessageKind.REPEAT:
+                self.repeats += 1
+            case MessageKind.BAD:
+                self.bad[message.site, message.detail] += 1
+            case _:
+                self.fixed[str(message.log)] += 1
+                if message.kind is MessageKind.EVENT:
+                    self._happened(message)
+                if message.moves_log:
+                    self._moved(message, message.moves_log)
+                if message.kind is MessageKind.POSITION and message.place:
+                    self.tracks[message.site].append(ShipFix(message.sim_time, *message.place))
+
+    def _happened(self, message: Publish) -> None:
+        port = _event.decode(message.payload).payload.un_location_code
+        if port is not None:
+            self.events[port].add(message.key)
+
+    def _moved(self, message: Publish, log: str) -> None:
+        self.logs.setdefault(log, LogTruth()).markers += 1
+        if log.endswith("." + self.chart_container):
+            self.milestones.append(Milestone(message.sim_time, message.detail, message.site))
+
+    def _reading(self, message: Publish, published_at: dt.datetime) -> None:
+        if message.reading is None or message.log is None or message.probes is None:
+            raise AssertionError("a reading has an identity, a log and values")
+        self.published.add(message.reading)
+        self.logs.setdefault(message.log, LogTruth()).readings += 1
+        self.owners[owner_code(message.key)] += 1
+        if message.customer in self.entitled:
+            self.entitled[message.customer].add(message.reading)
+        if message.decides and message.place:
+            self.losses.append(OverboardLoss(message.key, message.site, message.sim_time, published_at, *message.place))
+        if message.key == self.chart_container:
+            self.chart.append(ChartPoint(message.sim_time, *message.probes))
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain JSON values, for a report; identities as runs."""
+        plan = self._plan
+        calls = [call for table in plan.timetables.values() for call in table.calls]
+        body = {
+            "scenario": plan.scenario.name,
+            "topology": plan.topology.name,
+            "seed": plan.seed,
+            "containers": len(plan.boxes),
+            "starts": plan.starts,
+            "ends": plan.ends,
+            "readings_published": self.readings,
+            "repeats_published": self.repeats,
+            "bad_published": [
+                {"site": site, "reason": reason, "count": n} for (site, reason), n in sorted(self.bad.items())
+            ],
+            "logs": dict(sorted(self.logs.items())),
+            "fixed_logs": dict(sorted(self.fixed.items())),
+            "overboard": self.losses,
+            "owners": {
+                owner: {"containers": n, "readings": self.owners[owner]}
+                for owner, n in sorted(Counter(owner_code(box.number) for box in plan.boxes).items())
+            },
+            "customers": {
+                name: {"readings": len(runs), "containers": runs.containers(), "runs": runs.runs}
+                for name, runs in self.entitled.items()
+            },
+            "ports": {call.port: routes.port(call.unlocode)._asdict() for call in calls},
+            "tracks": self.tracks,
+            "chart": {"container": self.chart_container, "points": self.chart, "milestones": self.milestones},
+        }
+        plain: dict[str, Any] = msgspec.to_builtins(body)
+        return plain

@@ -1,0 +1,522 @@
+"""A voyage as an ordered stream of steps in simulated time. Pure: no clock, no network, no global state.
+
+The same scenario, topology and seed give the same steps, byte for byte. Steps that were yielded are not kept, so a
+long voyage needs no more memory than a short one.
+
+Simulated time never goes back. Each message is published at the site where the box is at that time: a port's yard, a
+ship, and for the short rest of its life the sea behind the ship.
+
+``Unfolding`` makes the steps. Its actions wait in a heap ordered by (simulated time, order at that time, number); each
+is called once with its time and yields steps. Once per reading interval one action walks through all boxes and runs
+what is due in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from fairlead.errors import ConfigurationError
+from fairlead.records.event import TransportEventType
+from simulators.fleet import routes
+from simulators.fleet.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, CallWork, PlannedBox, PlannedMove, VoyagePlan
+from simulators.fleet.planner import make_plan
+from simulators.fleet.routes import Point
+from simulators.fleet.scenario import PowerLossFault, Scenario
+from simulators.fleet.timetable import UNDER_WAY
+from simulators.physics import climate
+from simulators.physics.climate import link_weather, storms_of
+from simulators.physics.sensors import STAGES, FallStage, Sensors, Surroundings, drifted, surroundings
+from simulators.steps import (
+    BOOKINGS_TOPIC,
+    EVENTS_TOPIC,
+    Barrier,
+    BarrierKind,
+    LinkChange,
+    MessageKind,
+    Publish,
+    Step,
+    environment_topic,
+    position_topic,
+)
+from simulators.voyage import messages
+from simulators.voyage.messages import bad_message
+from topologies.model import Topology
+
+
+class VoyageSource(Protocol):
+    """What can be sailed: a voyage that is made, one that was recorded, or one that is being recorded."""
+
+    @property
+    def plan(self) -> VoyagePlan: ...
+    @property
+    def starts(self) -> dt.datetime: ...
+    @property
+    def ends(self) -> dt.datetime: ...
+    def expected_messages(self) -> int: ...
+    def steps(self) -> Iterator[Step]: ...
+
+
+_SHORTEST = dt.timedelta(minutes=1)
+
+
+class Voyage:
+    """All steps of one scenario.
+
+    Args:
+        seed: Everything random follows from it.
+        containers: Rescales the scenario's mix; None keeps it.
+        start: Moves the whole voyage in time; None keeps the scenario's start. Devices' clocks follow.
+        reading_interval: Replaces the scenario's.
+        with_bad: Mixes in messages that no bridge can use (``simulators.voyage.messages``).
+
+    Raises:
+        ConfigurationError: the scenario does not fit the topology, or cannot be planned.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        topology: Topology,
+        *,
+        seed: int,
+        containers: int | None = None,
+        start: dt.datetime | None = None,
+        reading_interval: dt.timedelta | None = None,
+        with_bad: bool = False,
+    ) -> None:
+        if containers is not None:
+            scenario = scenario.rescaled(containers)
+        changed: dict[str, object] = {}
+        if start is not None:
+            if start.tzinfo is None:
+                raise ConfigurationError("the start of a voyage has no time zone", hint="give it in UTC, ending in Z")
+            changed["start"] = start.replace(microsecond=0)
+        if reading_interval is not None:
+            if reading_interval < _SHORTEST:
+                raise ConfigurationError(
+                    f"a reading interval of {reading_interval} is too short", hint=f"give at least {_SHORTEST}"
+                )
+            changed["reading_interval"] = reading_interval
+        self.plan: VoyagePlan = make_plan(scenario.model_copy(update=changed), topology, seed)
+        self.with_bad = with_bad
+
+    @property
+    def starts(self) -> dt.datetime:
+        return self.plan.starts
+
+    @property
+    def ends(self) -> dt.datetime:
+        return self.plan.ends
+
+    def expected_messages(self) -> int:
+        """About how many messages will be published (within some per cent), for a progress bar."""
+        scenario, ends = self.plan.scenario, self.plan.ends
+        total = 0.0
+        for box in self.plan.boxes:
+            last = box.moves[-1]
+            gone = box.falls or (last.time if last.to is None else ends)
+            total += (gone - box.moves[0].time) / scenario.reading_interval + len(box.moves)
+            total += 2 if box.released else int(box.lot.customer is not None)
+        total *= 1 + scenario.devices.repeat
+        hours = (ends - self.plan.starts) / scenario.ship_interval
+        return int(total + 2 * hours * len(self.plan.timetables))
+
+    def steps(self) -> Iterator[Step]:
+        """The voyage from its beginning; every call begins anew."""
+        return Unfolding(self.plan, with_bad=self.with_bad).steps()
+
+
+# Order of what happens at one moment.
+_BEFORE, _MOVE, _REPORT, _AFTER = range(4)
+_BAD_EVERY = 150  # readings for one bad message
+Action = Callable[[dt.datetime], Iterator[Step]]
+
+
+class Unfolding:
+    """One pass through a plan; ``steps`` may be taken once."""
+
+    def __init__(self, plan: VoyagePlan, *, with_bad: bool) -> None:
+        self.plan = plan
+        self.scenario = plan.scenario
+        self.name = f"{self.scenario.name}/{self.scenario.start.isoformat()}/{plan.seed}"
+        self._heap: list[tuple[dt.datetime, int, int, Action]] = []
+        self._number = 0
+        self._ends: Counter[str] = Counter()  # of each log: markers and distinct messages so far
+        # Where each box's air is (its first port before the gate-in), and whether it reports from there.
+        self._site: list[str | None] = [box.moves[0].site for box in plan.boxes]
+        self._reports = [False] * len(plan.boxes)
+        probes, chances, ships = np.random.SeedSequence(plan.seed).spawn(3)
+        self._sensors = Sensors(plan, (probes, chances))
+        self._ship_noise = np.random.Generator(np.random.PCG64(ships))
+        self._ship_sequence: Counter[str] = Counter()
+        self._fell_at: dict[int, tuple[dt.datetime, Point]] = {}
+        self._storms = {name: storms_of(plan, name) for name in plan.timetables}
+        self._silent: set[int] = set()  # boxes whose radio is not heard
+        self._kept: dict[int, list[Publish]] = {}  # what their devices keep meanwhile
+        self._with_bad = with_bad
+        self._readings = 0
+        self._ports = {
+            call.port: routes.port(call.unlocode) for table in plan.timetables.values() for call in table.calls
+        }
+
+    # -- the heap
+
+    def _at(self, time: dt.datetime, order: int, action: Action) -> None:
+        heapq.heappush(self._heap, (time, order, self._number, action))
+        self._number += 1
+
+    def _until(self, time: dt.datetime) -> Iterator[Step]:
+        """Everything due before ``time``."""
+        while self._heap and self._heap[0][0] < time:
+            due, _, _, action = heapq.heappop(self._heap)
+            yield from action(due)
+
+    def steps(self) -> Iterator[Step]:
+        self._schedule()
+        yield from self._until(self.plan.ends)
+        yield _final_barrier(self.plan.ends, self._ends)
+
+    def _schedule(self) -> None:
+        plan = self.plan
+        for box in plan.boxes:
+            for move in box.moves:
+                self._at(move.time, _MOVE, partial(self._move, box, move))
+            if box.falls:
+                for stage in STAGES:
+                    self._at(box.falls + stage.after, _REPORT, partial(self._falling, box, stage))
+            for (starts, ends), keeps in box.silences:
+                self._at(starts, _BEFORE, partial(self._falls_silent, box, keeps=keeps))
+                self._at(ends, _BEFORE, partial(self._is_heard, box))
+        for work in plan.works:
+            self._schedule_call(work)
+        self._schedule_releases()
+        for name in plan.timetables:
+            if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
+                self._wait_at(min(falls) - MINUTE, self._up_to_date(name))
+            self._at(plan.starts, _REPORT, partial(self._ship_report, name))
+        for between, down, up in link_weather(plan).outages():
+            for time, is_up in ((down, False), (up, True)):
+                self._at(time, _BEFORE, partial(self._link, between, up=is_up))
+                self._no_backlog(between, max(plan.starts, time - MINUTE))
+        self._at(plan.starts + self.scenario.reading_interval, _REPORT, self._interval)
+
+    def _no_backlog(self, between: tuple[str, str], time: dt.datetime) -> None:
+        """What a ship at sea says before its link changes is to be written down before: see ``up_to_date``."""
+        for ship in between:
+            if ship in self.plan.timetables and self.plan.timetables[ship].berthed_at(time) is None:
+                self._wait_at(time, self._up_to_date(ship))
+
+    def _schedule_call(self, work: CallWork) -> None:
+        call = work.call
+        self._at(call.arrives, _MOVE, partial(self._transport, work, "ARRI"))
+        booked = [box for box in work.loaded if box.lot.customer and box.first_load in work]
+        if booked:
+            self._at(call.turns - BOOKED_BEFORE, _MOVE, partial(self._book, booked, "CONFIRMED"))
+            self._wait_at(call.turns + MINUTE, self._booked(f"{len(booked)} bookings confirmed"))
+        if work.discharged:
+            self._wait_at(call.turns + MINUTE, partial(_discharge_barrier, work))
+        if not call.last:
+            self._wait_at(call.departs, self._ready_to_sail(work))
+            self._at(call.departs, _MOVE, partial(self._transport, work, "DEPA"))
+
+    def _wait_at(self, time: dt.datetime, barrier: BarrierMaker) -> None:
+        """Before anything else at ``time``, wait for what ``barrier`` makes of the logs' ends then."""
+
+        def wait(now: dt.datetime) -> Iterator[Step]:
+            yield barrier(now, self._ends)
+
+        self._at(time, _BEFORE, wait)
+
+    def _booked(self, what: str) -> BarrierMaker:
+        return partial(_booking_barrier, self.scenario.booking_office, what)
+
+    def _ready_to_sail(self, work: CallWork) -> BarrierMaker:
+        return lambda time, ends: _departure_barrier(work, self._aboard(work.ship), time, ends)
+
+    def _up_to_date(self, ship: str) -> BarrierMaker:
+        return lambda time, ends: _backlog_barrier(ship, self._aboard(ship), time, ends)
+
+    def _aboard(self, site: str) -> list[PlannedBox]:
+        """The boxes that report at a site."""
+        return [box for box in self.plan.boxes if self._reports[box.index] and self._site[box.index] == site]
+
+    def _schedule_releases(self) -> None:
+        """Customers' bookings end by a record that is made known before the end: nobody sees a reading too many."""
+        releases: dict[dt.datetime, list[PlannedBox]] = {}
+        for box in self.plan.boxes:
+            if box.released:
+                releases.setdefault(box.released, []).append(box)
+        for time, boxes in releases.items():
+            self._at(time - HOUR, _MOVE, partial(self._book, boxes, "COMPLETED"))
+            if any(box.moves[-1].time > time or box.moves[-1].to for box in boxes):
+                self._wait_at(time, self._booked(f"{len(boxes)} bookings completed"))
+
+    # -- what boxes do
+
+    def _message(
+        self, time: dt.datetime, site: str, topic: str, payload: bytes, kind: MessageKind, *, log: str, **facts: Any
+    ) -> Publish:
+        """A message that becomes one record of a log whose holder never changes."""
+        self._ends[log] += 1 if log in self._ends else 2  # the first record comes after the log's opening marker
+        return Publish(time, site, topic, payload, kind, log=log, **facts)
+
+    def _move(self, box: PlannedBox, move: PlannedMove, time: dt.datetime) -> Iterator[Step]:
+        identity = messages.event_id(self.name, f"{box.number}/{move.code}/{time.isoformat()}")
+        payload = messages.equipment_event(identity, box, move)
+        self._ends[box.log] += 1  # the marker of the next term
+        self._site[box.index] = move.to or move.site
+        self._reports[box.index] = move.to is not None
+        yield self._message(
+            time,
+            move.site,
+            EVENTS_TOPIC,
+            payload,
+            MessageKind.EVENT,
+            key=identity,
+            log=f"events.{move.site}",
+            detail=move.code,
+            moves_log=box.log,
+        )
+
+    def _falling(self, box: PlannedBox, stage: FallStage, time: dt.datetime) -> Iterator[Step]:
+        """The box's radio still reaches the ship; its ordinary reports end."""
+        self._reports[box.index] = False
+        ship = self._site[box.index]
+        if ship is None:
+            raise AssertionError(f"{box.number} falls from nowhere")
+        place = self.plan.timetables[ship].at(time)[0].point
+        if stage.adrift:
+            since, fell_at = self._fell_at.setdefault(box.index, (time, place))
+            place = drifted(fell_at, time - since)
+        yield self._recorded(self._sensors.falling(box, time, ship, place, stage))
+
+    def _falls_silent(self, box: PlannedBox, time: dt.datetime, *, keeps: bool) -> Iterator[Step]:
+        self._silent.add(box.index)
+        if keeps:
+            self._kept[box.index] = []
+        yield from ()
+
+    def _is_heard(self, box: PlannedBox, time: dt.datetime) -> Iterator[Step]:
+        """What the device kept comes at once, oldest first, each reading with the time at which it was taken."""
+        self._silent.discard(box.index)
+        for reading in self._kept.pop(box.index, ()):
+            if self._reports[box.index]:
+                yield self._recorded(dataclasses.replace(reading, sim_time=time))
+
+    def _recorded(self, reading: Publish) -> Publish:
+        self._ends[str(reading.log)] += 1
+        self._readings += 1
+        return reading
+
+    def _interval(self, time: dt.datetime) -> Iterator[Step]:
+        """All boxes that can be heard report, each at its own moment after the full interval."""
+        if time + SPREAD > self.plan.ends:
+            return  # the last readings are those that all boxes can still give
+        self._at(time + self.scenario.reading_interval, _REPORT, self._interval)
+        around = {name: self._ship_surroundings(name, time) for name in self.plan.timetables}
+        around |= {name: surroundings(p, p, time, 0.0, at_sea=False) for name, p in self._ports.items()}
+        self._sensors.measure(time, around, self._site)
+        heap, sites, reports, silent = self._heap, self._site, self._reports, self._silent
+        ends, read = self._ends, self._sensors.reading
+        for box, repeats, seen in self._sensors.seen():
+            moment = time + box.phase
+            if heap and heap[0][0] < moment:
+                yield from self._until(moment)
+            site = sites[box.index]
+            if site is None or not reports[box.index]:
+                continue
+            if box.index in silent:
+                if box.index in self._kept:
+                    self._kept[box.index].append(read(seen, moment, site))
+                continue
+            ends[box.log] += 1
+            self._readings += 1
+            reading = read(seen, moment, site)
+            yield reading
+            if repeats:
+                self._at(moment + self._sensors.repeat_after(seen), _AFTER, partial(self._repeat, box, reading))
+            if self._with_bad and self._readings % _BAD_EVERY == 0:
+                bad = bad_message(self._readings // _BAD_EVERY, box.number, moment)
+                yield Publish(moment, site, bad.topic, bad.payload, MessageKind.BAD, detail=bad.reason)
+
+    def _repeat(self, box: PlannedBox, reading: Publish, time: dt.datetime) -> Iterator[Step]:
+        """The device got no acknowledgement and sends again, unless the box has moved on meanwhile."""
+        if self._site[box.index] == reading.site and self._reports[box.index]:
+            yield dataclasses.replace(reading, sim_time=time, kind=MessageKind.REPEAT, decides=False)
+
+    def _book(
+        self, boxes: list[PlannedBox], status: Literal["CONFIRMED", "COMPLETED"], time: dt.datetime
+    ) -> Iterator[Step]:
+        office = self.scenario.booking_office
+        for box in boxes:
+            yield self._message(
+                time,
+                office,
+                BOOKINGS_TOPIC,
+                messages.booking(box, status),
+                MessageKind.BOOKING,
+                key=str(box.booking_reference),
+                log=f"bookings.{office}",
+                detail=status,
+            )
+
+    # -- what ships do
+
+    def _transport(self, work: CallWork, code: TransportEventType, time: dt.datetime) -> Iterator[Step]:
+        table, call = self.plan.timetables[work.ship], work.call
+        for site in (call.port, work.ship):
+            identity = messages.event_id(self.name, f"{work.ship}/{call.number}/{code}/{site}")
+            voyage = f"{call.number + 1:03d}"
+            payload = messages.transport_event(identity, site, code, time, call.unlocode, table.imo, voyage)
+            yield self._message(
+                time,
+                site,
+                EVENTS_TOPIC,
+                payload,
+                MessageKind.EVENT,
+                key=identity,
+                log=f"events.{site}",
+                detail=code,
+            )
+
+    def _ship_report(self, ship: str, time: dt.datetime) -> Iterator[Step]:
+        self._at(time + self.scenario.ship_interval, _REPORT, partial(self._ship_report, ship))
+        table = self.plan.timetables[ship]
+        fix, status = table.at(time)
+        sequence = self._ship_sequence[ship]
+        self._ship_sequence[ship] += 1
+        noise = self._ship_noise.normal(size=5).tolist()
+        power = self._sensors.reefer_power(self._site, ship)
+        imo = table.imo
+        for topic, payload, kind, log, place in (
+            (
+                position_topic(imo),
+                messages.position(imo, sequence, time, fix, status, noise),
+                MessageKind.POSITION,
+                f"ships.{imo}.location",
+                (round(fix.point.latitude, 4), round(fix.point.longitude, 4)),
+            ),
+            (
+                environment_topic(imo),
+                messages.environment(imo, sequence, time, fix, self._storms[ship], power),
+                MessageKind.ENVIRONMENT,
+                f"ships.{imo}.environment",
+                None,
+            ),
+        ):
+            yield self._message(time, ship, topic, payload, kind, key=imo, log=log, place=place)
+
+    def _ship_surroundings(self, ship: str, time: dt.datetime) -> Surroundings:
+        table = self.plan.timetables[ship]
+        (fix, status), (soon, _) = table.at(time), table.at(time + MINUTE)
+        wind = climate.wind_speed(fix.point, time, self._storms[ship])
+        return surroundings(fix.point, soon.point, time, wind, at_sea=status == UNDER_WAY, ship=True)
+
+    def _link(self, between: tuple[str, str], time: dt.datetime, *, up: bool) -> Iterator[Step]:
+        yield LinkChange(time, between, up)
+
+
+BarrierMaker = Callable[[dt.datetime, Mapping[str, int]], Barrier]
+
+
+def _ends_of(boxes: Iterable[PlannedBox], ends: Mapping[str, int]) -> dict[str, int]:
+    return {log: ends[log] for log in sorted(box.log for box in boxes)}
+
+
+def _booking_barrier(office: str, what: str, time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+    """The booking office has written down what is published; readings that depend on it come after."""
+    log = f"bookings.{office}"
+    return Barrier(time, BarrierKind.RECORDED, f"{what} at {office}", site=office, log_ends={log: ends[log]})
+
+
+def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+    """The port has taken the boxes over, so that it may pass them on or let them leave."""
+    here = [box for box in work.discharged if box.falls is None]
+    return Barrier(
+        time,
+        BarrierKind.CUSTODY,
+        f"{work.call.port} takes custody of {len(here)} boxes discharged by {work.ship}",
+        site=work.call.port,
+        peer=work.ship,
+        containers=tuple(sorted(box.number for box in here)),
+        log_ends=_ends_of(here, ends),
+        gives_way=True,
+    )
+
+
+def _departure_barrier(
+    work: CallWork, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
+) -> Barrier:
+    """The ship has taken over what it loaded, and ship and port have all of each other's logs of what is aboard."""
+    port = work.call.port
+    return Barrier(
+        time,
+        BarrierKind.DEPARTURE,
+        f"{work.ship} takes custody of {len(work.loaded)} boxes at {port}, both have all logs of its cargo",
+        site=port,
+        peer=work.ship,
+        containers=tuple(sorted(box.number for box in work.loaded)),
+        log_ends=_ends_of(aboard, ends),
+        gives_way=True,
+    )
+
+
+def _backlog_barrier(ship: str, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+    """The ship has written down all that its sensors said.
+
+    In life a ship is never weeks of readings behind; in a voyage that is played thousands of times too fast it may be,
+    and the time that an alert takes would be that of the queue before it.
+    """
+    what = f"{ship} has recorded all readings so far"
+    return Barrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)
+
+
+def _final_barrier(time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+    """The voyage is over."""
+    return Barrier(
+        time, BarrierKind.FINISHED, "all that was published is in the logs", log_ends=dict(sorted(ends.items()))
+    )
+
+
+_DAY = dt.timedelta(days=1)
+
+
+def figures(plan: VoyagePlan) -> dict[str, float]:
+    """Each of ``simulators.fleet.scenario.FIGURES``, counted in a plan."""
+    calls = [call for table in plan.timetables.values() for call in table.calls]
+    outages = list(link_weather(plan).outages())
+    at_sea = {fault.lot for fault in plan.scenario.faults if isinstance(fault, PowerLossFault)}
+    return {
+        "ships": sum(bool(table.passages) for table in plan.timetables.values()),
+        "ports": len({call.port for call in calls}),
+        "calls": len(calls),
+        "transhipped": sum(sum(move.code == "LOAD" for move in box.moves) > 1 for box in plan.boxes),
+        "overboard": sum(box.falls is not None for box in plan.boxes),
+        "power_lost": sum(bool(box.outages) and box.lot_name in at_sea for box in plan.boxes),
+        "failed": sum(bool(box.failures) for box in plan.boxes),
+        "doors_open": sum(any(box.holder(start) in plan.timetables for start, _ in box.doors) for box in plan.boxes),
+        "wrong_setpoint": sum(bool(box.setpoints) for box in plan.boxes),
+        "silent": sum(bool(box.silences) for box in plan.boxes),
+        "days": (plan.ends - plan.starts) / _DAY,
+        "days_cut": max(((until - since) / _DAY for _, since, until in outages), default=0.0),
+        "days_waiting": max((call.arrives - call.comes) / _DAY for call in calls),
+        "links_cut": len({frozenset(between) for between, _, _ in outages}),
+    }
+
+
+def unmet(plan: VoyagePlan) -> list[str]:
+    """The expectations whose figure the plan does not reach, each with what it has."""
+    found = figures(plan)
+    return [
+        f"{expected.says}: {expected.figure} is {found[expected.figure]:g}, expected at least {expected.at_least:g}"
+        for expected in plan.scenario.expects
+        if expected.figure is not None and found[expected.figure] < (expected.at_least or 0.0)
+    ]

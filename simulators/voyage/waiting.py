@@ -1,0 +1,263 @@
+"""Wait for the real system: at a voyage's barriers, and at its end until every open link has carried everything.
+
+Both compare log ends at the sites, not what the replicators report. Kafka has no call that waits for a log's end, so
+ends are polled, many logs in one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from fairlead.custody.ledger import read_ledgers
+from fairlead.custody.view import CustodyView
+from fairlead.errors import FairleadError, UnavailableError
+from fairlead.home import run_folder
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.clusters import Clusters
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.names import parse_log
+from fairlead.records.custody import CustodyEntry
+from simulators.steps import Barrier, BarrierKind
+from simulators.voyage.player import BarrierTimeout
+from topologies.endpoints import EndpointResolver
+from topologies.model import InsertPoint, Link, Topology
+from topologies.trust import sifted
+from topologies.users import ADMIN
+
+INTERVAL = 0.1  # seconds between two looks
+GIVE_WAY = 10.0  # seconds without progress after which time goes on without what may need a link that is cut
+
+log = logging.getLogger(__name__)
+
+
+class Waiter:
+    """Gives the player its ``wait``: returns when a barrier's condition holds at the sites.
+
+    A site that does not answer is waited for as well.
+
+    Args:
+        timeout: Seconds without any progress after which a barrier fails.
+        check: Called at every look; raises when something that the voyage needs has ended.
+        cut: The sites that have lost a link on purpose at this moment.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        clusters: Clusters,
+        *,
+        timeout: float = 60.0,
+        check: Callable[[], None] = lambda: None,
+        cut: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._topology = topology
+        self._clusters = clusters
+        self._timeout = timeout
+        self._check = check
+        self._cut = cut
+
+    async def wait(self, barrier: Barrier) -> None:
+        """Return when the barrier's condition holds, or it gives way to a link that is cut on purpose.
+
+        Raises:
+            BarrierTimeout: nothing came nearer for ``timeout`` seconds; names what was awaited.
+        """
+        moved_at = time.monotonic()
+        before: list[str] = []
+        while True:
+            try:
+                missing = await self._missing(barrier)
+            except FairleadError as error:
+                if not error.retriable:
+                    raise
+                missing = [error.what]  # which is no progress, even if the error is another one at each look
+            else:
+                if not missing:
+                    return
+                if missing != before:
+                    before, moved_at = missing, time.monotonic()
+            self._check()
+            now = time.monotonic()
+            if barrier.gives_way and now - moved_at > GIVE_WAY and {barrier.site, barrier.peer} & set(self._cut()):
+                log.warning("a link is cut, going on without: %s; %s", barrier.description, missing[0])
+                return
+            if now - moved_at > self._timeout:
+                raise BarrierTimeout(
+                    f"waited {self._timeout:.0f} s for: {barrier.description}; still missing {len(missing)}, for "
+                    f"example {missing[0]}",
+                    hint="look at 'fairlead status' and the workers' logs in the state folder",
+                    barrier=barrier.kind.value,
+                    missing=missing[:20],
+                )
+            await asyncio.sleep(INTERVAL)
+
+    async def _missing(self, barrier: Barrier) -> list[str]:
+        match barrier.kind:
+            case BarrierKind.RECORDED:
+                return await self._short(barrier.site, barrier.log_ends)
+            case BarrierKind.CUSTODY:
+                return await self._not_held(barrier.site, barrier.containers) or await self._short(
+                    barrier.site, barrier.log_ends
+                )
+            case BarrierKind.DEPARTURE:
+                return (
+                    await self._not_held(barrier.peer, barrier.containers)
+                    or await self._short(barrier.peer, barrier.log_ends)
+                    or await self._short(barrier.site, barrier.log_ends)
+                )
+            case BarrierKind.FINISHED:
+                return await self._short_everywhere(barrier.log_ends)
+
+    async def _short(self, site: str, log_ends: Mapping[str, int]) -> list[str]:
+        ends = await _ends(await self._clusters.at(site), log_ends)
+        return [f"{log} at {site}: {ends[log]} of {end}" for log, end in log_ends.items() if ends[log] < end]
+
+    async def _short_everywhere(self, log_ends: Mapping[str, int]) -> list[str]:
+        longest = dict.fromkeys(log_ends, 0)
+        for site in self._topology.sites:
+            for log, end in (await _ends(await self._clusters.at(site), log_ends)).items():
+                longest[log] = max(longest[log], end)
+        return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
+
+    async def _not_held(self, site: str, containers: Collection[str]) -> list[str]:
+        """Containers whose log the ledger at ``site`` does not give to it, or whose replica is short there."""
+        if not containers:
+            return []
+        view = await self.custody(site)
+        logs = {f"{self._topology.container_stream(number)}.{number}" for number in containers}
+        foreign = [f"custody of {log} at {site}" for log in sorted(logs) if view.holder(log) != site]
+        return foreign or await self._short(site, {log: (view.marker(log) or 0) + 1 for log in logs})
+
+    async def custody(self, site: str) -> CustodyView:
+        """The ledger as this site's Kafka has it now."""
+        cluster = await self._clusters.at(site)
+        view = CustodyView()
+        for entry in sifted(self._topology, await read_ledgers(cluster, site)).entries:
+            if isinstance(entry, CustodyEntry):
+                view.apply(entry)
+        return view
+
+
+async def _ends(cluster: Cluster, logs: Collection[str]) -> dict[str, int]:
+    """End offsets; 0 for a log that is not there (yet)."""
+    there = await cluster.topics(refresh=True)
+    known = [TopicPartition(log) for log in logs if log in there]
+    found = await cluster.end_offsets(known)
+    ends = {tp.topic: end for tp, end in found.items() if isinstance(end, int)}
+    return {log: ends.get(log, 0) for log in logs}
+
+
+INTERVAL = 0.2  # seconds between two looks
+STATUS_SECONDS = 10.0  # a replicator that lives writes its status file each second
+
+
+class NotSettled(UnavailableError):
+    """A target did not get all that an open link carries."""
+
+
+async def wait_until_settled(
+    topology: Topology,
+    resolver: EndpointResolver,
+    folder: Path,
+    *,
+    patience: float,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Return when, over every link that is not closed by its policy, the target has what the source has.
+
+    Args:
+        folder: State folder with the replicators' status files, which tell what links are closed.
+        patience: Seconds without any progress after which this fails.
+        check: Called at each look; raises when a replicator is gone for good.
+
+    Raises:
+        NotSettled: names a log that is still behind.
+    """
+    async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
+        before: dict[str, int] = {}
+        since = time.monotonic()
+        while behind := await behind_of(topology, clusters, folder):
+            check()
+            now = time.monotonic()
+            if behind != before:
+                before, since = behind, now
+            if now - since > patience:
+                example = next(iter(behind))
+                raise NotSettled(
+                    f"{sum(behind.values())} records in {len(behind)} logs are still missing after {patience:.0f} s, "
+                    f"for example {example}",
+                    hint="look at 'fairlead status'",
+                    behind=behind,
+                )
+            await asyncio.sleep(INTERVAL)
+    await wait_for_status(topology, folder)
+
+
+async def wait_for_status(topology: Topology, folder: Path, patience: float = STATUS_SECONDS) -> None:
+    """Return when no replicator's status file speaks of records still to come over an open link: it is written a moment
+    after the records are there, and the report takes its figures from it. What it still says after ``patience`` seconds
+    is for the report to tell."""
+    end = time.monotonic() + patience
+    while True:
+        late = [link for link in reported_links(topology, folder) if link["state"] != "closed" and link.get("lag")]
+        if not late or time.monotonic() >= end:
+            return
+        await asyncio.sleep(INTERVAL)
+
+
+async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:
+    """Records missing per link and log."""
+    ends = {site: await _all_ends(await clusters.at(site)) for site in topology.sites}
+    closed = _closed(topology, folder)
+    out = {}
+    for link in topology.directed_links():
+        if link.name in closed:
+            continue
+        there = ends[link.to]
+        for topic, end in ends[link.from_].items():
+            if _carries(topology, link, topic) and there.get(topic, 0) < end:
+                out[f"{topic} over {link.name}"] = end - there.get(topic, 0)
+    return out
+
+
+def _carries(topology: Topology, link: Link, topic: str) -> bool:
+    """Whether the target must have the log. What is ``aboard`` is the replicator's choice and not judged here."""
+    log = parse_log(topic)
+    if log is None or not topology.takes(link, log) or topology.fixed_holder(topic) == link.to:
+        return False
+    return link.streams[log.stream] != "aboard"
+
+
+def _closed(topology: Topology, folder: Path) -> set[str]:
+    return {link["name"] for link in reported_links(topology, folder) if link["state"] == "closed"}
+
+
+def reported_links(topology: Topology, folder: Path) -> Iterator[dict[str, Any]]:
+    """Every link as the replicators' status files have it."""
+    for site in topology.sites:
+        file = run_folder(folder, site) / f"replicator.{site}.json"
+        if file.exists():
+            yield from json.loads(file.read_text(encoding="utf-8"))["links"]
+
+
+async def _all_ends(cluster: Cluster) -> dict[str, int]:
+    topics = [TopicPartition(topic) for topic in await cluster.topics(refresh=True) if parse_log(topic)]
+    found = await cluster.end_offsets(topics)
+    return {tp.topic: end for tp, end in found.items() if isinstance(end, int)}
+
+
+async def container_logs(cluster: Cluster, topology: Topology) -> list[str]:
+    """All logs of streams whose insert point moves with the container, as this cluster has them."""
+    names = []
+    for topic in await cluster.topics():
+        log = parse_log(topic)
+        stream = topology.streams.get(log.stream) if log else None
+        if stream is not None and stream.insert_point is InsertPoint.MOVES:
+            names.append(topic)
+    return sorted(names)

@@ -1,0 +1,53 @@
+"""Clients of the wire at site ``alpha``."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from fairlead.kafka.admin import create_logs
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP
+
+MANY = 500
+
+
+def record(text: str, key: str | None = None) -> NewRecord:
+    """A record of now."""
+    return NewRecord(text.encode(), None if key is None else key.encode(), timestamp_ms=int(time.time() * 1000))
+
+
+def marker() -> NewRecord:
+    """A unique marker."""
+    return marker_record(secrets.token_hex(8).encode(), timestamp_ms=int(time.time() * 1000))
+
+
+@pytest.fixture
+async def cluster(kafka: Callable[..., KafkaEndpoint]) -> AsyncIterator[Cluster]:
+    """Site ``alpha`` seen by its administrator."""
+    async with await Cluster.open(kafka("alpha"), client_id="test") as client:
+        yield client
+
+
+@pytest.fixture
+async def appender(cluster: Cluster) -> AsyncIterator[Appender]:
+    """An appender at ``alpha``."""
+    instance = Appender(cluster)
+    yield instance
+    await instance.close()
+
+
+@pytest.fixture(scope="module")
+def many_logs(kafka: Callable[..., KafkaEndpoint]) -> list[TP]:
+    """500 empty logs at ``alpha``; they go with the site."""
+    run = secrets.token_hex(3)
+    logs = [TP(f"many.{run}-{index:03d}") for index in range(MANY)]
+    create_logs(kafka("alpha"), {log.topic: {} for log in logs})
+    return logs

@@ -1,0 +1,59 @@
+"""A connection that ends while a login begins says nothing of the password: librdkafka has one code for both."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+from pydantic import SecretStr
+
+from acl.kafka import Client, UserConsumer, WrongPassword
+from fairlead.errors import LoginRefusedError, UnavailableError
+from fairlead.kafka.admin import require_answer
+from fairlead.kafka.endpoint import KafkaEndpoint
+from replication.groups.client import GroupClient
+from tests.support.handshakes import cut_at_handshake
+from tests.support.waits import PATIENCE
+
+pytestmark = pytest.mark.integration
+Kafka = Callable[..., KafkaEndpoint]
+Ask = Callable[[KafkaEndpoint, float], object]
+SOME = 3  # connections that are cut
+
+
+def reads(endpoint: KafkaEndpoint, seconds: float) -> object:
+    with UserConsumer(endpoint, group="test", timeout=seconds) as reader:
+        return reader.visible()
+
+
+def asks(endpoint: KafkaEndpoint, seconds: float) -> object:
+    with Client(endpoint, timeout=seconds) as client:
+        return client.cluster_operations()
+
+
+def looks_at_groups(endpoint: KafkaEndpoint, _: float) -> object:
+    return asyncio.run(GroupClient(endpoint).groups())
+
+
+PATIENT = [require_answer, reads, asks]  # who copies groups does not wait but looks again later
+
+
+@pytest.mark.parametrize("ask", PATIENT)
+def test_some_that_end_are_gone_over(kafka: Kafka, ask: Ask) -> None:
+    with cut_at_handshake(kafka("alpha"), SOME) as held_up:
+        assert ask(held_up, PATIENCE) is not None
+
+
+@pytest.mark.parametrize("ask", [*PATIENT, looks_at_groups])
+def test_a_broker_that_ends_them_all_is_unavailable_and_has_refused_nobody(kafka: Kafka, ask: Ask) -> None:
+    with cut_at_handshake(kafka("alpha")) as held_up, pytest.raises(UnavailableError):
+        ask(held_up, 3.0)
+
+
+@pytest.mark.parametrize("ask", PATIENT)
+def test_a_wrong_password_is_one_whatever_ended_before(kafka: Kafka, ask: Ask) -> None:
+    wrong = dataclasses.replace(kafka("alpha"), password=SecretStr("wrong"))
+    with cut_at_handshake(wrong, SOME) as held_up, pytest.raises((LoginRefusedError, WrongPassword)):
+        ask(held_up, PATIENCE)

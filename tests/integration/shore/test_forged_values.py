@@ -1,0 +1,298 @@
+"""One value changed by hand in any column of any table: ``shore verify`` says which table, row and column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.records import encode
+from fairlead.records.event import Event, EventMetadata, EventPayload
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import Environment, Position
+from shore import backfill
+from shore.checkpoint import read_checkpoint
+from shore.jobs.runner import JOBS
+from shore.places import Places
+from shore.repair.derived import Span
+from shore.tablelog import table_ids
+from shore.tables import TABLES
+from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.model import Table
+from shore.verify import Difference, Verification, verify
+from tests.integration.shore.conftest import Shore
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.integration,
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+]  # the jobs run once for all
+
+IMO: Final = "9811000"  # no other test of this Kafka has events of this ship
+OWN: Final = "customers/own"  # stands for the table of this world's customer, whose name is made up
+ALL: Final[dict[str, Table]] = {**TABLES, OWN: CUSTOMER_FEED}
+COLUMNS: Final = [(name, column) for name, table in ALL.items() for column in table.plain_schema.names]
+
+
+@dataclass(frozen=True)
+class Proven:
+    """Tables of one world with a row in each, as the jobs have made them; all of them verified."""
+
+    world: World
+    folder: Path
+
+    @property
+    def places(self) -> Places:
+        return Places.of(self.folder)
+
+    def table(self, name: str) -> str:
+        return f"customers/{self.world.customer}" if name == OWN else name
+
+    def verify(self, *tables: str) -> Verification:
+        topology = self.world.topology(recipient=True, authority=True, tables=True)
+        return verify(topology, self.world.endpoint, self.folder, [self.table(name) for name in tables])
+
+    def backfill(self, *tables: str, since: dt.datetime | None = None) -> backfill.Backfill:
+        topology = self.world.topology(recipient=True, authority=True, tables=True)
+        return backfill.plan(topology, self.world.endpoint, self.places, Span(since), tables)
+
+    def forge(self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any]:
+        """Change values of the first row that is ``wanted``; gives the row as it was."""
+        table = DeltaTable(self.places.table(self.table(name)))
+        rows = ALL[name].sorted(table.to_pyarrow_table().select(ALL[name].plain_schema.names))
+        row = next(number for number, each in enumerate(rows.to_pylist()) if wanted(each))
+        forged = rows
+        for column in columns:
+            kind, values = rows.schema.field(column).type, rows[column].to_pylist()
+            values[row] = other(values[row], kind)
+            forged = forged.set_column(
+                rows.schema.get_field_index(column), rows.schema.field(column), pa.array(values, kind)
+            )
+        assert not forged.equals(rows)
+        write_deltalake(table, forged, mode="overwrite")
+        return dict(rows.slice(row, 1).to_pylist()[0])
+
+
+def other(value: Any, kind: pa.DataType) -> Any:
+    """Another value of this type."""
+    if pa.types.is_boolean(kind):
+        return not value
+    if pa.types.is_integer(kind):
+        return (value or 0) + 1
+    if pa.types.is_floating(kind):
+        return (value or 0.0) + 1.5
+    if pa.types.is_timestamp(kind):
+        return (value or T0) + dt.timedelta(seconds=1)
+    if pa.types.is_binary(kind):
+        return (value or b"") + b" "
+    if pa.types.is_list(kind):
+        return [*(value or []), {"key": "forged", "value": b"1"}]
+    return (value or "") + "X"
+
+
+@pytest.fixture(scope="module")
+def proven(
+    kafka: Callable[..., KafkaEndpoint], spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Proven:
+    world = World(kafka("alpha", "admin"))
+    folder = tmp_path_factory.mktemp("forged")
+    fill(world)
+    topology = world.topology(recipient=True, authority=True, tables=True)
+    Shore(world, folder, spark).run(topology=topology)
+    made = Proven(world, folder)
+    found = made.verify()
+    assert [(each.table, each.notes, each.differences) for each in found.tables if not each.same] == []
+    empty = [name for name in ALL if not DeltaTable(made.places.table(made.table(name))).to_pyarrow_table().num_rows]
+    assert not empty
+    return made
+
+
+@pytest.fixture
+def tables(proven: Proven, tmp_path: Path) -> Iterator[Proven]:
+    """The same, put back after the test as it was."""
+    kept = tmp_path / "kept"
+    shutil.copytree(proven.folder, kept)
+    yield proven
+    shutil.rmtree(proven.folder)
+    shutil.copytree(kept, proven.folder)
+
+
+def fill(world: World) -> None:
+    """Records that give every table a row: readings out of band, without power, with a gap, and one that is broken;
+    bookings, alerts, ledgers, a ship's positions and weather, its call at a port and what happened to the box there."""
+    box, other_box = world.box(0), world.box(1)
+    hot = [reading(box, n, T0 + n * 10 * MINUTE, 4.0 if n < 6 else 11.0, is_powered=n < 20) for n in range(30)]
+    silent = [reading(box, 30 + n, T0 + (900 + n * 10) * MINUTE) for n in range(6)]
+    quiet = [reading(other_box, n, T0 + n * 10 * MINUTE) for n in range(12)]
+    at = {site: T0 + hours * 60 * MINUTE for site, hours in (("here", 0), ("away", 3), ("back", 8))}
+
+    def moved(code: str, when: dt.datetime) -> NewRecord:
+        event = Event(
+            metadata=EventMetadata(
+                event_id=f"{code}-{box}", event_created_date_time=when, event_type="EQUIPMENT", publisher="alpha"
+            ),
+            payload=EventPayload(
+                event_date_time=when,
+                equipment_event_type_code=code,  # type: ignore[arg-type]  # DCSA's codes
+                equipment_reference=box,
+                un_location_code="JPTYO",
+                vessel_imo_number=IMO if code == "LOAD" else None,
+            ),
+        )
+        return NewRecord(encode(event), f"{code}-{box}".encode(), timestamp_ms=_ms(when))
+
+    def sailing(n: int) -> NewRecord:
+        when = T0 + n * 30 * MINUTE
+        position = Position(
+            vessel_imo_number=IMO,
+            device=Device(device_id="ais", boot_id=1, sequence=n, device_date_time=when),
+            geo_location=GeoLocation(latitude=35.0 - n / 10, longitude=139.8),
+            speed_over_ground=14.0,
+            navigation_status=0,
+        )
+        return NewRecord(encode(position), IMO.encode(), timestamp_ms=_ms(when))
+
+    weather = Environment(
+        vessel_imo_number=IMO,
+        device=Device(device_id="bridge", boot_id=1, sequence=1, device_date_time=T0),
+        wind_speed=8.0,
+    )
+    world.append(
+        {
+            world.log(box): [*hot, *silent, NewRecord(b"{broken", box.encode(), timestamp_ms=_ms(T0))],
+            world.log(other_box): quiet,
+            world.bookings: [
+                booking(f"B-{world.tag}", world.customer, box, T0, None, consignee=world.recipient),
+                booking(f"C-{world.tag}", world.customer, other_box, T0, None),
+            ],
+            world.alerts: [alert(box, "alpha", T0 + 5 * MINUTE)],
+            world.custody: [grant(world.log(box), 1, world.tag, T0)],
+            world.events: [
+                docked(f"in-{world.tag}", "ARRI", at["here"], imo=IMO),
+                moved("GTIN", at["here"]),
+                moved("LOAD", at["here"] + 60 * MINUTE),
+                docked(f"out-{world.tag}", "DEPA", at["away"], imo=IMO),
+                docked(f"again-{world.tag}", "ARRI", at["back"], imo=IMO),
+            ],
+            f"ships.{IMO}.location": [sailing(n) for n in range(8, 16)],
+            f"ships.{IMO}.environment": [NewRecord(encode(weather), IMO.encode(), timestamp_ms=_ms(T0))],
+        }
+    )
+
+
+def _ms(at: dt.datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def named(found: Verification, name: str) -> tuple[Difference, ...]:
+    """The differences that are told of a table, which must be accused."""
+    (check,) = [each for each in found.tables if name in each.table.split(" + ")]
+    assert check.same is False, check.notes
+    return tuple(each for each in check.differences if each.table == name)
+
+
+def check_one(tables: Proven, name: str, column: str) -> None:
+    """One value is changed: the table, the row and the column are named."""
+    row = tables.forge(name, column)
+    told = named(tables.verify(name), tables.table(name))
+    key = {each: row[each] for each in ALL[name].key}
+    if column in key:
+        assert {each.what for each in told} & {"missing", "extra"}, told
+        assert any(all(each.key.get(k) in (v, str(v)) for k, v in key.items()) for each in told), told
+        return
+    (changed,) = [each for each in told if column in each.columns]
+    assert changed.what == "changed"
+    assert {k: v for k, v in changed.key.items() if k in key} == {k: v for k, v in key.items() if k in changed.key}
+    assert changed.found[column] != changed.expected[column]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("name", "column"), COLUMNS, ids=[f"{name}.{column}" for name, column in COLUMNS])
+def test_a_value_changed_by_hand_is_found(tables: Proven, name: str, column: str) -> None:
+    check_one(tables, name, column)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_key_changed_by_hand_is_found(tables: Proven, name: str) -> None:
+    check_one(tables, name, ALL[name].key[-1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_column_that_was_changed_is_named(tables: Proven, name: str) -> None:
+    columns = [each for each in ALL[name].plain_schema.names if each not in ALL[name].key]
+    tables.forge(name, *columns)
+    changed = [each for each in named(tables.verify(name), tables.table(name)) if each.what == "changed"]
+    assert {column for each in changed for column in each.columns} >= set(columns)
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("readings", "supply_temperature"),
+        ("readings", "device_date_time"),
+        ("booking_changes", "customer"),
+        ("custody_entries", "payload"),
+        ("events", "event_date_time"),
+        ("sites", "un_location_code"),
+    ],
+)
+def test_only_the_table_that_was_changed_is_accused(tables: Proven, name: str, column: str) -> None:
+    tables.forge(name, column)
+    accused = [each.table for each in tables.verify().tables if each.same is False]
+    assert len(accused) == 1
+    assert name in accused[0].split(" + ")
+
+
+@pytest.mark.parametrize("table", ["conditions", "excursions", "mkt"])
+def test_a_derived_table_alone_is_not_accused_either(tables: Proven, table: str) -> None:
+    tables.forge("readings", "supply_temperature", wanted=lambda row: row["supply_temperature"] == 11.0)
+    (check,) = tables.verify(table).tables
+    assert check.same is None
+    assert "readings" in check.notes[0]
+
+
+def test_checkpoints_have_the_inputs_that_jobs_name(proven: Proven) -> None:
+    """Spark takes the positions of a checkpoint in the order of the query."""
+    names = table_ids(proven.places, TABLES)
+    for job in JOBS.values():
+        checkpoint = read_checkpoint(proven.places, job.name)
+        assert checkpoint is not None
+        sources = [each and names.get(each.get("reservoirId", "")) for each in checkpoint.ahead]
+        if job.inputs:
+            assert [name for name in sources if name] == [n for n, s in zip(job.inputs, sources, strict=True) if s]
+        else:
+            assert sources == [None]
+
+
+def test_derived_tables_are_not_mended_towards_a_forged_value(tables: Proven) -> None:
+    tables.forge("readings", "supply_temperature", wanted=lambda row: row["supply_temperature"] == 11.0)
+    with pytest.raises(ConfigurationError, match=r"readings.* 1 row") as refused:
+        tables.backfill("conditions")
+    assert "--table readings" in str(refused.value.hint)
+    todo = tables.backfill()
+    assert [(each.entry.name, each.wrong) for each in todo.logs if each.wrong] == [("readings + readings_rejected", 1)]
+    assert not todo.unproven
+    backfill.apply(todo, tables.world.endpoint, tables.places)
+    assert tables.verify("readings", "conditions", "excursions", "mkt", "quality").ok
+
+
+def test_a_backfill_of_some_days_tells_of_forged_values_of_others(tables: Proven) -> None:
+    tables.forge("readings", "supply_temperature", wanted=lambda row: row["supply_temperature"] == 11.0)
+    later = T0 + 12 * 60 * MINUTE
+    tables.forge("conditions", "readings", wanted=lambda row: row["window_end"] > later)
+    todo = tables.backfill("readings", "conditions", since=later)
+    assert [each.entry.table for each in todo.derived if each.rows] == ["conditions"]
+    assert todo.unproven == {"readings + readings_rejected": 1}

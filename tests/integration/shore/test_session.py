@@ -1,0 +1,38 @@
+"""Spark on one machine: reachable from there only, by whoever has the secret of this run."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import psutil
+import pytest
+from pyspark.sql import SparkSession
+
+from shore.session import SECRET
+
+pytestmark = pytest.mark.integration
+
+
+def test_sparks_ports_are_on_loopback_and_ask_for_a_secret_that_ps_does_not_show(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert context.parallelize(range(4), 2).map(lambda n: n * n).sum() == 14  # Python workers are there, too
+    gateway: Any = context._gateway  # noqa: SLF001 - there is no public way
+    found = [psutil.Process(os.getpid()), psutil.Process(gateway.proc.pid)]
+    found += psutil.Process(gateway.proc.pid).children(recursive=True)
+    processes = [each for each in found if each.status() != psutil.STATUS_ZOMBIE]
+    listening = {
+        connection.laddr
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert len(listening) >= 2  # the driver's, and its block manager's
+    assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+
+    conf: Any = context._jsc.sc().conf()  # noqa: SLF001
+    assert (conf.get("spark.authenticate"), conf.get("spark.network.crypto.enabled")) == ("true", "true")
+    secret = str(conf.get(SECRET))
+    assert len(secret) >= 32
+    for process in processes:
+        assert secret not in " ".join(process.cmdline())

@@ -1,0 +1,280 @@
+"""Checkpoints, tables and the right to write on a storage URL: a folder as ``file://``, and a real S3 server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from fairlead.errors import UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.append import append_once
+from shore.checkpoint import put_aside, read_checkpoint, write_checkpoint
+from shore.errors import AlreadyRunningError, LeaseLostError, SplitStateError
+from shore.jobs.lock import only_one
+from shore.jobs.runner import JOBS
+from shore.jobs.state import check_state
+from shore.lease import Lease
+from shore.places import Places
+from shore.repair import rebuild as module
+from shore.repair.logs import find_odd, repair
+from shore.repair.rebuild import rebuild
+from shore.storage import Storage
+from shore.tablelog import commit_actions
+from shore.tables import TABLES
+from shore.verify import verify
+from shore.verify.catalogue import FROM_LOGS
+from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.objectstore import kinds, s3_base, s3_server
+from tests.support.waits import PATIENCE
+from topologies.model import Topology
+
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(600)]  # the S3 server is built once
+
+LARGE = bytes(range(256)) * 8_000  # more than one buffer, or part of an upload
+ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["readings"].plain_schema)
+
+
+@pytest.fixture(scope="module", params=kinds())
+def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """Gives places of their own on one kind of storage."""
+    if request.param == "file":
+        yield lambda: tmp_path_factory.mktemp("storage").as_uri()
+        return
+    with s3_server(tmp_path_factory.mktemp("s3")) as environment, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield s3_base
+
+
+@pytest.fixture
+def places(storage: Callable[[], str], tmp_path: Path) -> Places:
+    return Places.of(tmp_path, storage())
+
+
+def test_files_of_a_storage(places: Places) -> None:
+    files = Storage(places.base)
+    assert files.names("checkpoints") == files.names("") == []
+    assert not files.move("checkpoints", "elsewhere")
+    for path, content in (
+        ("a/offsets/0", b"zero"),
+        ("a/offsets/1", LARGE),
+        ("a/metadata", b"old"),
+        ("a/metadata", b"new"),
+    ):
+        files.write(path, content)
+    assert (files.names("a"), files.names("a/offsets"), files.names("")) == (["metadata", "offsets"], ["0", "1"], ["a"])
+    assert (files.read("a/metadata"), files.read("a/offsets/1")) == (b"new", LARGE)
+    with pytest.raises(FileNotFoundError):
+        files.read("a/offsets/2")
+    assert files.move("a", "a.aside")
+    assert (files.names("a"), files.files("a.aside")) == (
+        [],
+        ["a.aside/metadata", "a.aside/offsets/0", "a.aside/offsets/1"],
+    )
+    files.delete("a.aside")
+    assert files.names("") == []
+
+
+def test_a_storage_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("AWS_ENDPOINT_URL", "http://127.0.0.1:9"), ("AWS_ALLOW_HTTP", "true")):
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_MAX_RETRIES", "0")
+    with pytest.raises(UnavailableError, match="s3a://nowhere/x"):
+        Storage("s3a://nowhere/x").names("lock")
+
+
+def test_a_lost_checkpoint_is_noticed(places: Places) -> None:
+    jobs = [JOBS["readings"]]
+    for table in TABLES.values():
+        table.create(places.table(table.name))
+    check_state(places, jobs)
+    write_checkpoint(places, "readings", {"a.b": 2}, "{}")
+    write_deltalake(places.table("readings"), ROW, mode="append")
+    found = read_checkpoint(places, "readings")
+    assert found is not None
+    assert (found.positions, found.under_way) == ({"a.b": 2}, False)
+    check_state(places, jobs)
+    (*_, add) = commit_actions(DeltaTable(places.table("readings")), 1)
+    assert "add" in add or "commitInfo" in add
+    assert put_aside(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
+    with pytest.raises(SplitStateError, match="all rows would be added again"):
+        check_state(places, jobs)
+    Storage(places.tables).delete("readings")
+    write_checkpoint(places, "readings", {"a.b": 2}, "{}")
+    with pytest.raises(SplitStateError, match="table readings is gone"):
+        check_state(places, jobs)
+
+
+@pytest.fixture
+def alerts(places: Places) -> Places:
+    """Table alerts_ashore with a row, and a checkpoint that stands behind it."""
+    for table in TABLES.values():
+        table.create(places.table(table.name))
+    rows = pa.Table.from_pylist([{"alert_id": "x"}], schema=TABLES["alerts_ashore"].plain_schema)
+    write_deltalake(places.table("alerts_ashore"), rows, mode="append")
+    write_checkpoint(places, "alerts", {"a.b": 2}, "{}")
+    return places
+
+
+def test_alerts_are_rebuilt(alerts: Places, topology: Topology, nowhere: KafkaEndpoint) -> None:
+    done = rebuild("alerts", JOBS, topology, nowhere, alerts)
+    assert done.put_aside is not None
+    assert read_checkpoint(alerts, "alerts") is None
+    assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 0
+    assert Storage(alerts.checkpoints).read(f"{done.put_aside.rpartition('/')[2]}/offsets/0")
+    check_state(alerts, [JOBS["alerts"]])
+
+
+def test_a_rebuild_that_is_broken_off_loses_nothing_silently(
+    alerts: Places, topology: Topology, nowhere: KafkaEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "put_aside", _broken)
+        with pytest.raises(UnavailableError):
+            rebuild("alerts", JOBS, topology, nowhere, alerts)
+    assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 1  # as before
+    check_state(alerts, [JOBS["alerts"]])
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "write_deltalake", _broken)
+        with pytest.raises(UnavailableError):
+            rebuild("alerts", JOBS, topology, nowhere, alerts)
+    with pytest.raises(SplitStateError, match="has no checkpoint"):  # and not: goes on behind an empty table
+        check_state(alerts, [JOBS["alerts"]])
+    rebuild("alerts", JOBS, topology, nowhere, alerts)
+    check_state(alerts, [JOBS["alerts"]])
+
+
+def _broken(*_: object, **__: object) -> None:
+    raise UnavailableError("the storage does not answer", hint="")
+
+
+@pytest.fixture
+def topology() -> Topology:
+    return World(KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")).topology()
+
+
+@pytest.fixture
+def nowhere() -> KafkaEndpoint:
+    """Nobody answers there: what asks it fails."""
+    return KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")
+
+
+def test_readings_are_rebuilt_and_verified(places: Places, world: World, tmp_path: Path) -> None:
+    box = world.box(0)
+    end = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[world.log(box)] + 20
+    topology = world.topology()
+    assert topology.shore is not None
+    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": places.base})})
+    entry = next(each for each in FROM_LOGS if "readings" in each.tables)
+    for table in TABLES.values():
+        table.create(places.table(table.name))
+    repair(find_odd(entry, topology, world.endpoint, places, {world.log(box): end - 5}), world.endpoint, places)
+    assert rebuild("readings", JOBS, topology, world.endpoint, places).logs == 1
+    check_state(places, [JOBS["readings"]])
+    found = verify(topology, world.endpoint, tmp_path, ["readings"]).of("readings")
+    assert found is not None
+    assert (found.same, found.rows, found.behind) == (True, 15, 5)
+
+
+class Machine(Lease):
+    """One of several machines, which takes others for dead after a second."""
+
+    def __init__(self, base: str, host: str, on_lost: Callable[[], None] = lambda: None) -> None:
+        super().__init__(base, "/state", on_lost, beat_seconds=0.2, dead_seconds=2.0, host=host)
+
+    def die(self) -> None:
+        """As the process does: without a word."""
+        self._stop.set()
+        assert self._thread is not None
+        self._thread.join()
+
+
+def test_one_machine_writes_at_a_time(places: Places) -> None:
+    first, second = Machine(places.base, "one"), Machine(places.base, "two")
+    first.acquire()
+    with pytest.raises(AlreadyRunningError, match=r"process \d+ of one"):
+        second.acquire()
+    first.check()
+    first.release()
+    second.acquire()  # at once: the other has said that it ended
+    assert second.term == first.term + 1
+    second.die()
+    again = Machine(places.base, "two")
+    again.acquire()  # at once: it is this machine's own dead process
+    again.release()
+
+
+def test_a_machine_that_stood_still_writes_no_more(places: Places) -> None:
+    lost = threading.Event()
+    first = Machine(places.base, "one", on_lost=lost.set)
+    first.acquire()
+    place = places.table("readings")
+    TABLES["readings"].create(place)
+    assert append_once(place, ROW, app="a", version=0)
+    first.die()  # it is held up, and does not know
+    second = Machine(places.base, "two")
+    began = time.monotonic()
+    second.acquire()
+    assert time.monotonic() - began >= second.dead_seconds
+    with pytest.raises(LeaseLostError, match="of two has taken over"):
+        append_once(place, ROW, app="a", version=1)
+    assert DeltaTable(place).to_pyarrow_table().num_rows == 1
+    first.release()
+    assert append_once(place, ROW, app="a", version=1)  # the second's own writes
+    second.release()
+
+
+def test_a_machine_that_lives_hears_of_it(places: Places) -> None:
+    lost = threading.Event()
+    first = Machine(places.base, "one", on_lost=lost.set)
+    first.acquire()
+    taken = Machine(places.base, "two")
+    taken._files = Storage(f"{places.base}/lock")  # noqa: SLF001  # it takes the next term without waiting
+    DeltaTable.create(f"{places.base}/lock/2", schema=pa.schema([("n", pa.int64())]), description='{"host":"two"}')
+    assert lost.wait(PATIENCE)
+    with pytest.raises(LeaseLostError):
+        first.check()
+    first.release()
+
+
+def test_of_many_that_try_one_gets_it(places: Places) -> None:
+    machines = [Machine(places.base, f"host-{n}") for n in range(6)]
+    together, got, refused = threading.Barrier(len(machines)), [], []
+
+    def take(machine: Machine) -> None:
+        together.wait()
+        try:
+            machine.acquire()
+            got.append(machine)
+        except AlreadyRunningError:
+            refused.append(machine)
+
+    threads = [threading.Thread(target=take, args=(machine,)) for machine in machines]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(got), len(refused)) == (1, len(machines) - 1)
+    got[0].check()
+    got[0].release()
+
+
+def test_the_lock_is_on_the_storage_too(places: Places, tmp_path: Path) -> None:
+    """Two state folders stand for two machines."""
+    with only_one(tmp_path / "one", places) as lease:
+        assert lease is not None
+        lease.beat_seconds = 0.1
+        with pytest.raises(AlreadyRunningError, match="writes to"), only_one(tmp_path / "two", places):
+            pass
+    with only_one(tmp_path / "two", places):
+        pass
+    with only_one(tmp_path / "one", Places.of(tmp_path)) as none:
+        assert none is None

@@ -1,0 +1,35 @@
+"""AIS sentences: real ones of other ships, and ones made up for the ship itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyais import encode_dict
+
+from tests.unit.edge.samples import IMO
+
+OWN = "211000001"
+# A class A position report as pyais documents it, and the same with a wrong checksum.
+REAL = b"!AIVDM,1,1,,A,13HOI:0P0000VOHLCnHQKwvL05Ip,0*23"
+DAMAGED = b"!AIVDM,1,1,,A,13HOI:0P0000VOHLCnHQKwvL05Ip,0*24"
+
+
+def sentences(kind: str = "VDO", **fields: Any) -> list[bytes]:
+    """A position report; the ship's own (VDO) unless ``kind`` says otherwise."""
+    body: dict[str, Any] = {
+        "type": 1,
+        "mmsi": OWN,
+        "lat": -33.5,
+        "lon": 151.25,
+        "speed": 14.2,
+        "course": 271.0,
+        "heading": 270,
+        "status": 0,
+    }
+    return [line.encode() for line in encode_dict({**body, **fields}, sentence_type=kind)]
+
+
+def static(imo: str = IMO, mmsi: str = OWN) -> list[bytes]:
+    """Static data of a ship: its IMO number and name."""
+    body: dict[str, Any] = {"type": 5, "mmsi": mmsi, "imo": int(imo), "shipname": "DUCK STAR"}
+    return [line.encode() for line in encode_dict(body, sentence_type="VDM", seq_id=1)]

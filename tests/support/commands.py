@@ -1,0 +1,22 @@
+"""All commands of ``fairlead``, for tests of what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fairlead.cli import app as cli
+from fairlead.cli.lazy import load
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """Every command and group as typer made it, by its whole name (``link list``)."""
+    for name, entry in cli.COMMANDS.items():
+        found = load(name, entry)
+        yield name, found
+        yield from ((f"{name} {verb}", command) for verb, command in getattr(found, "commands", {}).items())
+
+
+def options(command: Any) -> dict[str, Any]:
+    """The options of a command by each of their spellings."""
+    return {text: each for each in command.params for text in (*each.opts, *each.secondary_opts) if text[0] == "-"}

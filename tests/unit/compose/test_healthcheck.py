@@ -1,0 +1,82 @@
+"""How a container's health is asked, against servers that answer as the real ones and ones that do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from compose.entry import healthcheck
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[int]:
+    """A server that answers whatever it is sent once, then closes; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1024)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        thread.join()
+
+
+def test_a_broker_that_answers_is_healthy() -> None:
+    with answering(b"\0\0\0\4\0\0\0\1") as port:
+        assert healthcheck.kafka(port, tls=False) == ""
+
+
+def test_a_broker_that_closes_is_not() -> None:
+    with answering(b"") as port:
+        assert healthcheck.kafka(port, tls=False) == "it closed the connection"
+
+
+def test_a_mosquitto_that_refuses_is_healthy() -> None:
+    with answering(b"\x20\x02\x00\x05") as port:
+        assert healthcheck.mqtt(port, tls=False) == ""
+    with answering(b"HTTP") as port:
+        assert "does not answer" in healthcheck.mqtt(port, tls=False)
+
+
+def test_nobody_there_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    monkeypatch.setitem(healthcheck.PAGES, "spark-master", port)
+    assert "refused" in healthcheck.check("spark-master")
+
+
+@pytest.mark.parametrize(
+    ("body", "age", "why"),
+    [
+        ({"ready": True}, 0, ""),
+        ({"ready": False}, 0, "not ready"),
+        ({"target": {"state": "up"}}, 0, ""),
+        ({"target": {"state": "down"}}, 0, "not ready"),
+        ({"ready": True}, 600, "600 s ago"),
+    ],
+)
+def test_a_status_file_must_be_fresh_and_say_so(body: object, age: float, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "bridge.tokyo.json"
+    file.write_text(json.dumps(body))
+    now = file.stat().st_mtime
+    os.utime(file, (now - age, now - age))
+    said = healthcheck.status(file, now)
+    assert (why in said) if why else said == ""
+
+
+def test_a_status_file_that_is_not_there_or_half_is_not_healthy(tmp_path: Path) -> None:
+    file = tmp_path / "replicator.tokyo.json"
+    assert healthcheck.status(file, 0.0)
+    file.write_text('{"target": ')
+    assert healthcheck.status(file, file.stat().st_mtime)

@@ -1,0 +1,227 @@
+"""A topology as a Compose project: every container without rights it does not need, every secret where it is used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from compose.fleet import Fleet, all_secrets, plan, secrets_of_spark
+from compose.project import HOME, project, text
+from compose.render import render
+from compose.settings import overlay, properties
+from edge.prometheus import BridgeCollector
+from fairlead.certs.facts import all_facts
+from fairlead.home import run_folder
+from replication.metrics import BrokersCollector, ReplicationCollector
+from shore.metrics import ShoreCollector
+from topologies.loader.load import load, locate, shipped
+from topologies.model import SiteKind
+from topologies.users import service_users
+
+
+def services(fleet: Fleet) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = project(fleet)["services"]
+    return found
+
+
+@pytest.fixture(scope="module", params=sorted(shipped()))
+def fleet(request: pytest.FixtureRequest) -> Fleet:
+    return plan(load(request.param, env={}))
+
+
+def test_nothing_runs_with_rights(fleet: Fleet) -> None:
+    for name, service in services(fleet).items():
+        assert service["read_only"] and service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["mem_limit"] and service["pids_limit"], name
+        assert "privileged" not in service and not any("docker.sock" in v for v in service.get("volumes", ())), name
+        assert service["restart"] == {"setup": "on-failure", "cli": "no"}.get(name, "unless-stopped"), name
+
+
+def test_all_that_serves_is_asked_how_it_is(fleet: Fleet) -> None:
+    done_or_optional = {"setup", "cli", "shore", "prometheus", "grafana"}
+    for name, service in services(fleet).items():
+        assert ("healthcheck" in service) == (name not in done_or_optional), name
+
+
+def test_ports_have_three_brokers_and_ships_one(fleet: Fleet) -> None:
+    for site in fleet.sites:
+        number = 1 if site.site.kind in (SiteKind.SHIP, SiteKind.CUSTOMER) else 3
+        assert len(site.brokers) == number
+        for node, host in enumerate(site.brokers, 1):
+            written = dict(line.split("=", 1) for line in properties(fleet, site, node).splitlines())
+            assert written["node.id"] == str(node)
+            assert written["advertised.listeners"] == f"CLIENT://{host}:9092"
+            assert written["controller.quorum.voters"].count("@") == number
+            replicated = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+            assert (replicated.items() <= written.items()) == (number == 3)
+            assert written["listener.security.protocol.map"] == "CLIENT:SASL_SSL,CONTROLLER:SASL_SSL"
+            assert written["listener.name.client.ssl.keystore.location"] == f"/run/certificates/{host}.pem"
+
+
+def test_every_secret_is_there_and_goes_only_to_whom_it_concerns(fleet: Fleet) -> None:
+    declared = set(project(fleet)["secrets"])
+    given: dict[str, set[str]] = {}
+    for name, service in services(fleet).items():
+        for secret in service.get("secrets", ()):
+            given.setdefault(secret, set()).add(name)
+    assert set(given) <= declared
+    for site in fleet.sites:
+        for user in service_users(fleet.topology, site.name):
+            assert f"{site.name}.{user}" in declared
+        assert given[f"{site.name}.controller"] == {*site.brokers, "setup", "cli"}
+        assert given[f"{site.name}.admin"] == {*site.brokers, "setup", "cli"}
+        for link in fleet.topology.links_from(site.name):
+            # At its source a replicator is known by a password of its own, which no other site's replicator has.
+            readers = given[f"{site.name}.replicator.{link.to}"]
+            assert readers == {f"{link.to}-replicator", "setup", "cli"}
+    for customer in fleet.topology.customers:
+        for secret in (name for name in declared if name.endswith(f".{customer}")):
+            assert given[secret] == {"setup", "cli"}
+
+
+def test_what_is_beside_a_site_reaches_no_other_site(fleet: Fleet) -> None:
+    found = services(fleet)
+    for site in fleet.sites:
+        if site.has_way_in:
+            assert found[site.mqtt]["networks"] == found[f"{site.name}-bridge"]["networks"] == [site.name]
+
+
+def test_services_of_two_sites_share_no_volume_and_no_network_but_wan(fleet: Fleet) -> None:
+    """Who has broken into a ship finds nothing of another ship's there, and no Spark."""
+    found, sites = services(fleet), {site.name for site in fleet.sites}
+    volumes: dict[str, set[str]] = {}
+    for site in fleet.sites:
+        for name in (*site.brokers, site.mqtt, f"{site.name}-bridge", f"{site.name}-replicator"):
+            if name in found:
+                assert set(found[name]["networks"]) <= {site.name, "wan"}, name
+                own = {each.partition(":")[0] for each in found[name]["volumes"] if not each.startswith("./")}
+                for volume in own:
+                    volumes.setdefault(volume, set()).add(site.name)
+    assert volumes and all(len(users) == 1 for users in volumes.values()), volumes
+    assert set(volumes) <= set(project(fleet)["volumes"])
+    spark = {name: set(found[name]["networks"]) for name in ("spark-master", "spark-worker", "shore") if name in found}
+    assert bool(spark) == (fleet.topology.shore is not None)
+    for name, networks in spark.items():
+        assert "wan" not in networks and "spark" in networks, name
+        assert networks & sites <= {fleet.topology.shore.at if fleet.topology.shore else ""}, name
+        assert found[name]["secrets"][-1:] == [f"{fleet.topology.shore.at if fleet.topology.shore else ''}.spark"]
+
+
+def test_the_command_line_sees_every_sites_status_and_cannot_write_it(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = services(fleet)
+    cli = found["cli"]
+    monkeypatch.setenv("FAIRLEAD_SITE_HOMES", cli["environment"]["FAIRLEAD_SITE_HOMES"])
+    for site in fleet.sites:
+        for name in (f"{site.name}-bridge", f"{site.name}-replicator"):
+            if name in found:
+                volume = next(each.partition(":")[0] for each in found[name]["volumes"] if each.endswith(f":{HOME}"))
+                (place,) = (each for each in cli["volumes"] if each.startswith(f"{volume}:"))
+                seen = run_folder(Path(HOME) / fleet.topology.name, site.name)
+                assert place.endswith(":ro") and str(seen).startswith(place.split(":")[1] + "/")
+                assert seen.parts[-2:] == (fleet.topology.name, "run")
+
+
+@pytest.mark.parametrize("name", ["minimal", "big-blue"])
+def test_what_is_rendered_says_where_the_sites_are_and_holds_no_secret(name: str, tmp_path: Path) -> None:
+    fleet = plan(load(name, env={}))
+    render(fleet, locate(name), tmp_path)
+    secrets = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
+    assert set(secrets) == {*all_secrets(fleet), *secrets_of_spark(fleet), "grafana.admin"}
+    assert len(set(secrets.values())) == len(secrets)
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "authority").stat().st_mode & 0o777 == 0o700
+    shown = [
+        file for file in tmp_path.rglob("*") if file.is_file() and file.parent.name not in ("secrets", "authority")
+    ]
+    for file in shown:
+        content = file.read_text()
+        assert not any(secret in content for secret in secrets.values()), file
+        assert ("PRIVATE KEY" in content) == (file.parent.name == "certificates" and file.name != "ca.pem"), file
+    deployed = load(tmp_path / "topology" / f"{name}.yaml", env={})
+    for site in fleet.sites:
+        kafka = deployed.sites[site.name].kafka
+        assert kafka is not None
+        assert (kafka.bootstrap, kafka.security) == (site.bootstrap, "SASL_SSL")
+        for host in site.brokers:
+            pem = (tmp_path / "certificates" / f"{host}.pem").read_bytes()
+            assert host in all_facts(pem[pem.index(b"-----BEGIN CERT") :])[0].names
+
+
+def test_rendering_again_keeps_secrets_and_certificates(tmp_path: Path) -> None:
+    fleet = plan(load("minimal", env={}))
+
+    def kept() -> dict[str, bytes]:
+        folders = ("secrets", "certificates", "authority")
+        return {str(f): f.read_bytes() for folder in folders for f in (tmp_path / folder).iterdir()}
+
+    render(fleet, locate("minimal"), tmp_path)
+    before = kept()
+    (tmp_path / "compose.yaml").unlink()
+    render(fleet, locate("minimal"), tmp_path)
+    assert kept() == before
+    assert (tmp_path / "compose.yaml").read_text() == text(fleet)
+
+
+def test_in_clear_text_controllers_alone_speak_tls(tmp_path: Path) -> None:
+    """Controllers log in with SASL PLAIN, over a network: their password never goes there in clear text."""
+    fleet = plan(load("minimal", env={}), tls=False)
+    render(fleet, locate("minimal"), tmp_path)
+    brokers = [host for site in fleet.sites for host in site.brokers]
+    assert sorted(file.stem for file in (tmp_path / "certificates").iterdir()) == sorted(["ca", *brokers])
+    for name, service in services(fleet).items():
+        mounted = [volume for volume in service.get("volumes", ()) if volume.startswith("./certificates/")]
+        files = {volume.partition(":")[0].rpartition("/")[2] for volume in mounted}
+        assert files == ({"ca.pem", f"{name}.pem"} if name in brokers else set()), name
+    for host in brokers:
+        written = dict(
+            line.split("=", 1) for line in (tmp_path / "brokers" / f"{host}.properties").read_text().splitlines()
+        )
+        assert written["listener.security.protocol.map"] == "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_SSL"
+        assert written["listener.name.controller.ssl.keystore.location"] == f"/run/certificates/{host}.pem"
+        assert not any(key.startswith("listener.name.client.ssl") for key in written)
+    for site in overlay(fleet)["sites"].values():
+        assert site["kafka"]["security"] == "SASL_PLAINTEXT"
+        assert "mqtt" not in site or site["mqtt"]["security"] == "PLAINTEXT"
+    load(tmp_path / "topology" / "minimal.yaml", env={})
+
+
+def test_the_bridge_s_mqtt_password_is_another_than_its_kafka_password(tmp_path: Path) -> None:
+    fleet = plan(load("minimal", env={}))
+    render(fleet, locate("minimal"), tmp_path)
+    for site in fleet.sites:
+        if site.has_way_in:
+            mosquitto, bridge = (set(services(fleet)[name]["secrets"]) for name in (site.mqtt, f"{site.name}-bridge"))
+            assert f"{site.name}.bridge-mqtt" in mosquitto & bridge
+            assert f"{site.name}.bridge" in bridge - mosquitto
+            folder = tmp_path / "secrets"
+            assert (folder / f"{site.name}.bridge").read_text() != (folder / f"{site.name}.bridge-mqtt").read_text()
+
+
+def test_prometheus_looks_at_every_replicator_and_bridge_and_knows_their_metrics(tmp_path: Path) -> None:
+    fleet = plan(load("big-blue", env={}))
+    render(fleet, locate("big-blue"), tmp_path)
+    folder = tmp_path / "monitoring"
+    settings = yaml.safe_load((folder / "prometheus" / "prometheus.yaml").read_text())
+    targets = settings["scrape_configs"][1]["static_configs"][0]["targets"]
+    replicators = [name for name in services(fleet) if name.endswith("-replicator")]
+    assert targets == [f"{name}:9404" for name in replicators]
+    ways_in = settings["scrape_configs"][2]["static_configs"][0]["targets"]
+    bridges = [name for name in services(fleet) if name.endswith("-bridge")]
+    assert bridges and ways_in == [f"{name}:9404" for name in bridges]
+    for name in (*replicators, *bridges):  # all can be reached, and serve where they are looked for
+        service = services(fleet)[name]
+        assert set(service["networks"]) & set(services(fleet)["prometheus"]["networks"])
+        assert service["command"][-4:-2] == ["--metrics-port", "9404"] or "--detours" in service["command"]
+    told = "".join(file.read_text() for file in folder.rglob("*") if file.suffix in (".yaml", ".json"))
+    collectors = (ReplicationCollector(list), BrokersCollector({}, lambda _: pytest.fail()), BridgeCollector(list))
+    known = {metric.name for each in (*collectors, ShoreCollector(list)) for metric in each.collect()}
+    named = {re.sub("_(total|sum|count)$", "", name) for name in re.findall(r"\bfairlead_[a-z_]+", told)}
+    assert named
+    assert named <= known

@@ -1,0 +1,95 @@
+"""The documentation builds, its commands exist, and its tables name what the code has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+import yaml
+from pydantic import TypeAdapter
+
+import acl.audit
+import replication.groups.rules
+import shore.status
+from edge.alerts.engine import default_rules
+from edge.alerts.site_alerts import KIND, KINDS
+from edge.holdings import CustodyState
+from edge.messages import RejectReason
+from edge.status import ALARMS
+from fairlead.cli.commands.sites.status import OVERTAKEN
+from replication.states import LinkState, LogState
+from tests.support.commands import commands, options
+from topologies import model
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGES = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "README.md", *DOCS.glob("*.md"))}
+MODELS = {
+    name: kind
+    for name, kind in vars(model).items()
+    if isinstance(kind, type) and issubclass(kind, model.Model) and kind is not model.Model
+}
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    """``--strict`` fails for links and anchors that lead nowhere."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    built = {str(file.relative_to(tmp_path)): file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.html")}
+    assert {file.relative_to(DOCS).with_suffix(".html").as_posix() for file in DOCS.rglob("*.md")} <= built.keys()
+    assert "fairlead custody seize" in built["cli-reference.html"]
+    for name, text in built.items():
+        assert not re.findall(r"<(?:script|img|link|iframe)\b[^>]*?\b(?:src|href)=[\"']?(?:[a-z]+:)?//[^>]*", text), (
+            name
+        )
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", PAGES["README.md"])
+    assert links
+    assert [link for link in links if ":" not in link and not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_commands_of_a_page_are_commands(name: str) -> None:
+    """Every ``fairlead ...`` in code is a command, with options that it has."""
+    known = {command: set(options(each)) | {"--help"} for command, each in commands()}
+    for line in re.findall(r"(?:^    |`)fairlead ([^`\n#|]+)", PAGES[name], re.MULTILINE):
+        words = line.split()
+        if words[0] == "COMMAND" or words[0].startswith("-"):
+            continue
+        command = next((each for each in (" ".join(words[:2]), words[0]) if each in known), None)
+        assert command is not None, line
+        used = {word.strip("[](),.;").partition("=")[0] for word in words if word.startswith("--")}
+        assert used <= known[command], line
+
+
+def test_the_runbook_names_everything_that_an_operator_may_see() -> None:
+    rules = yaml.safe_load((ROOT / "compose/monitoring/rules.yaml").read_text(encoding="utf-8"))["groups"]
+    wanted = {
+        *(*LogState, *LinkState, "stopped", *replication.groups.rules.GroupLogState, *CustodyState),
+        *(*get_args(shore.status.State), *acl.audit.ReadVerdict, *RejectReason),
+        *(*(rule.kind for rule in default_rules()), *KINDS, KIND),
+        *(OVERTAKEN, *(alarm.name for alarm in ALARMS)),
+        *(rule["alert"] for group in rules for rule in group["rules"]),
+    }
+    assert sorted(name for name in wanted if f"`{name}`" not in PAGES["runbook.md"]) == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_field_of_a_topology_is_in_its_page_with_an_example_that_is_taken(name: str) -> None:
+    section = PAGES["topology.md"].partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    rows = [re.split(r" \| ", row.strip("| ")) for row in re.findall(r"^\| `.*", section, re.MULTILINE)]
+    kinds = get_type_hints(MODELS[name], include_extras=True)
+    fields = {info.alias or field: (kinds[field], info) for field, info in MODELS[name].model_fields.items()}
+    assert {row[0].strip("`") for row in rows} == set(fields)
+    for field, _, default, _, example in rows:
+        kind, info = fields[field.strip("`")]
+        assert (default == "required") == info.is_required()
+        (value,) = yaml.safe_load(example.strip("`").replace("\\|", "|")).values()
+        TypeAdapter(kind).validate_python(value)

@@ -1,0 +1,135 @@
+"""The draft report out of a site's logs, and the alert engine made anew from them, over the wire's own client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from unittest.mock import MagicMock
+
+import pytest
+
+from edge.alerts.operator import make_report, read_alerts
+from edge.alerts.service import AlertService
+from edge.holdings import Holdings
+from edge.logwriter import records
+from edge.logwriter.tail_reader import TailReader
+from edge.messages import MessageId
+from edge.strays.store import StrayIndex
+from fairlead.custody.view import CustodyView
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.records import decoder, encode
+from fairlead.records.alert import Alert
+from tests.unit.edge.alerts.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
+from tests.unit.edge.samples import BOX, IMO, topology
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running
+from topologies.model import Link, Topology
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCluster]:
+    async with running() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def cluster(fake: FakeCluster) -> AsyncIterator[Cluster]:
+    async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=2.0) as client:
+        yield client
+
+
+def put(fake: FakeCluster, log: str, *values: bytes) -> None:
+    marker = marker_record(b"m" + log.encode(), timestamp_ms=5)
+    entries = [NewRecord(value, b"key", timestamp_ms=5) for value in values]
+    stored = fake.log(log)
+    assert stored.append(term_batch([marker, *entries], term=1, offset=0, marker=0))[0] == 0
+
+
+def alerts() -> list[Alert]:
+    voyage = Voyage()
+    voyage.ship()
+    voyage.see(0, **FALL)
+    voyage.see(HOUR, number=NEIGHBOURS[0], **FALL)
+    voyage.said += voyage.engine.forget(NEIGHBOURS[0], 1)
+    return voyage.said
+
+
+async def test_a_report_is_made_of_what_the_logs_of_a_site_have(fake: FakeCluster, cluster: Cluster) -> None:
+    said = alerts()
+    put(fake, "alerts.star", *(encode(alert) for alert in said), b"{", b'{"written":"by a later version"}')
+    put(fake, f"ships.{IMO}.environment", encode(environment(0)))
+    put(fake, "bookings.tokyo", encode(booking(commodity="toy-ducks")))
+    fake.log("containers.x")
+    assert await read_alerts(cluster) == said
+    for wanted in (BOX, said[0].alert_id):
+        report = await make_report(cluster, topology(), wanted, "PRELIMINARY")
+        assert [each.equipment_reference for each in report.containers] == [BOX]
+        assert report.containers[0].commodity == "toy-ducks"
+        assert report.weather is not None and report.weather.wind_speed == 21.5
+        assert report.ship.name == "star"
+
+
+async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: Cluster) -> None:
+    put(fake, "alerts.star", *(encode(alert) for alert in alerts()))
+    with pytest.raises(ConfigurationError, match="no overboard alert"):
+        await make_report(cluster, topology(), "BIGU9999999", "PRELIMINARY")
+    with pytest.raises(ConfigurationError, match="has been cleared"):
+        await make_report(cluster, topology(), NEIGHBOURS[0], "PRELIMINARY")
+
+
+def linked() -> Topology:
+    """The samples' topology with bookings brought aboard."""
+    plain = topology()
+    link = Link(**{"from": "tokyo", "to": "star", "streams": {"bookings": "all"}, "when": "berthed"})
+    return plain.model_copy(update={"links": (*plain.links, link)})
+
+
+ALERTS = decoder(Alert)
+
+
+async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)), b"{")
+    voyage, payloads = Voyage(), []
+    for n in range(3):
+        stray = records.stray(f"containers.{BOX}", new_record(n, n * 600, setpoints={"temperature": 4.0}))
+        payloads.append(stray.value or b"")
+    put(fake, "strays.star", *payloads)
+    writers = MagicMock()
+    writers.strays.log, writers.strays.index = "strays.star", StrayIndex()
+    for offset in (1, 2, 3):
+        writers.strays.index.add(f"containers.{BOX}", offset, MessageId("d1", 1, offset))
+    side = AlertService(linked(), "star")
+    assert side.engine is not None
+    side.engine.ship_reported(position(), 1)
+    tails = TailReader(cluster)
+    await side.catch_up(cluster, writers, Holdings("star", CustodyView()), tails)
+    await tails.close()
+    assert list(side.work()) == ["bookings", "orders about alerts"]
+    voyage.engine, voyage.sequences = side.engine, {BOX: 2}
+    [alert] = voyage.see(30 * 60, strays=True, setpoints={"temperature": 4.0})
+    assert (alert.kind, alert.alert_id) == ("SETPOINT", f"SETPOINT.{BOX}.d1.1.0")
+
+
+async def test_ashore_there_is_no_watch() -> None:
+    side = AlertService(topology(), "tokyo")
+    assert side.engine is None and side.work() == {}
+    await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())
+
+
+async def test_the_watch_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
+    holdings = Holdings("star", CustodyView())
+    holdings.hold(f"containers.{BOX}", 2)
+    side, writers, tails = AlertService(topology(), "star"), MagicMock(), MagicMock()
+    writers.strays.index = StrayIndex()
+    await side.catch_up(MagicMock(), writers, holdings, tails)
+    voyage = Voyage()
+    assert side.engine is not None
+    voyage.engine = side.engine
+    [opened] = voyage.see(0, **FALL)
+    holdings.release(f"containers.{BOX}")  # as the custodian says it after a grant by an event, by hand or for a claim
+    [call] = writers.alerts.put.call_args_list
+    ended = ALERTS.decode(call.args[0].record.value)
+    assert (ended.alert_id, ended.state, ended.evidence[0].name) == (opened.alert_id, "CLEARED", "left")

@@ -1,0 +1,76 @@
+"""Which booking a box travels under at a time: a cancellation takes away the times that it names, and no others."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Literal
+
+from edge.alerts.rules.bookings import Bookings
+from fairlead.records.booking import Booking
+
+BOX = "BIGU1000010"
+T0 = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+
+
+def booking(
+    reference: str,
+    begins: int,
+    ends: int | None = None,
+    status: Literal["CONFIRMED", "COMPLETED", "CANCELLED"] = "CONFIRMED",
+) -> Booking:
+    return Booking(
+        booking_reference=reference,
+        customer="ducks",
+        equipment_reference=BOX,
+        status=status,
+        valid_from=T0 + begins * HOUR,
+        valid_to=None if ends is None else T0 + ends * HOUR,
+    )
+
+
+def at(bookings: Bookings, hour: float) -> str | None:
+    found = bookings.of(BOX, int((T0 + hour * HOUR).timestamp() * 1000))
+    return found.booking_reference if found else None
+
+
+def told(*changes: Booking) -> Bookings:
+    bookings = Bookings()
+    for change in changes:
+        bookings.apply(change)
+    return bookings
+
+
+def test_a_booking_that_is_cancelled_from_a_time_on_held_before() -> None:
+    bookings = told(booking("B1", 0), booking("B1", 10, status="CANCELLED"))
+    assert [at(bookings, hour) for hour in (0, 9.9, 10, 50)] == ["B1", "B1", None, None]
+
+
+def test_one_that_is_cancelled_whole_never_held() -> None:
+    bookings = told(booking("B1", 5), booking("B1", 5, status="CANCELLED"))
+    assert [at(bookings, hour) for hour in (0, 5, 9)] == [None, None, None]
+
+
+def test_one_that_is_cancelled_for_a_while_holds_again() -> None:
+    bookings = told(booking("B1", 0, 20), booking("B1", 5, 8, status="CANCELLED"))
+    assert [at(bookings, hour) for hour in (4, 5, 7.9, 8, 20)] == ["B1", None, None, "B1", None]
+
+
+def test_one_that_is_confirmed_again_holds_as_it_says_now() -> None:
+    bookings = told(booking("B1", 0), booking("B1", 0, status="CANCELLED"), booking("B1", 3))
+    assert [at(bookings, hour) for hour in (3, 30)] == ["B1", "B1"]
+
+
+def test_another_booking_is_used_where_the_newest_is_cancelled() -> None:
+    bookings = told(booking("B1", 0), booking("B2", 5), booking("B2", 5, status="CANCELLED"))
+    assert at(bookings, 6) == "B1"
+
+
+def test_a_confirmed_one_that_has_not_begun_counts_unless_it_is_cancelled() -> None:
+    assert at(told(booking("B1", 5)), 0) == "B1"
+    assert at(told(booking("B1", 5, 9)), 0) is None
+    assert at(told(booking("B1", 5), booking("B1", 5, status="CANCELLED")), 0) is None
+
+
+def test_a_cancellation_of_an_unknown_booking_is_nothing() -> None:
+    assert at(told(booking("B1", 0, status="CANCELLED")), 1) is None

@@ -1,0 +1,143 @@
+"""Devices that store and forward: a day of readings comes at once after a silence, and is judged by its own times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from fairlead.records.alert import Alert
+from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, REEFER, Voyage, message, ms
+from tests.unit.edge.samples import BOX
+
+STEP = 5 * MINUTE
+DAY = 24 * HOUR
+GOOD = {**REEFER, "measurements": {"supplyTemperature": 4.0}}
+WARM = {**REEFER, "measurements": {"supplyTemperature": 9.0}}
+
+
+class Ship(Voyage):
+    """A ship whose boxes reported for two hours; some went on, one was silent for a day and stored what it measured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at(0, 2 * HOUR, (BOX, *NEIGHBOURS))
+
+    def at(self, start_s: int, end_s: int, numbers: Iterable[str]) -> list[Alert]:
+        """Live readings of these boxes, and the ship's reports."""
+        alerts: list[Alert] = []
+        for now in range(start_s, end_s, STEP):
+            alerts += self.ship(now)
+            for number in numbers:
+                alerts += self.see(now, number=number, **GOOD)
+        return alerts
+
+    def silent_day(self) -> list[Alert]:
+        """The others go on."""
+        return self.at(2 * HOUR, 2 * HOUR + DAY, NEIGHBOURS)
+
+    def burst(self, warm: range = range(0), *, number: str = BOX, boot_at: int | None = None) -> list[Alert]:
+        """What was stored in a day, all of it now; ``warm``: readings out of band; a new boot from ``boot_at`` on."""
+        alerts: list[Alert] = []
+        now = ms(2 * HOUR + DAY)
+        start = self.sequences[number] + 1
+        for nth in range(DAY // STEP):
+            fields = WARM if nth in warm else GOOD
+            booted = boot_at is not None and nth >= boot_at
+            sequence = nth - boot_at if booted and boot_at is not None else start + nth
+            found = message(sequence, 2 * HOUR + nth * STEP, number=number, boot=2 if booted else 1, **fields)
+            alerts += self._keep(self.engine.see(found, found.log, now))
+        return alerts
+
+
+def told(alerts: Iterable[Alert]) -> list[tuple[str, str, int]]:
+    """Kind, state, and the device's seconds since the silence began."""
+    return [(alert.kind, alert.state, int(alert.event_date_time.timestamp() - ms(2 * HOUR) / 1000)) for alert in alerts]
+
+
+def test_silence_is_opened_once_and_ends_with_the_first_reading_of_the_burst() -> None:
+    ship = Ship()
+    assert told(ship.silent_day()) == [("SILENCE", "OPENED", -STEP)]
+    assert told(ship.burst()) == [("SILENCE", "CLEARED", 0)]
+    after = 2 * HOUR + DAY
+    assert ship.at(after, after + 2 * HOUR, NEIGHBOURS)[0].kind == "SILENCE"  # what it usually does is still known
+
+
+def test_silence_is_not_said_again_while_a_burst_comes_in() -> None:
+    """The ship reports in the middle of it; the readings are old, but they come now."""
+    ship = Ship()
+    ship.silent_day()
+    now = 2 * HOUR + DAY
+    ship.ship(now)
+    start = ship.sequences[BOX] + 1
+    alerts: list[Alert] = []
+    for nth in range(DAY // STEP):
+        found = message(start + nth, 2 * HOUR + nth * STEP, **GOOD)
+        alerts += ship.engine.see(found, found.log, ms(now))
+        alerts += ship.ship(now + nth)
+        for number in NEIGHBOURS:
+            if nth % 60 == 0:
+                alerts += ship.see(now + nth, number=number, **GOOD)
+    assert [alert.state for alert in alerts] == ["CLEARED"]
+
+
+def test_dwell_is_judged_by_when_it_was_measured() -> None:
+    """An hour out of band in the night: raised, and over, although all came within a second."""
+    ship = Ship()
+    ship.silent_day()
+    found = told(ship.burst(warm=range(100, 124)))  # two hours
+    assert found == [
+        ("SILENCE", "CLEARED", 0),
+        ("TEMPERATURE", "OPENED", 100 * STEP + HOUR),
+        ("TEMPERATURE", "CLEARED", 124 * STEP + 15 * MINUTE),
+    ]
+
+
+def test_what_was_out_of_band_for_less_than_its_dwell_is_nothing() -> None:
+    ship = Ship()
+    ship.silent_day()
+    assert told(ship.burst(warm=range(100, 112))) == [("SILENCE", "CLEARED", 0)]  # 55 min
+
+
+def test_a_condition_goes_on_from_before_the_silence() -> None:
+    """Half an hour before it and half an hour in it are an hour."""
+    ship = Ship()
+    for nth in range(6, 0, -1):
+        ship.sequences[BOX] += 1
+        live = message(ship.sequences[BOX], 2 * HOUR - nth * 30, **WARM)
+        assert ship.engine.see(live, live.log, ms(2 * HOUR)) == []
+    ship.silent_day()
+    found = told(ship.burst(warm=range(0, 20)))
+    assert ("TEMPERATURE", "OPENED", HOUR) in found or ("TEMPERATURE", "OPENED", HOUR - STEP) in found
+
+
+def test_a_device_that_has_started_anew_meanwhile() -> None:
+    ship = Ship()
+    ship.silent_day()
+    found = told(ship.burst(warm=range(140, 160), boot_at=150))
+    assert [kind for kind, _, _ in found] == ["SILENCE", "TEMPERATURE", "TEMPERATURE"]
+    assert found[1] == ("TEMPERATURE", "OPENED", 140 * STEP + HOUR)
+
+
+@pytest.mark.parametrize("repeats", [1, 24, 40])
+def test_what_was_sent_before_the_silence_and_comes_again_changes_nothing(repeats: int) -> None:
+    ship = Ship()
+    ship.silent_day()
+    last = ship.sequences[BOX]
+    for sequence in range(max(0, last - repeats + 1), last + 1):
+        again = message(sequence, sequence * STEP, **WARM)  # even with another content
+        assert ship.engine.see(again, again.log, ms(2 * HOUR + DAY)) == []
+    assert told(ship.burst()) == [("SILENCE", "CLEARED", 0)]
+
+
+def test_several_devices_at_the_same_time() -> None:
+    """All behind one gateway: one alert about all of them, and none of any single one when they come back in turn."""
+    ship = Ship()
+    alerts: list[Alert] = []
+    for now in range(2 * HOUR, 2 * HOUR + DAY, STEP):
+        alerts += ship.ship(now)
+    assert [(alert.equipment_reference, alert.state) for alert in alerts] == [("", "OPENED")]
+    found = [alert for number in (BOX, *NEIGHBOURS) for alert in ship.burst(range(30, 50), number=number)]
+    assert {alert.kind for alert in found} == {"TEMPERATURE"}
+    assert len(found) == 2 * 5
+    assert [(alert.equipment_reference, alert.state) for alert in ship.ship(2 * HOUR + DAY + 1)] == [("", "CLEARED")]

@@ -1,0 +1,216 @@
+"""Alerts about devices themselves: a clock that is off, two on one container, one that changes its container."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge.alerts.engine import AlertEngine, default_rules
+from edge.alerts.rules import devices
+from edge.messages import ReadingMessage
+from fairlead.records.alert import Alert
+from tests.fuzz.wayin import WayIn
+from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
+from tests.unit.edge.alerts.restarting import CRASHES, Ship, said
+from tests.unit.edge.samples import BOX, reading, readings_topic
+
+STEP = 15 * MINUTE
+OTHER = NEIGHBOURS[0]
+
+
+class Aboard:
+    """Readings of any device for any box, received when they were measured unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.engine = AlertEngine("star")
+        self.alerts: list[Alert] = []
+        self.now = 0
+        self._sequences: dict[str, int] = {}
+
+    def hear(self, device: str, number: str = BOX, *, after: int = STEP, behind: int = 0) -> list[Alert]:
+        """``behind``: seconds by which the device's clock, or the reading itself, is behind the receipt."""
+        self.now += after
+        self._sequences[device] = self._sequences.get(device, -1) + 1
+        seen = message(self._sequences[device], self.now - behind, number=number, name=device)
+        alerts = self.engine.see(seen, seen.log, ms(self.now))
+        self.alerts += alerts
+        return alerts
+
+    def told(self) -> list[tuple[str, str, str]]:
+        return [(alert.kind, alert.equipment_reference, alert.state) for alert in self.alerts]
+
+
+def test_a_device_that_takes_over_from_another_is_no_conflict() -> None:
+    aboard = Aboard()
+    for device in ("old", "old", "new", "new", "new"):
+        aboard.hear(device)
+    assert aboard.alerts == []
+
+
+def test_two_devices_on_one_container_are_a_conflict_until_only_one_reports() -> None:
+    aboard = Aboard()
+    for device in ("one", "two"):
+        assert aboard.hear(device) == []
+    [opened] = aboard.hear("one")
+    assert (opened.kind, opened.severity, opened.state) == ("DEVICE_CONFLICT", "WARNING", "OPENED")
+    assert opened.alert_id == f"DEVICE_CONFLICT.{BOX}.two.1.0"
+    assert opened.evidence[0].detail == "two and one both report for this container"
+    assert [(cause.device_id, cause.sequence) for cause in opened.causes] == [("two", 0), ("one", 1)]
+    for device in ("two", "one", "two"):
+        assert aboard.hear(device) == []
+    quiet = [alert for _ in range(20) for alert in aboard.hear("one")]
+    assert [(alert.alert_id, alert.state) for alert in quiet] == [(opened.alert_id, "CLEARED")]
+    assert 4 * HOUR * 1000 < quiet[0].event_date_time.timestamp() * 1000 - ms(6 * STEP) <= 4 * HOUR * 1000 + STEP * 1000
+    aboard.hear("two")
+    [again] = aboard.hear("one")
+    assert again.state == "OPENED" and again.alert_id != opened.alert_id
+
+
+def test_a_conflict_shows_also_when_one_of_the_clocks_is_behind() -> None:
+    """What rules go by is the newer device; the other one's readings come late for ever, and must be noticed."""
+    aboard = Aboard()
+    aboard.hear("slow", behind=20 * MINUTE)
+    aboard.hear("right")
+    [opened] = aboard.hear("slow", after=30 * MINUTE, behind=20 * MINUTE)
+    assert opened.kind == "DEVICE_CONFLICT"
+
+
+def test_what_an_old_device_had_kept_is_no_conflict() -> None:
+    aboard = Aboard()
+    aboard.hear("old")
+    aboard.hear("new", after=5 * STEP)
+    for _ in range(3):
+        assert aboard.hear("old", after=1, behind=4 * STEP) == []
+    assert aboard.hear("new") == []
+
+
+def test_a_repeated_reading_of_the_old_device_is_no_conflict() -> None:
+    engine = AlertEngine("star")
+    old, new = message(5, 0, name="old"), message(0, STEP, name="new")
+    for at, seen in enumerate((old, new, old, new)):
+        assert engine.see(seen, seen.log, ms(at * STEP)) == []
+
+
+def test_a_device_that_changes_its_container_is_told_once() -> None:
+    aboard = Aboard()
+    aboard.hear("own", OTHER, after=STEP)
+    for _ in range(3):
+        aboard.hear("d", BOX)
+    assert aboard.hear("d", OTHER) == []  # once may be a mistake of the moment; both readings are stored anyway
+    [opened] = [alert for alert in aboard.hear("d", OTHER) if alert.kind == "DEVICE_MOVED"]
+    assert (opened.equipment_reference, opened.severity, opened.state) == (OTHER, "WARNING", "OPENED")
+    assert opened.alert_id == f"DEVICE_MOVED.{OTHER}.d.1.2"
+    assert BOX in opened.evidence[0].detail
+    assert [alert for _ in range(5) for alert in aboard.hear("d", OTHER)] == []
+    for _ in range(2):
+        aboard.hear("replacement", BOX)
+    [ended] = [alert for alert in aboard.hear("d", OTHER) if alert.kind == "DEVICE_MOVED"]
+    assert (ended.alert_id, ended.state) == (opened.alert_id, "CLEARED")
+    assert ended.evidence[0].detail == f"{BOX} has another device"
+
+
+def test_a_device_that_returns_to_its_container_ends_the_alert() -> None:
+    aboard = Aboard()
+    for number in (BOX, OTHER, OTHER):
+        aboard.hear("d", number)
+    aboard.hear("d", BOX)
+    assert aboard.told() == [("DEVICE_MOVED", OTHER, "OPENED")]
+    from tests.unit.edge.alerts.detecting import position
+
+    [ended] = aboard.engine.ship_reported(position(), ms(aboard.now), ms(aboard.now))
+    assert (ended.kind, ended.state, ended.evidence[0].detail) == (
+        "DEVICE_MOVED",
+        "CLEARED",
+        f"it reports for {BOX} again",
+    )
+
+
+def test_a_device_that_goes_ashore_with_one_container_and_comes_back_on_another_is_no_news() -> None:
+    aboard = Aboard()
+    aboard.hear("d", BOX)
+    aboard.engine.forget(BOX)
+    for _ in range(3):
+        assert aboard.hear("d", OTHER) == []
+
+
+def test_a_gateway_that_gives_its_own_id_for_all_containers_tells_nothing() -> None:
+    aboard = Aboard()
+    for _ in range(4):
+        for number in NEIGHBOURS:
+            aboard.hear("gateway", number)
+    assert aboard.alerts == []
+
+
+def test_device_ids_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "MOST_DEVICES", 20)
+    aboard = Aboard()
+    [rule] = [rule for rule in default_rules() if isinstance(rule, devices.DeviceMovedRule)]
+    aboard.engine = AlertEngine("star", [rule])
+    aboard.hear("d", OTHER)
+    for n in range(200):
+        aboard.hear(f"garbage-{n}", BOX)
+    assert len(rule._heard_in) <= 20  # noqa: SLF001
+    for _ in range(2):
+        aboard.hear("d", BOX)
+    assert aboard.told() == [("DEVICE_MOVED", BOX, "OPENED")]
+
+
+def test_a_clock_that_is_ahead_is_told_and_ends_when_it_is_right() -> None:
+    aboard = Aboard()
+    aboard.hear("d")
+    [opened] = aboard.hear("d", behind=-40 * MINUTE)
+    assert (opened.kind, opened.state) == ("CLOCK", "OPENED")
+    assert opened.evidence[0].detail == "the device's clock is 40 min ahead of the ship's"
+    assert opened.event_date_time == dt.datetime.fromtimestamp(ms(aboard.now) / 1000, dt.UTC)
+    assert aboard.hear("d", behind=-41 * MINUTE) == []
+    [ended] = aboard.hear("d", after=HOUR)
+    assert (ended.alert_id, ended.state) == (opened.alert_id, "CLEARED")
+
+
+def test_readings_that_are_late_say_nothing_about_the_clock() -> None:
+    aboard = Aboard()
+    for _ in range(20):
+        aboard.hear("d", after=1, behind=24 * HOUR)
+    assert aboard.alerts == []
+
+
+def test_a_clock_so_far_off_that_readings_are_refused_is_told_once_and_ends() -> None:
+    way = WayIn("star")
+    now = dt.datetime.now(dt.UTC)
+    lost = [way.take(readings_topic(), reading(n, at=now.replace(year=1990 + 60 * (n % 2), day=1))) for n in range(3)]
+    assert lost == ["deadletters.star"] * 3
+    assert way.engine is not None
+    opened = way.engine.ship.aboard[BOX].open["CLOCK"]
+    assert opened.alert_id == f"CLOCK.{BOX}.d1.1.0" and opened.causes[0].log == "deadletters.star"
+    assert "this container is not watched" in opened.evidence[0].detail
+    assert way.take(readings_topic(), reading(3, at=now)).startswith(("containers.", "strays."))
+    assert "CLOCK" not in way.engine.ship.aboard[BOX].open
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from([BOX, OTHER]),
+        st.sampled_from(["d1", "d2", "d3"]),
+        st.sampled_from([0, 0, 0, -40 * MINUTE, 2 * HOUR]),
+        st.sampled_from(["none", "none", "none", *CRASHES]),
+    ),
+    max_size=30,
+)
+
+
+def sailed(story: list[tuple[str, str, int, str]], *, crashing: bool) -> list[Alert]:
+    ship = Ship()
+    for n, (number, device, behind, crash) in enumerate(story):
+        seen: ReadingMessage = message(n, n * STEP - behind, number=number, name=device)
+        ship.take(seen, crash if crashing else "none", ms(n * STEP))
+    return ship.alerts
+
+
+@given(steps)
+def test_a_watch_that_crashes_says_of_devices_what_one_says_that_does_not(
+    story: list[tuple[str, str, int, str]],
+) -> None:
+    assert said(sailed(story, crashing=True)) == said(sailed(story, crashing=False))

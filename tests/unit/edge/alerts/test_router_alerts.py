@@ -1,0 +1,94 @@
+"""The router and alerts: alerts go first, and their message is acknowledged with them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+from unittest.mock import MagicMock
+
+import msgspec
+
+from edge.alerts.engine import AlertEngine
+from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import DeadLetters
+from edge.ingest.limits import DeviceLimits
+from edge.ingest.references import BookingReferences
+from edge.ingest.router import MessageRouter
+from edge.metrics import Metrics
+from edge.mqtt.acks import PendingAck
+from edge.mqtt.session import Delivery
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from tests.unit.edge.alerts.detecting import FALL, MINUTE, TILT
+from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, device, reading, readings_topic, topology
+
+ALERTS = decoder(Alert)
+POSITION = f"fairlead/v1/ships/{IMO}/position"
+LOCATION = f"ships.{IMO}.location"
+
+
+def parts() -> tuple[MessageRouter, Any]:
+    writers = MagicMock()
+    writers.alerts.busy = False
+    writers.strays.log = "strays.star"
+    writers.ship = {LOCATION: MagicMock()}
+    writers.box.return_value.may_append.return_value = True
+    writers.metrics = Metrics()
+    engine = AlertEngine("star")
+    router = MessageRouter(
+        Classifier(topology(), "star"),
+        writers,
+        MagicMock(),
+        DeadLetters(writers, engine),
+        BookingReferences(),
+        DeviceLimits("star"),
+        engine,
+    )
+    return router, writers
+
+
+def alerts(writers: Any) -> list[Alert]:
+    return [ALERTS.decode(call.args[0].record.value) for call in writers.alerts.put.call_args_list]
+
+
+def at_sea(minutes: int, **more: Any) -> bytes:
+    own = device(minutes, at=NOW + dt.timedelta(minutes=minutes), name="gps")
+    place = {"latitude": -30.0, "longitude": 155.0}
+    return msgspec.json.encode(
+        {"vesselIMONumber": IMO, "device": own, "geoLocation": place, "speedOverGround": 15.0, **more}
+    )
+
+
+def test_a_message_waits_for_its_alert_and_the_reading() -> None:
+    router, writers = parts()
+    ack = PendingAck(1, 1)
+    router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, ack))
+    [alert] = alerts(writers)
+    assert (alert.kind, alert.causes[0].log) == ("OVERBOARD", BOX_LOG)
+    assert ack.parts == 2
+
+
+def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
+    router, writers = parts()
+    router.route_message(Delivery(POSITION, at_sea(0), False, None))
+    router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, None))
+    router.route_message(Delivery(readings_topic(), reading(1, motion={"immersed": True}), False, None))
+    ack = PendingAck(1, 1)
+    router.route_message(Delivery(POSITION, at_sea(MINUTE), False, ack))
+    assert [alert.state for alert in alerts(writers)] == ["OPENED", "UPDATED"]
+    assert ack.parts == 2
+    keys = [call.args[0].key for call in writers.alerts.put.call_args_list]
+    assert keys == [(alerts(writers)[0].alert_id, "OPENED"), (alerts(writers)[0].alert_id, "UPDATED 1")]
+
+
+def test_a_position_s_sentinels_are_stored_as_null() -> None:
+    router, writers = parts()
+    router.route_message(Delivery(POSITION, at_sea(0, heading=511), False, None))
+    [call] = writers.ship[LOCATION].put.call_args_list
+    assert msgspec.json.decode(call.args[0].record.value)["heading"] is None
+
+
+def test_a_reading_without_a_finding_raises_nothing() -> None:
+    router, writers = parts()
+    router.route_message(Delivery(readings_topic(BOX), reading(0, **TILT), False, None))
+    assert alerts(writers) == []

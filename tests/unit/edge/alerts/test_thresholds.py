@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from edge.alerts.thresholds import DEFAULTS, default_thresholds, load_thresholds
+from fairlead.errors import ConfigurationError
+from simulators.fleet.commodities import COMMODITIES
+from tests.unit.edge.alerts.detecting import MINUTE, Voyage
+
+
+def written(tmp_path: Path, body: str) -> Path:
+    path = tmp_path / "mine.yaml"
+    path.write_text(body)
+    return path
+
+
+def test_every_default_group_names_its_source() -> None:
+    body = yaml.safe_load(DEFAULTS.read_text())
+    groups = [*body["default"].items(), *(item for each in body["commodities"].values() for item in each.items())]
+    assert [name for name, group in groups if not group.get("source")] == []
+
+
+def test_a_user_s_values_lie_over_the_defaults_value_by_value(tmp_path: Path) -> None:
+    mine = load_thresholds(
+        written(
+            tmp_path,
+            "default: {power: {dwell: 10m}}\n"
+            "commodities: {Toy Ducks: {temperature: {maximum: 40}}, tulips: {door: {dwell: 5m}}}",
+        )
+    )
+    usual = default_thresholds()
+    assert mine.default.power.dwell == 600_000
+    assert mine.default.power.source == "set in mine.yaml"
+    assert mine.default.temperature == usual.default.temperature
+    assert mine.of("toy-ducks").temperature.maximum == 40
+    assert mine.of("toy-ducks").humidity == usual.of("toy-ducks").humidity
+    assert mine.of("TULIPS").door.dwell == 300_000
+    assert mine.of("tulips").power.dwell == 600_000
+    assert mine.of("frozen-fish").temperature == usual.of("frozen-fish").temperature
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    assert load_thresholds(written(tmp_path, "")).default == default_thresholds().default
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [
+        ("default: {powr: {dwell: 10m}}", "default.powr"),
+        ("default: {power: {dwel: 10m}}", "default.power.dwel"),
+        ("default: {power: {dwell: soon}}", "default.power.dwell"),
+        ("default: {power: {dwell: forever}}", "default.power.dwell"),
+        ("default: {temperature: {tolerance: -1}}", "default.temperature.tolerance"),
+        ("default: {temperature: {tolerance: .nan}}", "default.temperature.tolerance"),
+        ("default: {overboard: {weights: {luck: 1}}}", "default.overboard.weights"),
+        ("commodities: {fish: {temperature: {maximum: cold}}}", "commodities.fish.temperature.maximum"),
+        ("commodities: {fish: 4}", "commodities.fish"),
+        ("commodities: [fish]", "commodities"),
+        ("standard: {}", "standard"),
+        ("- 1", "mapping"),
+        ("default: {", "YAML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, body: str, where: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_thresholds(written(tmp_path, body))
+    assert where in raised.value.what
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_thresholds(written(tmp_path, "commodities: {a: {door: {dwell: x}}, b: {door: {dwell: y}}}"))
+    assert len(raised.value.fields["mistakes"]) == 2
+
+
+def test_a_file_that_is_not_there_is_a_mistake_of_configuration(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError):
+        load_thresholds(tmp_path / "nowhere.yaml")
+
+
+def test_a_watch_goes_by_the_thresholds_it_is_given(tmp_path: Path) -> None:
+    voyage = Voyage(thresholds=load_thresholds(written(tmp_path, "default: {power: {dwell: 10m}}")))
+    off: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}
+    assert voyage.see(0, **off) == []
+    assert len(voyage.see(10 * MINUTE, **off)) == 1
+
+
+def test_simulated_cargo_at_its_set_point_is_within_what_the_defaults_allow() -> None:
+    for name, cargo in COMMODITIES.items():
+        limits = default_thresholds().of(name)
+        low, high = limits.temperature.minimum, limits.temperature.maximum
+        assert (low is None or cargo.setpoint > low) and (high is None or cargo.setpoint < high), name
+        low, high = limits.humidity.minimum, limits.humidity.maximum
+        assert (low is None or cargo.humidity > low) and (high is None or cargo.humidity < high), name

@@ -1,0 +1,200 @@
+"""What is read from logs for a watch that starts: from how far back, in which order, and what it makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from unittest.mock import MagicMock
+
+from edge.alerts.engine import AlertEngine
+from edge.alerts.warm_start import DEEPEST, DEPTH, deep_enough, readings_of, recall_readings, sure_from_ms
+from edge.holdings import Holdings
+from edge.logwriter import records
+from edge.logwriter.tail_reader import LogTail
+from edge.messages import MessageId
+from edge.site_logs import booking_logs
+from edge.strays.store import StrayIndex
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.errors import broker_error
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TP
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.records.custody import CustodyEntry
+from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, ms, new_record, position
+from tests.unit.edge.samples import BOX, BOX_LOG, NOW, topology
+from topologies.loader.load import load
+
+OFF: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}
+OTHER = NEIGHBOURS[0]
+OTHER_LOG = f"containers.{OTHER}"
+STRAYS = "strays.star"
+
+
+def stored(record: NewRecord, offset: int) -> Record:
+    return Record(offset, record.timestamp_ms, record.key, record.value, tuple(record.headers))
+
+
+class Logs:
+    """Logs of the ship in memory, in place of ``edge.logwriter.tail_reader.TailReader``."""
+
+    def __init__(self, **logs: list[NewRecord]) -> None:
+        self.logs = {name: [stored(each, n) for n, each in enumerate(log)] for name, log in logs.items()}
+        self.asked: list[tuple[str, int]] = []
+
+    async def read(self, topic: str, depth: int) -> LogTail:
+        self.asked.append((topic, depth))
+        if topic not in self.logs:
+            raise broker_error(3, TP(topic))
+        log = self.logs[topic]
+        floor = max(0, len(log) - depth)
+        return LogTail(0, floor, len(log), log[floor:])
+
+    async def records(self, topic: str, start: int, end: int) -> AsyncIterator[Record]:
+        for record in self.logs[topic][start:end]:
+            yield record
+
+
+def holdings(*held: str) -> Holdings:
+    view = CustodyView()
+    found = Holdings("star", view)
+    for log in held:
+        view.apply(
+            CustodyEntry(
+                log=log,
+                term=2,
+                marker_offset=0,
+                from_site="tokyo",
+                to_site="star",
+                event="LOAD",
+                event_id="e",
+                event_date_time=NOW,
+                marker_batch=b"",
+                granted_by="tokyo",
+                granted_date_time=NOW,
+            )
+        )
+        found.hold(log, 2)
+    return found
+
+
+def writers(waiting: dict[str, list[int]] | None = None, end: int = 0) -> Any:
+    found = MagicMock()
+    index = found.strays.index = StrayIndex()
+    found.strays.log = STRAYS
+    for topic, offsets in (waiting or {}).items():
+        for offset in offsets:
+            index.add(topic, offset, MessageId("d1", 1, offset))
+    index.end = end
+    return found
+
+
+def put(found: Any) -> list[Alert]:
+    alert = decoder(Alert)
+    return [alert.decode(call.args[0].record.value) for call in found.alerts.put.call_args_list]
+
+
+def started() -> AlertEngine:
+    engine = AlertEngine("star")
+    engine.ship_reported(position(), ms(0), ms(0))
+    return engine
+
+
+async def test_a_condition_that_began_before_the_restart_goes_on_after_it() -> None:
+    log = [new_record(n, n * 10 * MINUTE, **OFF) for n in range(3)]
+    engine, found = started(), writers()
+    await recall_readings(engine, found, holdings(BOX_LOG), Logs(**{BOX_LOG: log}))  # type: ignore[arg-type]
+    assert put(found) == []
+    [(next_one, _)] = readings_of(BOX_LOG, [stored(new_record(3, 30 * MINUTE, **OFF), 3)])
+    [alert] = engine.see(next_one, BOX_LOG, next_one.device_ms)
+    assert alert.alert_id == f"POWER_LOST.{BOX}.d1.1.0"
+
+
+async def test_an_alert_whose_reading_alone_was_stored_is_raised_from_the_log() -> None:
+    engine, found = started(), writers()
+    await recall_readings(engine, found, holdings(BOX_LOG), Logs(**{BOX_LOG: [new_record(0, 0, **FALL)]}))  # type: ignore[arg-type]
+    [alert] = put(found)
+    assert (alert.kind, alert.causes[0].log) == ("OVERBOARD", BOX_LOG)
+
+
+async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> None:
+    strays = [
+        records.stray(BOX_LOG, new_record(0, 0, **FALL)),  # drained long ago
+        records.stray(OTHER_LOG, new_record(0, 0, number=OTHER, motion={"freeFallSeconds": 1.0})),
+        records.stray(OTHER_LOG, new_record(1, 60, number=OTHER, motion={"immersed": True})),
+    ]
+    engine, found = started(), writers({OTHER_LOG: [1, 2]}, end=3)
+    await recall_readings(engine, found, holdings(), Logs(**{STRAYS: strays}))  # type: ignore[arg-type]
+    [alert] = put(found)
+    assert (alert.equipment_reference, alert.causes[0].log) == (OTHER, STRAYS)
+
+
+async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
+    engine = started()
+    [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
+    [opened] = engine.see(seen, BOX_LOG, ms(0))
+    again, found = started(), writers()
+    again.restore(opened)
+    await recall_readings(again, found, holdings(), Logs())  # type: ignore[arg-type]
+    assert [(alert.alert_id, alert.state) for alert in put(found)] == [(opened.alert_id, "CLEARED")]
+
+
+async def test_a_box_whose_log_is_on_its_way_to_the_ship_has_not_left_it() -> None:
+    engine = started()
+    [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
+    [opened] = engine.see(seen, STRAYS, ms(0))
+    again, found, custody = started(), writers(), holdings(BOX_LOG)
+    custody.mark_broken(BOX_LOG)
+    again.restore(opened)
+    await recall_readings(again, found, custody, Logs())  # type: ignore[arg-type]
+    assert put(found) == []
+
+
+async def test_a_log_is_read_deeper_only_where_its_readings_are_close_together() -> None:
+    close = [new_record(n, n * MINUTE) for n in range(1000)]
+    apart = [new_record(n, n * HOUR, number=OTHER) for n in range(100)]
+    logs = Logs(**{BOX_LOG: close, OTHER_LOG: apart})
+    await recall_readings(started(), writers(), holdings(BOX_LOG, OTHER_LOG), logs)  # type: ignore[arg-type]
+    assert logs.asked == [(BOX_LOG, DEPTH), (OTHER_LOG, DEPTH), (BOX_LOG, DEEPEST)]
+
+
+async def test_a_log_that_cannot_be_read_stops_nobody() -> None:
+    found = writers()
+    logs = Logs(**{BOX_LOG: [new_record(0, 0, **FALL)]})
+    await recall_readings(started(), found, holdings(OTHER_LOG, BOX_LOG), logs)  # type: ignore[arg-type]
+    assert [alert.equipment_reference for alert in put(found)] == [BOX]
+
+
+def test_markers_and_what_cannot_be_read_are_no_readings() -> None:
+    marker = marker_record(b"{}", timestamp_ms=ms(0))
+    odd = [marker, NewRecord(b"{", b"k", (), timestamp_ms=0), NewRecord(None, b"k", (), timestamp_ms=0)]
+    assert list(readings_of(BOX_LOG, [stored(each, n) for n, each in enumerate(odd)])) == []
+
+
+def test_a_whole_log_is_deep_enough() -> None:
+    assert deep_enough(LogTail(0, 0, 1, [stored(new_record(0, 0), 0)]), reach_ms=HOUR * 1000)
+    assert not deep_enough(LogTail(0, 5, 6, [stored(new_record(5, 0), 5)]), reach_ms=HOUR * 1000)
+
+
+def test_the_depth_is_that_of_the_longest_dwell() -> None:
+    assert started().reach_ms >= 4 * HOUR * 1000
+
+
+def test_a_ship_follows_the_bookings_that_a_link_brings_aboard() -> None:
+    assert booking_logs(topology(), "star") == ()
+    assert booking_logs(load("big-blue"), "los-angeles") == (
+        "bookings.los-angeles",
+        "bookings.tokyo",
+        "bookings.singapore",
+        "bookings.sydney",
+    )
+
+
+def test_the_beginning_of_a_tail_is_remembered_but_not_judged() -> None:
+    tail = [stored(new_record(n, n * HOUR), n) for n in range(100, 120)]
+    first = tail[0].timestamp_ms
+    assert sure_from_ms(LogTail(0, 100, 120, tail), reach_ms=5 * HOUR * 1000) == first + 5 * HOUR * 1000
+    assert sure_from_ms(LogTail(0, 100, 120, tail), reach_ms=50 * HOUR * 1000) == first + 19 * HOUR * 1000 // 2
+    assert sure_from_ms(LogTail(100, 100, 120, tail), reach_ms=HOUR * 1000) == 0
+    assert sure_from_ms(LogTail(0, 0, 0, []), reach_ms=HOUR * 1000) == 0

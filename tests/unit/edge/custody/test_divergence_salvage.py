@@ -1,0 +1,159 @@
+"""What a bridge keeps of a copy that a seizure has cut off, and when it reports again."""
+
+from __future__ import annotations
+
+import datetime as dt
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+
+from edge.custody.protocol import CustodyProtocol
+from edge.custody.recovery import DivergenceSalvage
+from edge.custody.term_writer import TermWriter
+from edge.holdings import Holdings
+from edge.logwriter.tail_reader import TailReader
+from edge.logwriter.writer import LogEntry
+from edge.messages import MessageId
+from edge.writer_registry import WriterRegistry, ledger_key
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
+from tests.unit.edge.samples import BOX_LOG, NOW, reading
+from tests.unit.fairlead.kafka.conftest import cluster, fake
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+from tests.unit.fairlead.kafka.fake_log import FakeLog
+
+__all__ = ["cluster", "fake"]  # fixtures
+
+
+class Ship:
+    """The bridge of a ship whose log is seized: ``kept`` are numbers of readings, ``reports`` what its ledger gets."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.view = CustodyView()
+        self.kept: list[int] = []
+        self.headers: list[object] = []
+        self.reports: list[ReturnEntry] = []
+        writers = MagicMock()
+        writers.box = lambda topic: SimpleNamespace(log=topic, run_alone=_at_once)
+        writers.strays.log, writers.strays.index.end = "strays.star", 9
+        writers.strays.keep = self._keep
+        writers.strays.writer.flush = AsyncMock()
+        writers.ledger.append = self._report
+        self.protocol = CustodyProtocol(
+            Holdings("star", self.view), writers.book, sites=(), now=lambda: NOW, nonce=lambda: "n"
+        )
+        appender = cast(Appender, MagicMock())
+        term_writer = TermWriter(
+            self.protocol,
+            cluster,
+            appender,
+            TailReader(cluster),
+            cast(WriterRegistry, writers),
+            AsyncMock(),
+            AsyncMock(),
+        )
+        self.salvage = DivergenceSalvage(cluster, term_writer, cast(WriterRegistry, writers))
+
+    def _keep(self, _topic: str, entry: LogEntry[MessageId]) -> None:
+        self.kept.append(entry.key.sequence)
+        self.headers.append(entry.record.headers)
+
+    async def _report(self, record: NewRecord, _key: object) -> None:
+        entry = ledger_entries.decode(record.value or b"")
+        assert isinstance(entry, ReturnEntry)
+        self.reports.append(entry)
+
+    def seized(self, term: int, marker: int) -> None:
+        self.view.apply(
+            CustodyEntry(
+                log=BOX_LOG,
+                term=term,
+                marker_offset=marker,
+                from_site="star",
+                to_site="tokyo",
+                event="SEIZURE",
+                event_id=f"seizure-{term}",
+                event_date_time=NOW + term * dt.timedelta(hours=1),
+                granted_date_time=NOW,
+                granted_by="tokyo",
+                marker_batch=b"",
+            )
+        )
+
+
+async def _at_once(work: Any) -> None:
+    await work()
+
+
+@pytest.fixture
+def ship(cluster: Cluster) -> Ship:
+    return Ship(cluster)
+
+
+def copy(log: FakeLog, readings: int) -> None:
+    """A marker, then readings 1 and following at the offsets of their numbers."""
+    marker = marker_record(b"m", timestamp_ms=1)
+    assert log.append(term_batch([marker], term=1, offset=0, marker=0))[0] == 0
+    for n in range(1, readings + 1):
+        record = NewRecord(reading(n), timestamp_ms=1)
+        assert log.append(term_batch([record], term=1, offset=n, marker=0))[0] == 0
+
+
+async def test_what_is_beyond_a_seizure_is_kept_and_reported_once(fake: FakeCluster, ship: Ship) -> None:
+    copy(fake.log(BOX_LOG), 5)
+    assert await ship.salvage.look() == 0
+    ship.seized(17, 3)
+    assert await ship.salvage.look() == 1
+    assert await ship.salvage.look() == 0
+    [report] = ship.reports
+    assert (ship.kept, report.kept) == ([3, 4, 5], 3)
+    assert (report.term, report.marker_offset, report.end_offset) == (17, 3, 6)
+
+
+async def test_an_earlier_seizure_that_is_heard_of_later_is_reported_too(fake: FakeCluster, ship: Ship) -> None:
+    """The newest seizure and the end of the copy are the same as before; there is more to keep all the same."""
+    copy(fake.log(BOX_LOG), 4)
+    ship.seized(33, 3)
+    assert await ship.salvage.look() == 1
+    ship.seized(17, 2)
+    assert await ship.salvage.look() == 1
+    assert [(each.term, each.marker_offset, each.end_offset) for each in ship.reports] == [(33, 3, 5), (33, 2, 5)]
+    assert len({ledger_key(each) for each in ship.reports}) == 2  # neither is taken for the other
+    assert set(ship.kept) == {2, 3, 4}
+
+
+async def test_a_restarted_bridge_knows_what_it_has_reported(fake: FakeCluster, ship: Ship) -> None:
+    copy(fake.log(BOX_LOG), 4)
+    ship.seized(33, 3)
+    await ship.salvage.look()
+    again = Ship(ship.salvage._cluster)  # noqa: SLF001
+    again.seized(33, 3)
+    again.protocol.learn(ship.reports[0])
+    assert await again.salvage.look() == 0
+    again.seized(17, 2)
+    assert await again.salvage.look() == 1
+
+
+async def test_a_record_that_a_sleeping_bridge_left_in_an_emptied_copy_is_kept(fake: FakeCluster, ship: Ship) -> None:
+    record = NewRecord(reading(7), timestamp_ms=1)
+    assert fake.log(BOX_LOG).append(term_batch([record], term=1, offset=7, marker=0))[0] == 0
+    ship.seized(17, 3)
+    assert await ship.salvage.look() == 1
+    assert (ship.kept, ship.reports[0].marker_offset, ship.reports[0].end_offset) == ([7], 0, 1)
+
+
+async def test_what_its_place_in_the_copy_said_of_a_reading_is_not_kept(fake: FakeCluster, ship: Ship) -> None:
+    log = fake.log(BOX_LOG)
+    copy(log, 2)
+    drained = (("received", b"5"), ("late", b"1"), ("origin", b"strays.tokyo@7"))
+    record = NewRecord(reading(3), headers=drained, timestamp_ms=1)
+    assert log.append(term_batch([record], term=1, offset=3, marker=0))[0] == 0
+    ship.seized(17, 3)
+    assert await ship.salvage.look() == 1
+    assert ship.headers == [(("received", b"5"),)]

@@ -1,0 +1,184 @@
+"""One device that floods: what is over its limit is kept or dropped loudly, and no other device notices."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from edge.alerts.site_alerts import SiteAlerts
+from edge.ingest import limits
+from edge.ingest.classifier import Classifier
+from edge.ingest.dead_letters import DeadLetters
+from edge.ingest.limits import DeviceLimits, Limit
+from edge.ingest.references import BookingReferences
+from edge.ingest.router import MessageRouter
+from edge.metrics import Metrics
+from edge.mqtt.acks import AckOrder, PendingAck
+from edge.mqtt.session import Delivery
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
+from fairlead.records.edge import DeadLetter
+from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading, readings_topic, topology
+
+OTHER = "BIGU1000010"
+MINUTE = 60_000
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BURST_MESSAGES", 5)
+    monkeypatch.setattr(limits, "LETTERS", 3)
+
+
+def counted(made: DeviceLimits, topic: str, times: int, now_ms: int = NOW_MS) -> list[Limit]:
+    return [made.check(topic, reading(n), now_ms) for n in range(times)]
+
+
+def test_a_burst_is_taken_then_some_letters_are_kept_and_the_rest_is_dropped() -> None:
+    made = DeviceLimits("tokyo")
+    found = counted(made, readings_topic(), 10)
+    assert found == [Limit.TAKE] * 5 + [Limit.LETTER] * 3 + [Limit.DROP] * 2
+    assert made.dropped == 2
+    assert counted(made, readings_topic(OTHER), 5) == [Limit.TAKE] * 5
+
+
+def test_a_device_that_keeps_to_its_rate_is_never_limited() -> None:
+    made = DeviceLimits("tokyo")
+    counted(made, readings_topic(), 6)
+    for second in range(1, 100):
+        now_ms = NOW_MS + 1000 * second
+        assert counted(made, readings_topic(), 5, now_ms) == [Limit.TAKE] * 5
+
+
+def test_large_messages_are_limited_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BURST_BYTES", 1000)
+    made = DeviceLimits("tokyo")
+    assert [made.check(readings_topic(), bytes(400), NOW_MS) for _ in range(3)] == [
+        Limit.TAKE,
+        Limit.TAKE,
+        Limit.LETTER,
+    ]
+    assert made.check(readings_topic(), bytes(400), NOW_MS + 10_000) is Limit.TAKE
+
+
+def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
+    made = DeviceLimits("tokyo")
+    assert counted(made, readings_topic(), 5, NOW_MS) == [Limit.TAKE] * 5
+    assert made.check(readings_topic(), b"", NOW_MS - 3_600_000) is Limit.LETTER
+
+
+@pytest.mark.parametrize("topic", ["fairlead/v1/events", "fairlead/v1/bookings", f"fairlead/v1/replays/1/{BOX_LOG}"])
+def test_topics_that_publishers_share_have_no_limit(topic: str) -> None:
+    assert set(counted(DeviceLimits("tokyo"), topic, 100)) == {Limit.TAKE}
+
+
+def test_letters_are_kept_again_on_the_next_day() -> None:
+    made = DeviceLimits("tokyo")
+    counted(made, readings_topic(), 10)
+    day = NOW_MS + 24 * 60 * MINUTE
+    assert counted(made, readings_topic(), 10, day) == [Limit.TAKE] * 5 + [Limit.LETTER] * 3 + [Limit.DROP] * 2
+
+
+def test_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "_REMEMBERED", 10)
+    made = DeviceLimits("tokyo")
+    for number in range(100):
+        made.check(f"fairlead/v1/containers/{number}/readings", b"", NOW_MS)
+    assert len(made._buckets) <= 10  # noqa: SLF001
+
+
+class Session:
+    def __init__(self) -> None:
+        self.order = AckOrder(self)
+        self.acknowledged: list[int] = []
+
+    def finish(self, ack: PendingAck) -> None:
+        self.acknowledged += self.order.finish(ack)
+
+
+class Site:
+    """Tokyo's router; what it put where."""
+
+    def __init__(self, site: str = "tokyo") -> None:
+        self.limits = DeviceLimits(site)
+        self.writers: Any = MagicMock()
+        self.metrics = Metrics()
+        self.session = Session()
+        self.writers.metrics = self.metrics
+        self.router = MessageRouter(
+            Classifier(topology(), site),
+            self.writers,
+            MagicMock(),
+            DeadLetters(self.writers, None),
+            BookingReferences(),
+            self.limits,
+        )
+        self._mids = 0
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        self._mids += 1
+        self.router.route_message(Delivery(topic, payload, False, self.session.order.received(self._mids)))
+
+    def letters(self) -> list[DeadLetter]:
+        decode = decoder(DeadLetter).decode
+        return [decode(call.args[0].record.value) for call in self.writers.letters.put.call_args_list]
+
+    def readings(self) -> int:
+        return int(self.writers.box.return_value.put.call_count)
+
+
+def test_what_is_over_the_limit_is_kept_whole_and_then_acknowledged_and_counted() -> None:
+    site = Site()
+    for number in range(10):
+        site.publish(readings_topic(), reading(number))
+    site.publish(readings_topic(OTHER), reading(0, number=OTHER))
+    letters = site.letters()
+    assert site.readings() == 6
+    assert [(letter.reason, letter.payload) for letter in letters] == [("flood", reading(n)) for n in (5, 6, 7)]
+    assert readings_topic() in letters[0].detail
+    assert site.metrics.flood_dropped == 2
+    assert site.metrics.received == 11
+    for call in (*site.writers.box.return_value.put.call_args_list, *site.writers.letters.put.call_args_list):
+        call.args[0].ack.finish()
+    assert site.session.acknowledged == list(range(1, 12))  # drops hold up nothing
+
+
+def test_a_flood_of_messages_that_cannot_be_used_is_limited_too() -> None:
+    site = Site()
+    for _ in range(10):
+        site.publish(readings_topic(), b"{")
+    reasons = [letter.reason for letter in site.letters()]
+    assert reasons == ["malformed-json"] * 5 + ["flood"] * 3
+    assert site.metrics.flood_dropped == 2
+
+
+def test_events_are_never_limited() -> None:
+    site = Site()
+    for number in range(20):
+        site.publish("fairlead/v1/events", event("DEPA", event_id=f"e{number}", vesselIMONumber=IMO))
+    assert site.writers.events.put.call_count == 20
+
+
+def test_the_alert_names_the_device_and_says_when_messages_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    made, writers = DeviceLimits("tokyo"), MagicMock()
+    alerts = SiteAlerts("tokyo", writers, [made.source()])
+
+    def raised() -> list[Alert]:
+        return [decoder(Alert).decode(call.args[0].record.value) for call in writers.alerts.put.call_args_list]
+
+    counted(made, readings_topic(), 6)
+    alerts.look(NOW_MS)
+    [opened] = raised()
+    assert (opened.kind, opened.state, opened.equipment_reference) == ("DEVICE_FLOOD", "OPENED", BOX)
+    assert "device d1" in opened.evidence[0].detail
+    counted(made, readings_topic(), 4)
+    alerts.look(NOW_MS + 1000)
+    [_, dropped] = raised()
+    assert "are dropped, 2 so far" in dropped.evidence[0].detail
+    assert "DROPPED" in caplog.text
+    alerts.look(NOW_MS + 9 * MINUTE)
+    assert len(raised()) == 2
+    alerts.look(NOW_MS + 10 * MINUTE)
+    assert [alert.state for alert in raised()] == ["OPENED", "OPENED", "CLEARED", "CLEARED"]

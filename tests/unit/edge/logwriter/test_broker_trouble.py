@@ -1,0 +1,252 @@
+"""A broker that answers with retriable errors for longer than one request's patience costs a box nothing but time."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from functools import partial
+
+import pytest
+
+from edge import writer_registry
+from edge.custody import recovery
+from edge.holdings import CustodyState
+from edge.logwriter import retry as patience
+from edge.logwriter.dedup_writer import DedupWriter
+from edge.logwriter.tail_reader import TailReader
+from edge.logwriter.writer import Barrier, LogEntry
+from edge.messages import MessageId
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TP, LogPosition
+from fairlead.records import encode
+from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, RefusalEntry
+from tests.unit.edge.port import Port, running
+from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
+from tests.unit.fairlead.kafka.conftest import fake
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
+
+__all__ = ["fake"]  # a fixture
+NO_LEADER = -1
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_DELAY", 0.01)
+    monkeypatch.setattr(patience, "LONGEST_DELAY", 0.05)
+    monkeypatch.setattr(writer_registry, "FIRST_LOOK", 0.05)
+    monkeypatch.setattr(recovery, "_LOOK_LATEST", 0.1)
+
+
+async def test_a_box_whose_log_has_no_leader_for_a_while_is_held_again_when_it_has_one(fake: FakeCluster) -> None:
+    """Its readings are kept as strays meanwhile, and come into the log in order."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        port.put_reading(0)
+        await until(lambda: port.metrics.readings == 1)
+        port.writers.box(BOX_LOG).unload()  # as after a restart: the log's tail must be read first
+        fake.logs[BOX_LOG].leader = NO_LEADER
+        port.put_reading(1)
+        await port.until_state(CustodyState.BROKEN)
+        port.put_reading(2)
+        await until(lambda: port.metrics.strays == 2)
+        fake.logs[BOX_LOG].leader = 0
+        await port.until_state(CustodyState.HELD)
+        await until(lambda: port.metrics.drained == 2)
+        port.put_reading(3)
+        await until(lambda: port.metrics.readings == 2)
+        assert await port.readings() == [0, 1, 2, 3]
+
+
+async def test_a_log_is_looked_at_again_until_its_broker_answers(fake: FakeCluster) -> None:
+    """The first look after a refused append meets the same trouble: that is no reason to give the log up."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+        for _ in range(2):  # also a second time within the seconds in which a refused log is not tried again
+            port.writers.box(BOX_LOG).unload()
+            fake.logs[BOX_LOG].leader = NO_LEADER
+            port.put_reading(0)
+            await port.until_state(CustodyState.BROKEN)
+            target = len(fake.requests) + 10
+            await until(partial(_has_asked, fake, target))  # several looks, all in vain
+            assert port.state() is CustodyState.BROKEN
+            fake.logs[BOX_LOG].leader = 0
+            await port.until_state(CustodyState.HELD)
+        await until(lambda: port.metrics.drained == 1)
+        assert await port.readings() == [0]
+
+
+def _has_asked(fake: FakeCluster, times: int) -> bool:
+    return len(fake.requests) > times
+
+
+async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tail that is in memory does not tell whether a reading is new, and its log cannot be read any further now."""
+    monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        for sequence in (0, 5):
+            port.put_reading(sequence)
+        await until(lambda: port.metrics.readings == 2)
+        writer = port.writers.box(BOX_LOG)
+        writer.unload()
+        await writer.load(1)
+        fake.logs[BOX_LOG].leader = NO_LEADER
+        port.put_reading(3)
+        await port.until_state(CustodyState.BROKEN)
+        fake.logs[BOX_LOG].leader = 0
+        await port.until_state(CustodyState.HELD)
+        await until(lambda: port.metrics.drained == 1)
+        assert await port.readings() == [0, 5, 3]
+
+
+async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both logs are drained in one pass, for which more of the first must be read than is in memory."""
+    monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
+    other = "containers.BIGU1000010"
+    async with running(fake) as port:
+        for event_id, number in (("one", "BIGU1000005"), ("two", "BIGU1000010")):
+            port.put_event("GTIN", event_id, number=number)
+            port.put_reading(0, number)
+            port.put_reading(1, number)
+        await until(lambda: port.metrics.readings == 4)
+        for log in (BOX_LOG, other):
+            port.holdings.mark_broken(log)
+        for number in ("BIGU1000005", "BIGU1000010"):
+            port.put_reading(2, number)
+        await until(lambda: port.metrics.strays == 2)
+        for log in (BOX_LOG, other):
+            port.writers.box(log).unload()
+            await port.writers.box(log).load(1)
+            port.holdings.hold(log, 1)
+        fake.logs[BOX_LOG].leader = NO_LEADER
+        for log in (BOX_LOG, other):
+            port.writers.box(log).put(Barrier(port.writers.box(log).prepare))
+        await until(lambda: port.failures or port.metrics.drained == 1)
+        assert port.failures == []
+        assert await port.readings(other) == [0, 1, 2]
+        await port.until_state(CustodyState.BROKEN)
+        fake.logs[BOX_LOG].leader = 0
+        await until(lambda: port.failures or port.metrics.drained == 2)
+        assert await port.readings() == [0, 1, 2]
+
+
+async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+    """It has no strays: the message stays unacknowledged until the log can be read."""
+    log = "ships.9074729.location"
+    fake.log(log)
+    failures: list[BaseException] = []
+    stored: list[int] = []
+    async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=0.2) as cluster:
+        appender, tails = Appender(cluster, linger=0.0), TailReader(cluster)
+        await appender.ensure_open(TP(log), marker_record(b"m", timestamp_ms=1))
+        writer = DedupWriter(
+            log, appender, tails, settle=lambda entry, _: stored.append(entry.key.sequence), fail=failures.append
+        )
+        fake.logs[log].leader = NO_LEADER
+        writer.put(LogEntry(NewRecord(reading(7), timestamp_ms=NOW_MS), MessageId("d1", 1, 7)))
+        await until(lambda: failures or "reading the end of ships" in caplog.text)  # longer than one request waits
+        assert (failures, stored) == ([], [])
+        fake.logs[log].leader = 0
+        await until(lambda: stored or failures)
+        assert (failures, stored) == ([], [7])
+        await writer.close()
+        await tails.close()
+        await appender.close()
+
+
+async def test_a_box_is_loaded_although_the_broker_restarts_at_that_moment(fake: FakeCluster) -> None:
+    """The broker goes when the event is among the site's events and the marker is not written yet."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        port.put_reading(0)
+        await until(lambda: port.metrics.readings == 1)
+        away = _goes_before_the_marker(port)
+        port.put_event("LOAD", "load", at=NOW + HOUR, vesselIMONumber=IMO)
+        await until(lambda: port.failures or away.is_set())
+        await until(lambda: port.failures or port.writers.strays.writer.busy)
+        assert port.failures == []
+        await fake.start(0)
+        await until(lambda: port.failures or port.metrics.grants == 1)
+        assert (port.failures, port.rejected) == ([], [])
+        assert [(each.term, each.to_site) for each in await port.entries() if isinstance(each, CustodyEntry)] == [
+            (1, "tokyo"),
+            (2, "star"),
+        ]
+        await until(lambda: not port.writers.strays.events)
+
+
+async def test_a_loading_waits_while_its_log_cannot_be_read(fake: FakeCluster) -> None:
+    """It is this site that holds the log: the event is no dead letter, and is carried out when the broker serves it."""
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        port.put_reading(0)
+        await until(lambda: port.metrics.readings == 1)
+        port.writers.box(BOX_LOG).unload()
+        fake.logs[BOX_LOG].leader = NO_LEADER
+        port.put_event("LOAD", "load", at=NOW + HOUR, vesselIMONumber=IMO)
+        await until(lambda: port.failures or port.rejected or port.writers.strays.events)
+        assert (port.failures, port.rejected) == ([], [])
+        fake.logs[BOX_LOG].leader = 0
+        await until(lambda: port.failures or port.metrics.grants == 1)
+        assert (port.failures, port.rejected) == ([], [])
+
+
+async def test_a_log_is_opened_although_the_broker_restarts_at_that_moment(fake: FakeCluster) -> None:
+    async with running(fake) as port:
+        away = _goes_before_the_marker(port)
+        port.put_event("GTIN", "gate-in")
+        await until(lambda: port.failures or away.is_set())
+        await until(lambda: port.failures or port.writers.strays.writer.busy)
+        assert port.failures == []
+        await fake.start(0)
+        await port.until_state(CustodyState.HELD)
+        assert port.rejected == []
+
+
+async def test_an_order_by_hand_is_carried_out_although_the_broker_restarts_at_that_moment(fake: FakeCluster) -> None:
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+        away = _goes_before_the_marker(port)
+        order = CustodyOrder(
+            order_id="order",
+            kind="grant",
+            log=BOX_LOG,
+            at_site="tokyo",
+            to_site="star",
+            ordered_date_time=NOW + HOUR,
+            ordered_by="somebody",
+            reason="a test",
+        )
+        port.custody.orders.take(CUSTODY_ORDERS, Record(0, NOW_MS, None, encode(order), ()), False)
+        await until(lambda: port.failures or away.is_set())
+        await until(lambda: port.failures or not port.writers.box(BOX_LOG).busy)
+        assert port.failures == []
+        await fake.start(0)
+        await until(lambda: port.failures or port.metrics.grants == 1)
+        assert port.failures == []
+        assert not [each for each in await port.entries() if isinstance(each, RefusalEntry)]
+
+
+def _goes_before_the_marker(port: Port) -> asyncio.Event:
+    """Stop the broker when the end of the box's log is asked for the next time."""
+    position, away = port.appender.position, asyncio.Event()
+
+    async def stop_and_ask(log: TP) -> LogPosition | None:
+        if not away.is_set():
+            await port.fake.stop(0)
+            await until(lambda: not port.cluster.pool.connected)
+            away.set()
+        return await position(log)
+
+    port.appender.position = stop_and_ask  # type: ignore[method-assign]
+    return away

@@ -1,0 +1,162 @@
+"""Reading logs up to their ends: every record once, whatever a fetch brings and whichever of them fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Any, cast
+
+import pytest
+
+from edge.logwriter import follower as under_test
+from edge.logwriter.follower import LogFollower
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.batch import HEADER
+from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, broker_error
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TP, FetchedPartition
+from tests.unit.fairlead.kafka.conftest import cluster, fake
+from tests.unit.fairlead.kafka.fake_broker import LIST_OFFSETS, FakeCluster
+from tests.unit.fairlead.kafka.fake_log import put
+
+__all__ = ["cluster", "fake"]  # fixtures
+LOG = TP("custody.tokyo")
+PER_BATCH = 3
+
+
+class Source:
+    """One log of batches, of which each fetch brings one; ``lose`` fetches fail."""
+
+    def __init__(self, batches: int, *, start: int = 0) -> None:
+        self.start = start
+        self.end = batches * PER_BATCH
+        self.lose = 0
+        self.error = 0
+        self.batches = [self._batch(at) for at in range(0, self.end, PER_BATCH)]
+
+    @staticmethod
+    def _batch(at: int) -> bytes:
+        batch = bytearray(term_batch([NewRecord(b"v", timestamp_ms=1)] * PER_BATCH, term=1, offset=at, marker=0))
+        HEADER.pack_into(batch, 0, at, *HEADER.unpack_from(batch)[1:])
+        return bytes(batch)
+
+    async def topics(self, names: Collection[str], *, refresh: bool = False) -> dict[str, object]:
+        return dict.fromkeys(names)
+
+    async def start_offsets(self, logs: Collection[TP]) -> dict[TP, int]:
+        return dict.fromkeys(logs, self.start)
+
+    async def end_offsets(self, logs: Collection[TP]) -> dict[TP, int | BrokerError]:
+        return dict.fromkeys(logs, self.end)
+
+    async def fetch(self, positions: Mapping[TP, int], **_: Any) -> dict[TP, FetchedPartition]:
+        if self.lose:
+            self.lose -= 1
+            raise ConnectionLost("away")
+        content = b"" if self.error else self.batches[positions[LOG] // PER_BATCH]
+        return {LOG: cast(FetchedPartition, _Part(self.error, memoryview(content)))}
+
+
+class _Part:
+    aborted = ()
+
+    def __init__(self, error_code: int, records: memoryview) -> None:
+        self.error_code = error_code
+        self.records = records
+
+
+def following(source: Source) -> tuple[LogFollower, list[tuple[int, bool]]]:
+    taken: list[tuple[int, bool]] = []
+    follower = LogFollower(
+        cast(Cluster, source), [LOG.topic], lambda _, record, at_start: taken.append((record.offset, at_start))
+    )
+    return follower, taken
+
+
+async def test_every_record_is_taken_once() -> None:
+    follower, taken = following(Source(4))
+    await follower.catch_up()
+    await follower.catch_up()
+    assert taken == [(offset, True) for offset in range(4 * PER_BATCH)]
+
+
+async def test_after_an_error_it_goes_on_from_there() -> None:
+    source = Source(4)
+    follower, taken = following(source)
+    source.lose = 2
+    for _ in range(2):
+        with pytest.raises(ConnectionLost):
+            await follower.catch_up()
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(4 * PER_BATCH))
+
+
+async def test_what_comes_after_the_end_is_no_news_from_the_start() -> None:
+    source = Source(2)
+    source.end -= 1  # the log grew by a record since it was asked
+    follower, taken = following(source)
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(source.end))
+
+
+async def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there() -> None:
+    follower, taken = following(Source(2, start=1))
+    await follower.catch_up()
+    assert [offset for offset, _ in taken] == list(range(1, 2 * PER_BATCH))
+    assert follower.starts == {LOG.topic: 1}
+
+
+async def test_what_a_broker_refuses_is_raised() -> None:
+    source = Source(1)
+    source.error = 29
+    follower, taken = following(source)
+    with pytest.raises(type(broker_error(29, LOG))):
+        await follower.catch_up()
+    assert taken == []
+
+
+async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:
+    """Of a log that came after the start, too: nobody has looked for it yet."""
+    known, new = fake.log("custody.tokyo"), "custody.star"
+    put(known, NewRecord(b"0", timestamp_ms=1))
+    taken: list[tuple[str, bytes | None]] = []
+    follower = LogFollower(
+        cluster, [LOG.topic, new], lambda topic, record, _at_start: taken.append((topic, record.value))
+    )
+    await follower.catch_up()
+    following = asyncio.create_task(follower.follow())
+    try:
+        await follower.read_to_ends()
+        put(known, NewRecord(b"1", timestamp_ms=1), NewRecord(b"2", timestamp_ms=1))
+        put(fake.log(new), NewRecord(b"3", timestamp_ms=1))
+        await asyncio.gather(*(follower.read_to_ends() for _ in range(3)))
+        assert sorted(taken) == [(new, b"3"), *((LOG.topic, value) for value in (b"0", b"1", b"2"))]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_log_that_is_gone_is_not_waited_for(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(under_test, "_LOOK_AT_ENDS", 0.05)
+    put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
+    follower = LogFollower(cluster, [LOG.topic], lambda *_: None)
+    reading = asyncio.create_task(follower.read_to_ends())  # nothing is followed yet
+    await until_seen(fake, LIST_OFFSETS)
+    assert not reading.done()
+    del fake.logs[LOG.topic]
+    following = asyncio.create_task(follower.follow())
+    try:
+        async with asyncio.timeout(5):
+            await reading
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def until_seen(fake: FakeCluster, api_key: int) -> None:
+    async with asyncio.timeout(5):
+        while not fake.seen(api_key):  # noqa: ASYNC110 - the fake has no event for it
+            await asyncio.sleep(0.001)

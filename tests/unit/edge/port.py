@@ -1,0 +1,134 @@
+"""The custody of one port's bridge on a fake broker: everything but MQTT and detection."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from unittest.mock import MagicMock
+
+from edge.alerts.site_alerts import LedgerAlerts
+from edge.custody.handlers import CustodyEventHandler
+from edge.custody.manager import CustodyManager
+from edge.holdings import CustodyState, Holdings
+from edge.ingest.classifier import Classifier
+from edge.logwriter import records
+from edge.logwriter.tail_reader import TailReader
+from edge.logwriter.writer import LogEntry
+from edge.messages import EventMessage, MessageId, Rejected
+from edge.metrics import Metrics
+from edge.site_logs import fixed_logs
+from edge.startup import SiteKafka, _first_marker
+from fairlead.custody.view import CustodyView
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.appender import Appender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.convention import is_data
+from fairlead.kafka.protocol.types import TP
+from fairlead.records.custody import LedgerEntry, ledger_entries
+from tests.unit.edge.samples import BOX, BOX_LOG, NOW_MS, event, reading, topology
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
+from topologies.trust import Believer, Rules
+
+SITE = "tokyo"
+
+
+class Port:
+    """Tokyo's custody, writers and event handler, running. Made by ``running``."""
+
+    def __init__(self, fake: FakeCluster, cluster: Cluster, appender: Appender) -> None:
+        self.fake = fake
+        self.cluster = cluster
+        self.appender = appender
+        self.failures: list[BaseException] = []
+        self.rejected: list[Rejected] = []
+        self.uncreatable: dict[str, FairleadError] = {}
+        self.metrics = Metrics()
+        self.holdings = Holdings(SITE, CustodyView())
+        self.tails = TailReader(cluster)
+        self.logs = fixed_logs(topology(), SITE)
+        kafka = SiteKafka(cluster, appender, appender, self.tails, self._create)
+        ledgers = LedgerAlerts(topology(), SITE, self.metrics)
+        believer = Believer(Rules.of(topology()), self.holdings.view, on_refused=ledgers.refuse)
+        self.custody = CustodyManager(topology(), kafka, self.holdings, self.metrics, believer, self.failures.append)
+        self.writers = self.custody.writers
+        self.classifier = Classifier(topology(), SITE)
+        letters = MagicMock(reject=lambda rejected, *_: self.rejected.append(rejected))
+        self.event_handler = CustodyEventHandler(
+            self.classifier, self.tails, self.writers, self.custody.term_writer, letters
+        )
+
+    async def _create(self, topics: Sequence[str]) -> dict[str, FairleadError]:
+        for topic in topics:
+            if topic not in self.fake.logs and topic not in self.uncreatable:
+                self.fake.log(topic)
+        return {topic: self.uncreatable[topic] for topic in topics if topic in self.uncreatable}
+
+    async def start(self) -> None:
+        """Open the site's own logs and catch up."""
+        await self._create(self.logs.all())
+        for topic in self.logs.all():
+            await self.appender.ensure_open(TP(topic), _first_marker(topic, SITE))
+        await self.custody.catch_up()
+
+    def put_reading(self, sequence: int, number: str = BOX) -> None:
+        record = records.published(reading(sequence, number=number), key=number, at_ms=NOW_MS, received_ms=NOW_MS)
+        self.writers.box(f"containers.{number}").put(LogEntry(record, MessageId("d1", 1, sequence)))
+
+    def put_event(self, code: str, event_id: str, **more: object) -> None:
+        payload = event(code, event_id=event_id, **more)  # type: ignore[arg-type]
+        message = self.classifier.classify("fairlead/v1/events", payload, NOW_MS)
+        assert isinstance(message, EventMessage), message
+        record = records.published(payload, key=event_id, at_ms=message.device_ms, received_ms=NOW_MS)
+        self.event_handler.handle_event(message, record, "fairlead/v1/events", redelivered=False, ack=None)
+
+    def state(self) -> CustodyState:
+        return self.holdings.state(BOX_LOG)
+
+    async def until_state(self, state: CustodyState) -> None:
+        await until(lambda: self.failures or self.state() is state)
+        assert (self.state(), self.failures) == (state, [])
+
+    async def until_idle(self) -> None:
+        while busy := [writer for writer in self.writers.all() if writer.busy]:
+            await asyncio.gather(*(writer.idle() for writer in busy))
+
+    async def readings(self, log: str = BOX_LOG) -> list[int]:
+        """Sequence numbers of the readings in a box's log."""
+        found = [records.identity_of(each) async for each in read_log(self.cluster, TP(log))]
+        return [each.sequence for each in found if each is not None]
+
+    async def entries(self) -> list[LedgerEntry]:
+        """What this site's ledger says."""
+        every = [each async for each in read_log(self.cluster, TP(self.logs.custody)) if is_data(each)]
+        return [ledger_entries.decode(each.value) for each in every if each.value is not None]
+
+
+@contextlib.asynccontextmanager
+async def running(fake: FakeCluster, *, request_timeout: float = 1.0) -> AsyncIterator[Port]:
+    """A port whose custody works until the block ends; a failure that would stop the bridge is in ``failures``."""
+    async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=request_timeout) as cluster:
+        appender = Appender(cluster, linger=0.0)
+        port = Port(fake, cluster, appender)
+        await port.start()
+        work = dict(port.custody.work())
+        work["events that wait"] = port.event_handler.retry_waiting
+        tasks = [asyncio.create_task(run(), name=name) for name, run in work.items()]
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                port.failures.append(error)
+
+        for task in tasks:
+            task.add_done_callback(ended)
+        try:
+            yield port
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(writer.close() for writer in port.writers.all()))
+            await port.custody.close()
+            await port.tails.close()
+            await appender.close()

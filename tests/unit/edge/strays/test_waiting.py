@@ -1,0 +1,104 @@
+"""Which strays wait: none below the marker's mark, none that is in its log, no event that was overtaken."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from edge.strays.report import StrayList, find_waiting
+from fairlead.custody.history import chain
+from fairlead.custody.ledger import read_ledgers
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.records import encode
+from fairlead.records.edge import Stray
+from tests.support.ledgers import LOG, entry
+from tests.unit.edge.samples import BOX_LOG, NOW, event, reading
+from tests.unit.fairlead.kafka.conftest import cluster, fake
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+from tests.unit.fairlead.kafka.fake_log import put
+
+__all__ = ["cluster", "fake"]  # fixtures
+HOUR = dt.timedelta(hours=1)
+
+
+def stray(sequence: int, log: str = BOX_LOG, *, hours: int = 0) -> bytes:
+    return encode(Stray(log=log, payload=reading(sequence), received_date_time=NOW + hours * HOUR))
+
+
+def waiting_event(event_id: str, at: dt.datetime = NOW, log: str = BOX_LOG) -> bytes:
+    payload = event("LOAD", event_id=event_id, at=at)
+    return encode(Stray(log=log, payload=payload, received_date_time=NOW, event=True))
+
+
+def record(offset: int, value: bytes) -> Record:
+    return Record(offset, 5, None, value, ())
+
+
+def test_strays_below_the_mark_and_those_in_the_log_are_drained() -> None:
+    strays = StrayList(
+        [entry(1, 0, "tokyo", log=BOX_LOG), entry(2, 9, "star", log=BOX_LOG, drained={"strays.star": 3})],
+        lambda log: True,
+    )
+    for offset in range(6):
+        strays.add("strays.star", record(offset, stray(offset, hours=offset)))
+    strays.add("strays.tokyo", record(0, stray(7, hours=-2)))
+    strays.add("strays.tokyo", record(1, stray(8, "containers.new")))
+    strays.add("strays.tokyo", record(2, b"no stray"))
+    strays.add("strays.tokyo", marker_at(3))
+    unsure = strays.unsure()
+    assert {log: grant.drained_since for log, grant in unsure.items()} == {BOX_LOG: 9}
+    strays.found(BOX_LOG, [record(10, reading(4)), record(11, reading(70))])
+    own, new = strays.waiting()
+    assert (own.log, own.holder, own.term, len(own.readings)) == (BOX_LOG, "star", 2, 3)
+    assert (own.kept_at, own.oldest) == ({"star": 2, "tokyo": 1}, NOW - 2 * HOUR)
+    assert (new.log, new.holder, new.term) == ("containers.new", None, None)
+    old = own.longer_than(HOUR, NOW + 4 * HOUR)
+    assert old is not None and [kept.site for kept in old.readings] == ["tokyo", "star"]
+    assert own.longer_than(dt.timedelta(days=9), NOW) is None
+
+
+def marker_at(offset: int) -> Record:
+    made = marker_record(b"m", timestamp_ms=5)
+    return Record(offset, 5, None, made.value, made.headers)
+
+
+@pytest.mark.parametrize(
+    ("event_id", "happened", "waits"),
+    [("e9", NOW, True), ("e2", NOW, False), ("e9", NOW - 3 * HOUR, False), ("e9", NOW - 9 * HOUR, False)],
+)
+def test_an_event_waits_until_it_is_done_or_overtaken(event_id: str, happened: dt.datetime, waits: bool) -> None:
+    grants = [
+        entry(1, 0, "tokyo", log=BOX_LOG, event_date_time=NOW - 8 * HOUR),
+        entry(2, 9, "star", log=BOX_LOG, event_date_time=NOW - 2 * HOUR),
+    ]
+    strays = StrayList(grants, lambda log: True)
+    strays.add("strays.star", record(0, waiting_event(event_id, happened)))
+    strays.add("strays.star", record(1, encode(Stray(log=BOX_LOG, payload=b"{", received_date_time=NOW, event=True))))
+    assert [[kept.name for kept in each.events] for each in strays.waiting()] == ([[event_id]] if waits else [])
+    assert strays.unsure() == {}
+
+
+async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeCluster, cluster: Cluster) -> None:
+    log, kept, ledger = fake.log(LOG), fake.log("strays.star"), fake.log("custody.tokyo")
+    for n in range(4):
+        put(log, NewRecord(reading(n), timestamp_ms=5))  # the marker's place is of no interest here
+    put(kept, *(NewRecord(stray(n, LOG), timestamp_ms=5) for n in (0, 3, 8)))
+    put(kept, NewRecord(stray(1, "containers.elsewhere"), timestamp_ms=5))
+    entries = [entry(1, 1, "tokyo"), entry(1, 0, "tokyo", log="containers.elsewhere")]
+    put(ledger, *(NewRecord(encode(each), timestamp_ms=5) for each in entries))
+    ledgers = await read_ledgers(cluster, "tokyo")
+    assert chain(LOG, ledgers.entries).holder == "tokyo"
+    found = {each.log: len(each.readings) for each in await find_waiting(cluster, ledgers, lambda log: True)}
+    # What a seizure cut off is no part of the log, although this site's copy still has it: number 3 waits again.
+    seizure = entry(17, 3, "sydney", "SEIZURE", drained_since=1)
+    put(ledger, NewRecord(encode(seizure), timestamp_ms=5))
+    cut = {
+        each.log: len(each.readings)
+        for each in await find_waiting(cluster, await read_ledgers(cluster, "tokyo"), lambda log: True)
+    }
+    assert cut[LOG] == 3
+    # Number 0 is in the log, but before the marker: what came before the marker is known by ``drained`` alone.
+    assert found == {LOG: 2, "containers.elsewhere": 1}

@@ -1,0 +1,51 @@
+"""What a customer sees on a line of ``fairlead feed``."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from acl.kafka import Received
+from fairlead.cli.commands.feed import as_line
+from fairlead.records import encode
+from fairlead.records.alert import Alert, Evidence
+from fairlead.records.reading import Device, Measurements, Reading, Setpoints
+
+WHEN = dt.datetime(2026, 9, 21, 16, 51, 12, tzinfo=dt.UTC)
+BOX = "BIGU1000016"
+
+
+def received(value: bytes) -> Received:
+    return Received("feeds.ducks", 7, int(WHEN.timestamp() * 1000), BOX.encode(), value, ())
+
+
+def test_a_reading_in_columns() -> None:
+    device = Device(device_id="d", boot_id=0, sequence=1, device_date_time=WHEN)
+    reading = Reading(
+        equipment_reference=BOX,
+        device=device,
+        measurements=Measurements(supply_temperature=5.04),
+        setpoints=Setpoints(temperature=5.0),
+        is_powered=False,
+    )
+    line = as_line(received(encode(reading)))
+    assert line.split() == ["7", "2026-09-21", "16:51:12", BOX, "5.0", "5.0", "OFF", "-"]
+
+
+def test_an_alert_in_words() -> None:
+    alert = Alert(
+        alert_id="x",
+        kind="OVERBOARD",
+        severity="CRITICAL",
+        state="OPENED",
+        equipment_reference=BOX,
+        raised_at="duck-star",
+        event_date_time=WHEN,
+        raised_date_time=WHEN,
+        evidence=(Evidence(name="impact", weight=0.3, detail="15.5 g"), Evidence(name="tilt", weight=0.4)),
+    )
+    line = as_line(received(encode(alert)))
+    assert line.endswith(f"{BOX}  CRITICAL OVERBOARD opened by duck-star: impact (15.5 g), tilt")
+
+
+def test_anything_else_as_it_is() -> None:
+    assert as_line(received(b"what is this?")).endswith("what is this?")

@@ -1,0 +1,75 @@
+"""``fairlead topology`` as a user runs it, in this process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.commands.topology import app
+from fairlead.errors import UnknownNameError
+from topologies.loader.load import shipped
+from topologies.loader.mistakes import TopologyErrors
+
+
+@pytest.fixture
+def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
+    """A runner in an empty folder, for whose commands no variable of the machine counts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FAIRLEAD_TOPOLOGY", raising=False)
+    return CliRunner()
+
+
+def test_check_is_content_with_what_is_right(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check", "minimal", "--json"])
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"topology": "minimal", "ok": True, "sites": 2, "streams": 9, "links": 4}
+
+
+def test_check_takes_big_blue_when_nothing_is_said(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["check"])
+    assert result.exit_code == 0
+    assert "big-blue" in result.stdout
+
+
+def test_check_raises_all_mistakes_with_the_code_for_configuration(runner: CliRunner, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("name: mine\nsites: {a: {kind: prot}}\nshore: {at: b}\n")
+    result = runner.invoke(app, ["check", str(file)])
+    assert isinstance(result.exception, TopologyErrors)
+    assert result.exception.exit_code == 3
+    assert [(m["line"], m["path"]) for m in result.exception.fields["mistakes"]] == [
+        (2, "sites.a.kind"),
+        (3, "shore.at"),
+    ]
+
+
+def test_show_draws(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["show", "chain"])
+    assert result.exit_code == 0
+    assert "singapore" in result.stdout and "▼" in result.stdout
+
+
+def test_show_prints_mermaid(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["show", "two-way", "--mermaid"])
+    assert result.exit_code == 0
+    assert result.stdout.startswith("flowchart LR\n")
+
+
+def test_show_prints_either_mermaid_or_json(runner: CliRunner) -> None:
+    assert runner.invoke(app, ["show", "two-way", "--mermaid", "--json"]).exit_code == 2
+
+
+def test_show_of_an_unknown_name(runner: CliRunner) -> None:
+    result = runner.invoke(app, ["show", "chian"])
+    assert isinstance(result.exception, UnknownNameError)
+    assert result.exception.fields["nearest"] == "chain"
+
+
+def test_list_names_what_is_shipped(runner: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_SITES__TOKYO__TITLE", "only some of them have a site of this name")
+    result = runner.invoke(app, ["list", "--json"])
+    assert result.exit_code == 0
+    assert [entry["name"] for entry in json.loads(result.stdout)] == sorted(shipped())

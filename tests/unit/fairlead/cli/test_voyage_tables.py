@@ -1,0 +1,107 @@
+"""Shore beside a voyage: Spark starts while a short one sails, and what is still to come is filled in afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shore
+from fairlead.cli.commands.context import Context, open_topology
+from fairlead.cli.commands.voyage.sail import shore_beside
+from fairlead.errors import ConfigurationError, UnavailableError
+from shore.jobs import runner
+
+
+class Spark:
+    """What stands in for Spark: which sessions there were, and which runs they were used for."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.first_run = threading.Event()
+        self.failure: Exception | None = None
+        self.endless = False
+
+    @contextmanager
+    def session(self, *_: Any, **__: Any) -> Iterator[str]:
+        self.said.append(f"session opens in {threading.current_thread().name}")
+        try:
+            yield "session"
+        finally:
+            self.said.append("session ends")
+
+    def run(self, *_: Any, once: bool, session: Any, settings: Any, stop: threading.Event) -> None:
+        self.said.append(f"run with {session} in {threading.current_thread().name}")
+        assert once
+        if threading.current_thread().name == "shore":
+            self.first_run.set()
+            if self.failure is not None:
+                raise self.failure
+            if self.endless:
+                assert stop.wait(30)
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    made = Spark()
+    monkeypatch.setattr(runner, "own_session", made.session)
+    monkeypatch.setattr(shore, "run", made.run)
+    monkeypatch.setattr("topologies.endpoints.EndpointResolver.kafka", lambda *_: "kafka")
+    return made
+
+
+def minimal() -> Context:
+    return open_topology("minimal")
+
+
+def test_spark_starts_beside_a_short_voyage_and_goes_on_afterwards(spark: Spark) -> None:
+    with shore_beside(minimal(), early=True) as fill:
+        assert spark.first_run.wait(30)  # the voyage sails
+        fill()
+    assert spark.said == [
+        "session opens in shore",
+        "run with session in shore",
+        "run with session in MainThread",
+        "session ends",
+    ]
+
+
+def test_a_long_voyage_has_the_machine_for_itself(spark: Spark) -> None:
+    with shore_beside(minimal(), early=False) as fill:
+        assert spark.said == []
+        fill()
+    assert spark.said == ["run with None in MainThread"]  # shore.run opens its own session
+
+
+def test_what_may_pass_by_itself_is_said_and_tried_again(spark: Spark, capsys: pytest.CaptureFixture[str]) -> None:
+    spark.failure = UnavailableError("tokyo is away")
+    with shore_beside(minimal(), early=True) as fill:
+        fill()
+    assert "the tables will be filled later: tokyo is away" in capsys.readouterr().err
+    assert spark.said[-2:] == ["session ends", "run with None in MainThread"]
+
+
+def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:
+    spark.failure = ConfigurationError("no such job")
+    with pytest.raises(ConfigurationError, match="no such job"), shore_beside(minimal(), early=True) as fill:
+        fill()
+    assert spark.said[-1] == "session ends"
+
+
+def test_a_voyage_that_ends_before_its_time_stops_the_first_run(spark: Spark) -> None:
+    spark.endless = True
+    with pytest.raises(KeyboardInterrupt), shore_beside(minimal(), early=True):
+        assert spark.first_run.wait(30)
+        raise KeyboardInterrupt
+    assert spark.said == ["session opens in shore", "run with session in shore", "session ends"]
+
+
+def test_a_topology_without_shore_fills_nothing(spark: Spark) -> None:
+    with shore_beside(open_topology("two-way"), early=True) as fill:
+        fill()
+    assert spark.said == []

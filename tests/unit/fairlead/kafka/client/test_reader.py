@@ -1,0 +1,153 @@
+"""Reading: records of fetched batches, one log to its end, many logs as they grow."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import Tail, decode_fetched, read_log
+from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, seal
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
+from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
+from fairlead.kafka.protocol.types import TP, FetchedPartition
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+from tests.unit.fairlead.kafka.fake_log import A, B, batch
+
+
+def stored(base: int, count: int = 1, *, producer: int = -1, attributes: int = 0) -> bytes:
+    records = [NewRecord(b"%d" % (base + index), timestamp_ms=5) for index in range(count)]
+    out = bytearray(encode_batch(records, producer_id=producer, epoch=0, sequence=0))
+    struct.pack_into(">h", out, 21, attributes)
+    seal(out)
+    struct.pack_into(">q", out, 0, base)
+    return bytes(out)
+
+
+def fetched(*batches: bytes, aborted: tuple[tuple[int, int], ...] = ()) -> FetchedPartition:
+    return FetchedPartition(0, 100, 100, 0, aborted, memoryview(bytearray(b"".join(batches))))
+
+
+def offsets(records: list[Record]) -> list[int]:
+    return [record.offset for record in records]
+
+
+@given(st.integers(0, 9), st.integers(0, 70))
+def test_reading_begins_and_ends_inside_batches(start: int, cut: int) -> None:
+    whole = stored(0, 3) + stored(3, 4) + stored(7, 3)
+    last_size = len(stored(7, 3))
+    content = fetched(whole[: len(whole) - cut])
+    records, after = decode_fetched(content, start)
+    end = 10 if cut == 0 else 7
+    assert cut < last_size
+    assert offsets(records) == list(range(start, end))
+    assert after == max(start, end)
+
+
+def test_holes_left_by_compaction_are_passed_over() -> None:
+    records, after = decode_fetched(fetched(stored(0), stored(5), stored(9)), 0)
+    assert (offsets(records), after) == ([0, 5, 9], 10)
+
+
+def test_aborted_transactions_and_control_batches_are_left_out() -> None:
+    content = fetched(
+        stored(0, producer=1, attributes=TRANSACTIONAL),
+        stored(1, producer=2, attributes=TRANSACTIONAL),
+        stored(2, producer=1, attributes=TRANSACTIONAL | CONTROL),
+        stored(3, producer=1, attributes=TRANSACTIONAL),
+        stored(4),
+        stored(5, producer=1, attributes=TRANSACTIONAL | CONTROL),
+        aborted=((1, 0),),
+    )
+    records, after = decode_fetched(content, 0)
+    assert (offsets(records), after) == ([1, 3, 4], 6)
+    assert offsets(decode_fetched(content._replace(aborted=()), 0)[0]) == [0, 1, 3, 4]
+
+
+def test_damaged_batch_is_an_error() -> None:
+    damaged = bytearray(stored(0))
+    damaged[-1] ^= 0xFF
+    with pytest.raises(CorruptBatch):
+        decode_fetched(fetched(bytes(damaged)), 0)
+
+
+async def test_one_log_up_to_its_end(fake: FakeCluster, cluster: Cluster) -> None:
+    log = fake.log("log.a")
+    for offset in range(0, 30, 3):
+        log.append(batch(offset, 3))
+    assert [record.offset async for record in read_log(cluster, A)] == list(range(30))
+    assert [record.offset async for record in read_log(cluster, A, 4, 8)] == [4, 5, 6, 7]
+    log.start = 6
+    log.batches = log.batches[2:]
+    assert [record.offset async for record in read_log(cluster, A)] == list(range(6, 30))
+    with pytest.raises(BrokerError, match="OFFSET_OUT_OF_RANGE"):
+        await anext(read_log(cluster, A, 0))
+    fake.log("log.b")
+    assert [record async for record in read_log(cluster, B)] == []
+
+
+async def test_tail_follows_logs_that_come_and_go(fake: FakeCluster, cluster: Cluster) -> None:
+    log = fake.log("log.a")
+    log.append(batch(0, 2))
+    tail = Tail(cluster, {A: 0}, max_wait_ms=100)
+    async with asyncio.timeout(5):
+        name, records = await anext(tail)
+        assert (name, offsets(records)) == (A, [0, 1])
+        log.append(batch(2))
+        name, records = await anext(tail)
+        assert (name, offsets(records)) == (A, [2])
+        tail.add(B, 1)  # not there yet
+        waiting = asyncio.ensure_future(anext(tail))
+        await asyncio.sleep(0.05)  # some polls without an answer
+        assert not waiting.done()
+        other = fake.log("log.b")
+        other.append(batch(0, 3))
+        name, records = await waiting
+        assert (name, offsets(records)) == (B, [1, 2])
+        assert dict(tail.positions) == {A: 3, B: 3}
+        tail.remove(A)
+        log.append(batch(3))
+        other.append(batch(3))
+        name, records = await anext(tail)
+        assert (name, offsets(records)) == (B, [3])
+    await tail.close()
+
+
+async def test_tail_says_which_log_failed_and_goes_on_with_the_others(fake: FakeCluster, cluster: Cluster) -> None:
+    gone = fake.log("log.a")
+    for offset in range(3):
+        gone.append(batch(offset))
+    gone.start = 2
+    fake.log("log.b").append(batch(0))
+    tail = Tail(cluster, {A: 0, B: 0}, max_wait_ms=100)
+    seen: list[TP] = []
+    async with asyncio.timeout(5):
+        with pytest.raises(BrokerError) as caught:
+            while True:
+                seen.append((await anext(tail))[0])
+        assert caught.value.log == A and caught.value.code == 1
+        if not seen:
+            seen.append((await anext(tail))[0])
+        assert seen == [B]
+        tail.add(A, 2)
+        name, records = await anext(tail)
+        assert (name, offsets(records)) == (A, [2])
+    await tail.close()
+
+
+async def test_moving_a_log_back_reads_it_again(fake: FakeCluster, cluster: Cluster) -> None:
+    log = fake.log("log.a")
+    log.append(batch(0, 2))
+    fake.log("log.b").append(batch(0))
+    tail = Tail(cluster, {A: 0, B: 0}, max_wait_ms=100)
+    async with asyncio.timeout(5):
+        first = {(await anext(tail))[0], (await anext(tail))[0]}
+        assert first == {A, B}
+        tail.add(A, 1)
+        name, records = await anext(tail)
+        assert (name, offsets(records)) == (A, [1])
+    await tail.close()

@@ -1,0 +1,74 @@
+"""Errors carry what, hint and fields; the command line turns them into exit codes; secrets do not show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from fairlead.cli.console import emit, show_error
+from fairlead.errors import (
+    ConfigurationError,
+    ExitCode,
+    FairleadError,
+    RefusedError,
+    UnavailableError,
+    UnknownNameError,
+)
+from fairlead.kafka.endpoint import KafkaEndpoint
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    error = UnknownNameError("site", "tokio", ["tokyo", "sydney"])
+    assert error.fields["nearest"] == "tokyo"
+    assert "did you mean 'tokyo'" in str(error)
+    assert "sydney" in str(error)
+    assert error.exit_code == ExitCode.CONFIG
+
+
+def test_unknown_name_without_anything_near() -> None:
+    assert UnknownNameError("site", "qqq", ["tokyo"]).fields["nearest"] is None
+    assert "(none)" in UnknownNameError("site", "qqq", []).hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "retriable", "code"),
+    [
+        (FairleadError, False, ExitCode.FAILED),
+        (ConfigurationError, False, ExitCode.CONFIG),
+        (UnavailableError, True, ExitCode.UNAVAILABLE),
+        (RefusedError, False, ExitCode.REFUSED),
+    ],
+)
+def test_policy_stands_on_the_class(kind: type[FairleadError], retriable: bool, code: int) -> None:
+    assert (kind("x").retriable, kind("x").exit_code) == (retriable, code)
+
+
+def test_errors_print_what_and_hint_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    error = UnavailableError("the broker [tokyo] is away", hint="start it", site="tokyo")
+    show_error(error)
+    text = capsys.readouterr().err
+    assert "the broker [tokyo] is away" in text
+    assert "start it" in text
+    show_error(error, as_json=True)
+    body = json.loads(capsys.readouterr().err)
+    assert body["fields"] == {"site": "tokyo"}
+    assert body["retriable"] is True
+
+
+def test_answers_go_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"path": Path("x")}, as_json=True, render=lambda: None)
+    assert json.loads(capsys.readouterr().out) == {"path": "x"}
+    rendered: list[int] = []
+    emit({}, as_json=False, render=lambda: rendered.append(1))
+    assert rendered == [1]
+
+
+def test_a_password_shows_nowhere_but_in_the_client_settings() -> None:
+    endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 9092),), user="bridge", password=SecretStr("hush"))
+    assert "hush" not in repr(endpoint)
+    assert "hush" not in str(endpoint)
+    assert endpoint.librdkafka()["sasl.password"] == "hush"
+    assert endpoint.security_protocol == "SASL_PLAINTEXT"

@@ -1,0 +1,89 @@
+"""State is in folders of their owner alone, whoever makes them first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import shore.session
+from edge.metrics import write_snapshot
+from fairlead.cli.commands import bridge
+from fairlead.cli.commands.context import Context
+from fairlead.home import private_folder
+from fairlead.local.files import write_file
+from fairlead.local.state import locked
+from replication import replicator
+from shore.jobs.lock import only_one
+from shore.places import Places
+from topologies.endpoints import write_address_overrides
+
+
+@pytest.fixture(autouse=True)
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def _shore(folder: Path) -> None:
+    with only_one(folder, Places.of(folder)):
+        pass
+
+
+def _up(folder: Path) -> None:
+    with locked(folder / "deeper", lambda: None):
+        pass
+
+
+def _bridge(folder: Path) -> None:
+    with bridge._only_one(cast(Context, SimpleNamespace(folder=folder)), "tokyo"):  # noqa: SLF001
+        pass
+
+
+def _spark(folder: Path) -> None:
+    class NotStartedError(Exception):
+        pass
+
+    def refuse(*_: Any, **__: Any) -> dict[str, str]:
+        raise NotStartedError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "environ", dict(os.environ))
+        patch.setattr(shore.session, "settings", refuse)
+        with pytest.raises(NotStartedError):
+            shore.session.spark(folder)
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "a folder": private_folder,
+    "shore run": _shore,
+    "a Spark session": _spark,
+    "the bridge's status": lambda folder: write_snapshot(folder / "run" / "bridge.tokyo.json", {}),
+    "the bridge's lock": _bridge,
+    "the replicator's status": lambda folder: replicator._replace(folder / "run" / "r.json", "{}"),
+    "detours": lambda folder: write_address_overrides(folder / "run" / "detours.json", {}),
+    "up": _up,
+    "a file": lambda folder: write_file(folder / "sites" / "tokyo" / "file", "x"),
+}
+
+
+@pytest.mark.parametrize("who", WRITERS)
+def test_every_folder_of_state_is_its_owners_alone(who: str, tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "minimal"
+    WRITERS[who](folder)
+    made = [tmp_path / "home", folder, *(each for each in folder.rglob("*") if each.is_dir())]
+    assert {str(each.relative_to(tmp_path)): oct(each.stat().st_mode & 0o777) for each in made} == {
+        str(each.relative_to(tmp_path)): "0o700" for each in made
+    }
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    assert private_folder(shared / "own").stat().st_mode & 0o777 == 0o700
+    assert shared.stat().st_mode & 0o777 == 0o755

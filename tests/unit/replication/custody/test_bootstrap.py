@@ -1,0 +1,121 @@
+"""A marker that a ledger quotes is appended only if it is what the entry says."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import PRODUCER_ID, marker_record, term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.records.custody import CustodyEntry
+from replication.batch.prepared import POSITION_KEY, Gap
+from replication.batch.rebuild import fillers
+from replication.catalog import Catalog
+from replication.custody.bootstrap import LedgerBootstrap, marker_of
+from tests.unit.replication.broker import Broker, running
+from topologies.model import Topology
+
+NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+MARKER = bytes(term_batch([marker_record(b"{}", timestamp_ms=5)], term=3, offset=70, marker=70))
+STORED = (70).to_bytes(8, "big") + MARKER[8:]
+ENTRY = CustodyEntry(
+    log="boxes.BIGU1000010",
+    term=3,
+    marker_offset=70,
+    from_site="tokyo",
+    to_site="duck-star",
+    event="LOAD",
+    event_id="1",
+    event_date_time=NOW,
+    granted_date_time=NOW,
+    granted_by="tokyo",
+    marker_batch=STORED,
+)
+DATA = bytes(term_batch([NewRecord(b"x", timestamp_ms=5)], term=3, offset=71, marker=70))
+TWO = bytes(term_batch([NewRecord(b"x", timestamp_ms=5)] * 2, term=3, offset=70, marker=70))
+
+
+def test_a_marker_goes_to_its_own_offset_as_it_was_stored() -> None:
+    prepared = marker_of(ENTRY)
+    assert prepared is not None
+    assert (prepared.base, prepared.stop, prepared.term, prepared.marker, prepared.opens_term) == (70, 71, 3, 70, True)
+    assert bytes(prepared.data) == bytes(8) + STORED[8:]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [b"", STORED[:40], STORED[:-1], STORED + b"\0", STORED[:-2] + b"??", DATA, TWO],
+    ids=["nothing", "half a header", "cut", "too long", "damaged", "no marker", "more than a marker"],
+)
+def test_anything_else_is_refused(batch: bytes) -> None:
+    assert marker_of(replace(ENTRY, marker_batch=batch)) is None
+
+
+def test_a_marker_of_another_term_is_refused() -> None:
+    assert marker_of(replace(ENTRY, term=4)) is None
+
+
+class Ledger(SimpleNamespace):
+    """The ledgers as far as a placer asks them: one grant to the ship."""
+
+    def __init__(self) -> None:
+        super().__init__(given={ENTRY.log: ENTRY}, custody=SimpleNamespace(grant=lambda _: ENTRY))
+
+
+SHIP = Topology.model_validate(
+    {
+        "name": "ship",
+        "sites": {"tokyo": {"kind": "port"}, "duck-star": {"kind": "ship"}},
+        "streams": {"boxes": {"insert_point": "moves", "owners": ["BIGU"]}},
+        "links": [{"from": "tokyo", "to": "duck-star", "start": "end", "streams": {"boxes": "aboard"}}],
+    }
+)
+
+
+@pytest.mark.parametrize("stored", [0, 20], ids=["an empty log", "a log that an interrupted one has positioned"])
+async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
+    broker = Broker(random.Random(1))  # noqa: S311 - no secrets here
+    for filler in fillers(Gap(0, stored, PRODUCER_ID, 3, 70, 1, POSITION_KEY)):
+        broker.log(ENTRY.log).append(bytes(filler.data))
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP))
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,))
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert bootstrap.under_way == set()
+    assert (broker.log(ENTRY.log).start, broker.log(ENTRY.log).batches) == (70, [STORED])
+
+
+async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
+    """Its records are neither deleted with the fillers nor asked about again and again."""
+    broker, log = Broker(random.Random(1)), TopicPartition(ENTRY.log)  # noqa: S311
+    past = bytes(term_batch([NewRecord(b"x", timestamp_ms=5)] * 5, term=2, offset=0, marker=0))
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP))
+        end_offsets, asked = broker.end_offsets, 0
+
+        async def begun_after_the_first(logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            nonlocal asked
+            asked += 1
+            found = await end_offsets(logs)
+            if asked == 1:
+                broker.log(ENTRY.log).append(past)
+            return found
+
+        broker.end_offsets = begun_after_the_first  # type: ignore[method-assign]
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,))
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert bootstrap.under_way == set()
+        assert asked < 10
+        assert not appender.is_busy(log)
+    assert (broker.log(ENTRY.log).start, broker.log(ENTRY.log).end) == (0, 5)

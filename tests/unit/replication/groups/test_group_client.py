@@ -1,0 +1,71 @@
+"""Commits for groups without members: what a coordinator that has just started is asked again, and what it is not."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
+
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.groups import client as group_client
+from replication.groups.client import GroupClient, Refusal
+from replication.groups.rules import Commit
+
+LOADING, FENCED = KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID
+ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+class Coordinator:
+    """Answers each request with the next errors by partition, later ones with none; ``asked`` has the partitions."""
+
+    def __init__(self, *answers: dict[int, int]) -> None:
+        self.answers = list(answers)
+        self.asked: list[list[int]] = []
+
+    def alter_consumer_group_offsets(
+        self, requests: list[ConsumerGroupTopicPartitions], *, request_timeout: float
+    ) -> dict[str, Future[Any]]:
+        (request,) = requests
+        partitions = [each.partition for each in request.topic_partitions or ()]
+        self.asked.append(partitions)
+        errors = self.answers.pop(0) if self.answers else {}
+        found = [
+            SimpleNamespace(topic="a", partition=n, error=KafkaError(errors[n]) if n in errors else None)
+            for n in partitions
+        ]
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(topic_partitions=found))
+        return {request.group_id: answer}
+
+    def poll(self, _: float) -> None:
+        """Nothing to deliver."""
+
+
+def client(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> GroupClient:
+    monkeypatch.setattr(group_client, "admin_client", lambda *_: coordinator)
+    monkeypatch.setattr(group_client, "LOOK", 0.01)
+    return GroupClient(KafkaEndpoint(site="tokyo", bootstrap=(("localhost", 1),)))
+
+
+async def test_what_is_being_loaded_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator({0: LOADING, 1: LOADING}, {1: LOADING})
+    commits = {ONE: Commit(3, ""), OTHER: Commit(4, "")}
+    assert await client(coordinator, monkeypatch).commit("g", commits) == {}
+    assert coordinator.asked == [[0, 1], [0, 1], [1]]
+
+
+async def test_what_is_refused_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = Coordinator({0: FENCED, 1: LOADING})
+    refused = await client(coordinator, monkeypatch).commit("g", {ONE: Commit(3, ""), OTHER: Commit(4, "")})
+    assert refused == {ONE: Refusal("UNKNOWN_MEMBER_ID", by_members=True)}
+    assert coordinator.asked == [[0, 1], [1]]
+
+
+async def test_a_coordinator_that_never_loads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_client, "TIMEOUT", 0.0)
+    refused = await client(Coordinator({0: LOADING}), monkeypatch).commit("g", {ONE: Commit(3, "")})
+    assert refused == {ONE: Refusal("COORDINATOR_LOAD_IN_PROGRESS", by_members=False)}

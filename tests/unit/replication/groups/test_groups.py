@@ -1,0 +1,466 @@
+"""The rule by which committed offsets follow: properties of one decision, and of whole worlds of links."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replication.groups.rules import (
+    CLOCKS,
+    COPIED,
+    METADATA_LIMIT,
+    REASON,
+    Commit,
+    GroupLogState,
+    GroupPosition,
+    ReplicaBounds,
+    SeenCommit,
+    decide,
+    mark,
+    marked,
+    origins_of,
+    own_metadata,
+    probe,
+    selected,
+    summary,
+    unmatched,
+)
+from topologies.model import Topology
+
+LINK = ("alpha", "beta")
+ORIGINS = frozenset({"alpha", "gamma"})
+WIDE = ReplicaBounds(0, 1000)
+offsets = st.integers(0, 40)
+stamps = st.integers(0, 30)
+positions = st.builds(GroupPosition, st.sampled_from(("alpha", "beta", "gamma")), offsets, stamps)
+commits = st.one_of(
+    st.builds(Commit, offsets, st.sampled_from(("", "app data", "fairlead:", "fairlead:alpha:x:1"))),
+    st.builds(lambda offset, position: Commit(offset, mark(position)), offsets, positions),
+)
+bounds = st.tuples(offsets, offsets).map(lambda pair: ReplicaBounds(min(pair), max(pair)))
+seen = st.none() | st.builds(
+    SeenCommit, st.tuples(st.sampled_from(("alpha", "gamma")), offsets), st.none() | commits, st.booleans()
+)
+
+
+def rule(
+    source: Commit,
+    target: Commit | None = None,
+    log: ReplicaBounds | None = WIDE,
+    last: SeenCommit | None = None,
+    *,
+    active: bool = False,
+    now: int = 50,
+) -> tuple[GroupLogState, Commit | None, int, SeenCommit | None]:
+    return decide(source, target, log, last, link=LINK, origins=ORIGINS, active=active, now_ms=now)
+
+
+# ---- what is believed
+
+NOW = 1_000_000_000
+AHEAD = NOW + CLOCKS + 1
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        GroupPosition("alpha", 900, 10**18),
+        GroupPosition("gamma", 900, AHEAD),
+        GroupPosition("delta", 900, NOW),
+        GroupPosition("zz", 900, 1),
+    ],
+    ids=["a huge stamp", "a time to come", "a site without a way to the source", "no site"],
+)
+@pytest.mark.parametrize("target", [None, Commit(3), Commit(3, mark(GroupPosition("gamma", 3, NOW - 1)))])
+def test_a_mark_that_cannot_be_is_not_followed(position: GroupPosition, target: Commit | None) -> None:
+    state, write, _, last = rule(Commit(900, mark(position)), target, now=NOW)
+    assert (state, write, last) == (GroupLogState.UNBELIEVED, None, None)
+    assert REASON[state] and state not in COPIED
+
+
+def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
+    position = GroupPosition("gamma", 9, NOW + CLOCKS)
+    assert rule(Commit(9, mark(position)), now=NOW)[:2] == (GroupLogState.FOLLOWING, Commit(9, mark(position)))
+
+
+@pytest.mark.parametrize("source", [Commit(9), Commit(9, mark(GroupPosition("alpha", 9, NOW)))], ids=["own", "copied"])
+def test_a_mark_of_a_time_to_come_that_is_here_gives_way(source: Commit) -> None:
+    """It was written before such marks were refused, or by whoever could commit here."""
+    state, write, _, _ = rule(source, Commit(900, mark(GroupPosition("alpha", 900, 10**18))), now=NOW)
+    assert state is GroupLogState.FOLLOWING
+    assert write is not None and marked(write) == GroupPosition("alpha", 9, NOW)
+
+
+def test_positions_come_along_links_that_name_groups_and_never_by_way_of_a_ship() -> None:
+    def link(source: str, target: str, *groups: str) -> dict[str, object]:
+        return {"from": source, "to": target, "streams": {"numbers": "all"}, "groups": groups}
+
+    shape = Topology.model_validate(
+        {
+            "name": "groups",
+            "sites": {name: {"kind": "datacentre"} for name in ("a", "b", "c", "d")}
+            | {"s": {"kind": "ship", "imo": "9074729"}},
+            "streams": {"numbers": {}},
+            "links": [
+                link("a", "b", "x"),
+                link("b", "c", "x"),
+                link("c", "d"),
+                link("d", "s", "x"),
+                link("s", "c", "x"),
+            ],
+        }
+    )
+    ways = {each.name: origins_of(shape, each) for each in shape.directed_links()}
+    assert ways["a->b"] == {"a"}
+    assert ways["b->c"] == {"a", "b"}
+    assert ways["c->d"] == {"a", "b", "c", "s"}  # what the ship itself has read, not what came to it from d
+    assert ways["s->c"] == {"s"}
+    assert ways["d->s"] == {"d"}
+
+
+# ---- marks
+
+
+@given(positions, st.text())
+def test_a_mark_is_read_back_with_the_consumers_own_metadata(position: GroupPosition, metadata: str) -> None:
+    commit = Commit(1, mark(position, metadata))
+    assert marked(commit) == position
+    assert own_metadata(commit) == metadata
+
+
+def test_metadata_that_would_be_too_long_is_left_out() -> None:
+    position = GroupPosition("alpha", 7, 1)
+    fits = "é" * ((METADATA_LIMIT - len(mark(position)) - 1) // 2)
+    assert mark(position, fits).endswith(fits)
+    assert mark(position, fits + "éé") == mark(position)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fairlead:alpha:1", "fairlead:alpha:1:", "fairlead:Alpha:1:1", "x fairlead:a:1:1"]
+)
+def test_other_metadata_is_no_mark(text: str) -> None:
+    assert marked(Commit(1, text)) is None
+    assert own_metadata(Commit(1, text)) == text
+
+
+# ---- one decision
+
+
+@given(commits, st.none() | commits, st.none() | bounds, seen, st.booleans())
+def test_a_decision_is_safe_whatever_was_seen(
+    source: Commit, target: Commit | None, log: ReplicaBounds | None, last: SeenCommit | None, active: bool
+) -> None:
+    state, write, behind, _ = rule(source, target, log, last, active=active)
+    assert behind >= 0
+    if write is None:
+        return
+    assert not active and log is not None and state in COPIED
+    assert log.start <= write.offset <= log.end
+    position = marked(write)
+    assert position is not None and position.site != "beta"  # never its own back
+    assert write != target
+    there = marked(target) if target else None
+    if target is not None and (there is None or there.site != position.site):
+        assert write.offset > target.offset  # somebody else's commit is never pulled back
+        assert last is None or last.source != (position.site, position.offset) or last.due
+    if target is not None and there is not None and there.site == position.site:
+        assert (position.stamp, position.offset) >= (there.stamp, there.offset)
+
+
+@given(commits, st.none() | commits, bounds, seen, st.booleans())
+def test_deciding_again_changes_nothing(
+    source: Commit, target: Commit | None, log: ReplicaBounds, last: SeenCommit | None, active: bool
+) -> None:
+    _, write, _, remembered = rule(source, target, log, last, active=active)
+    after = write or target
+    _, again, _, remembered = rule(source, after, log, remembered, active=active, now=60)
+    assert again is None
+    assert rule(source, after, log, remembered, active=active, now=70)[1] is None
+
+
+@given(offsets, offsets, bounds, bounds)
+def test_an_untouched_copy_follows_its_origin_everywhere(
+    first: int, then: int, log: ReplicaBounds, later: ReplicaBounds
+) -> None:
+    _, copy, _, last = rule(Commit(first), None, log)
+    assert copy is not None
+    state, moved, behind, _ = rule(Commit(then), copy, later, last)
+    stands = moved or copy
+    assert stands.offset == min(max(then, later.start), later.end)
+    assert behind == max(0, then - stands.offset)
+    assert (state is GroupLogState.FOLLOWING) == (stands.offset == then)
+
+
+def test_a_reset_at_the_source_follows() -> None:
+    _, copy, _, last = rule(Commit(100))
+    _, back, _, _ = rule(Commit(10), copy, last=last)
+    assert copy is not None and copy.offset == 100 and back is not None and back.offset == 10
+
+
+def test_the_consumers_metadata_goes_along_and_no_mark_twice() -> None:
+    _, first, _, _ = rule(Commit(5, "app data"))
+    assert first is not None and first.metadata == "fairlead:alpha:50:5 app data"
+    relayed = Commit(5, mark(GroupPosition("gamma", 5, 3), "app data"))
+    _, second, _, _ = rule(relayed)
+    assert second is not None and second.metadata == "fairlead:gamma:3:5 app data"
+
+
+def test_a_group_that_was_used_at_the_target_is_not_pulled_back() -> None:
+    _, _, _, last = rule(Commit(100))
+    state, write, _, last = rule(Commit(100), Commit(300), last=last)
+    assert (state, write) == (GroupLogState.USED, None)
+    state, write, _, _ = rule(Commit(120), Commit(300), last=last)  # a straggler at the source
+    assert (state, write) == (GroupLogState.USED, None)
+
+
+def test_a_reset_at_the_target_holds_until_the_source_moves_on() -> None:
+    _, copy, _, last = rule(Commit(100))
+    _, _, _, last = rule(Commit(100), copy, last=last)
+    for _ in range(3):
+        state, write, behind, last = rule(Commit(100), Commit(0), last=last)
+        assert (state, write, behind) == (GroupLogState.USED, None, 100)
+    _, write, _, _ = rule(Commit(101), Commit(0), last=last)
+    assert write is not None and write.offset == 101
+
+
+def test_what_is_found_at_the_first_look_counts_as_later() -> None:
+    state, write, _, _ = rule(Commit(500), Commit(120))
+    assert state is GroupLogState.FOLLOWING and write is not None and write.offset == 500
+
+
+def test_members_at_the_target_are_left_alone_and_what_they_commit_is_later() -> None:
+    state, write, behind, last = rule(Commit(500), Commit(120), active=True)
+    assert (state, write, behind) == (GroupLogState.ACTIVE, None, 380)
+    state, write, _, last = rule(Commit(500), Commit(200), last=last)
+    assert (state, write) == (GroupLogState.USED, None)
+    _, write, _, _ = rule(Commit(501), Commit(200), last=last)
+    assert write is not None and write.offset == 501
+
+
+def test_what_the_source_had_when_members_came_is_not_brought_after_they_left() -> None:
+    _, _, _, last = rule(Commit(500), Commit(120), active=True)
+    assert rule(Commit(500), Commit(120), last=last)[:2] == (GroupLogState.USED, None)
+
+
+def test_a_clamped_copy_of_another_site_counts_as_the_position_that_it_stands_for() -> None:
+    assert rule(Commit(90), Commit(80, mark(GroupPosition("gamma", 100, 3))))[:2] == (GroupLogState.USED, None)
+
+
+def test_the_way_home_waits_for_the_log() -> None:
+    state, write, _, last = rule(Commit(500), Commit(120), ReplicaBounds(0, 120))
+    assert (state, write) == (GroupLogState.CLAMPED, None)
+    state, write, behind, last = rule(Commit(500), Commit(120), ReplicaBounds(0, 200), last)
+    assert state is GroupLogState.CLAMPED and write is not None and write.offset == 200 and behind == 300
+    state, write, _, _ = rule(Commit(500), write, ReplicaBounds(0, 800), last)
+    assert state is GroupLogState.FOLLOWING and write is not None and write.offset == 500
+
+
+def test_exactly_at_the_end_is_plain_and_beyond_is_clamped() -> None:
+    assert rule(Commit(10), log=ReplicaBounds(0, 10))[0] is GroupLogState.FOLLOWING
+    state, write, behind, _ = rule(Commit(11), log=ReplicaBounds(0, 10))
+    assert state is GroupLogState.CLAMPED and write is not None and write.offset == 10 and behind == 1
+
+
+def test_before_the_start_is_raised_so_that_no_consumer_resets_to_the_end() -> None:
+    state, write, behind, _ = rule(Commit(3), log=ReplicaBounds(7, 10))
+    assert state is GroupLogState.RAISED and write is not None and write.offset == 7 and behind == 0
+
+
+def test_a_clamped_copy_goes_on_as_the_position_that_it_stands_for() -> None:
+    clamped = Commit(80, mark(GroupPosition("gamma", 100, 3)))
+    assert rule(clamped, Commit(100, mark(GroupPosition("gamma", 100, 3))))[1] is None
+    _, write, _, _ = rule(clamped)
+    assert write is not None and write.offset == 100
+
+
+def test_a_copy_does_not_go_home_even_where_its_group_was_deleted() -> None:
+    assert rule(Commit(100, mark(GroupPosition("beta", 100, 3))))[:2] == (GroupLogState.HOME, None)
+
+
+def test_without_the_log_there_is_nothing_to_commit_to() -> None:
+    assert rule(Commit(100), log=None)[:2] == (GroupLogState.ABSENT, None)
+
+
+def test_a_clock_that_jumps_back_does_not_make_new_positions_old() -> None:
+    _, copy, _, last = rule(Commit(100), now=1000)
+    _, write, _, _ = rule(Commit(50), copy, last=last, now=1)
+    assert write is not None and marked(write) == GroupPosition("alpha", 50, 1001)
+
+
+# ---- worlds of links
+
+
+@dataclass
+class World:
+    """Sites with one log of 40 records each, one group, and links that look when they are told to."""
+
+    links: list[tuple[str, str]]
+    clock_skew: dict[str, int]
+    committed: dict[str, Commit] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    active: set[str] = field(default_factory=set)
+    last: dict[tuple[str, str], SeenCommit | None] = field(default_factory=dict)
+    clock: int = 100
+
+    def look(self, link: tuple[str, str]) -> bool:
+        """One look over a link; whether anything was written."""
+        source, target = link
+        self.clock += 1
+        if source not in self.committed:
+            return False
+        before = self.committed.get(target)
+        verdict = decide(
+            self.committed[source],
+            before,
+            ReplicaBounds(0, self.ends.get(target, 40)),
+            self.last.get(link),
+            link=link,
+            origins=SITES,
+            active=target in self.active,
+            now_ms=max(0, self.clock + self.clock_skew[target]),
+        )
+        self.last[link] = verdict.seen
+        if verdict.write is not None:
+            self.committed[target] = verdict.write
+        return verdict.write is not None
+
+    def settle(self) -> None:
+        """Look over all links until nothing changes; it must come to rest."""
+        for _ in range(20):
+            if not any([self.look(link) for link in self.links]):
+                return
+        raise AssertionError(f"the links write for ever: {self.committed}")
+
+
+SITES = ("alpha", "beta", "gamma", "delta")
+PAIRS = tuple(itertools.permutations(SITES, 2))
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    links = draw(st.lists(st.sampled_from(PAIRS), unique=True, min_size=1, max_size=12))
+    skew = {site: draw(st.sampled_from((0, 0, -50, 50))) for site in SITES}
+    return World(links, skew)
+
+
+happenings = st.lists(
+    st.one_of(
+        st.tuples(st.just("commit"), st.sampled_from(SITES), offsets),
+        st.tuples(st.just("delete"), st.sampled_from(SITES), offsets),
+        st.tuples(st.just("end"), st.sampled_from(SITES), offsets),
+        st.tuples(st.just("look"), st.integers(0, 11), offsets),
+        st.tuples(st.just("restart"), st.integers(0, 11), offsets),
+    ),
+    max_size=25,
+)
+
+
+@given(worlds(), happenings)
+def test_any_graph_of_links_comes_to_rest_whatever_happened(
+    world: World, story: list[tuple[str, str | int, int]]
+) -> None:
+    for what, where, offset in story:
+        if isinstance(where, int):
+            link = world.links[where % len(world.links)]
+            if what == "look":
+                world.look(link)
+            else:
+                world.last.pop(link, None)
+        elif what == "commit":
+            world.committed[where] = Commit(offset)
+        elif what == "delete":
+            world.committed.pop(where, None)
+        else:
+            world.ends[where] = offset
+    world.settle()
+    for source, target in world.links:  # whatever a link could bring is there
+        assert target in world.committed or source not in world.committed or _is_home(world.committed[source], target)
+
+
+def _is_home(commit: Commit, site: str) -> bool:
+    position = marked(commit)
+    return position is not None and position.site == site
+
+
+@given(worlds(), st.lists(offsets, min_size=1, max_size=6))
+def test_where_only_one_site_is_used_all_that_it_reaches_have_its_last_position(world: World, story: list[int]) -> None:
+    for offset in story:  # forwards and backwards
+        world.committed["alpha"] = Commit(offset)
+        world.settle()
+    reached, found = {"alpha"}, {"alpha"}
+    while found:
+        found = {target for source, target in world.links if source in reached} - reached
+        reached |= found
+    assert {site: commit.offset for site, commit in world.committed.items()} == dict.fromkeys(reached, story[-1])
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from(SITES), st.integers(0, 9), st.lists(st.integers(0, 11), max_size=8), st.booleans()),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(worlds(), moves)
+def test_one_consumer_that_moves_about_never_misses_a_record(
+    world: World, story: list[tuple[str, int, list[int], bool]]
+) -> None:
+    """It begins where the site's group stands. Links look at any moment; the ends of all logs are far away."""
+    world.ends = dict.fromkeys(SITES, 1000)
+    furthest = 0
+    for site, count, looks, settled in story:
+        begin = world.committed[site].offset if site in world.committed else 0
+        assert begin <= furthest
+        world.active = {site}
+        for index in looks:
+            world.look(world.links[index % len(world.links)])
+        world.committed[site] = Commit(begin + count)
+        furthest = max(furthest, begin + count)
+        world.active = set()
+        if settled:
+            world.settle()
+
+
+@given(st.lists(st.tuples(st.sampled_from(LINK), st.integers(1, 9), st.booleans()), min_size=1, max_size=8))
+def test_between_two_sites_it_goes_on_exactly_where_it_was(story: list[tuple[str, int, bool]]) -> None:
+    """When the links have looked since it stopped; whether they were restarted or not."""
+    world = World([LINK, LINK[::-1]], {"alpha": 0, "beta": 7}, ends=dict.fromkeys(LINK, 1000))
+    furthest = 0
+    for site, count, restarted in story:
+        begin = world.committed[site].offset if site in world.committed else 0
+        assert begin == furthest
+        world.active = {site}
+        for link in world.links:
+            world.look(link)
+        furthest = begin + count
+        world.committed[site] = Commit(furthest)
+        world.active = set()
+        if restarted:
+            world.last.clear()
+        world.settle()
+
+
+# ---- groups by name
+
+
+def test_groups_are_selected_by_shell_patterns() -> None:
+    groups = ["billing-a", "billing-b", "Billing-c", "audit", "auditor"]
+    assert selected(("billing-*", "audit"), groups) == ["audit", "billing-a", "billing-b"]
+    assert selected((), groups) == []
+    assert unmatched(("billing-*", "nobody", "shop.*"), groups) == ["nobody", "shop.*"]
+
+
+def test_a_pattern_is_probed_by_a_name_that_its_prefix_permits() -> None:
+    assert [probe(pattern) for pattern in ("billing-*", "audit", "a[bc]*")] == ["billing-", "audit", "a"]
+
+
+def test_a_group_in_a_word() -> None:
+    assert summary([GroupLogState.FOLLOWING] * 3) == (True, "")
+    assert summary([GroupLogState.ACTIVE] * 2) == (False, REASON[GroupLogState.ACTIVE])
+    copied, reason = summary([GroupLogState.FOLLOWING, GroupLogState.USED, GroupLogState.FOLLOWING])
+    assert copied and reason == f"1 of 3 logs: {REASON[GroupLogState.USED]}"
+    assert summary([]) == (False, "")

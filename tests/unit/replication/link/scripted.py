@@ -1,0 +1,156 @@
+"""Both ends of a fetcher: a source that answers by script, and an appender that remembers what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+from fairlead.custody.view import Seizure
+from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from replication.batch.prepared import Gap, PreparedBatch
+from replication.catalog import EVERYTHING, SourceReach
+from replication.link.byte_budget import LinkBudget
+from replication.link.cut_off import SourceRules
+from replication.link.fetcher import Fetcher
+from replication.link.status import Counters
+from replication.states import LogState
+from replication.target.mirror import MirrorPartition
+
+LOG = TopicPartition("custody.tokyo")
+NOTHING = memoryview(bytearray())
+
+
+class Source:
+    """A cluster and its fetch session in one: answers by script, then waits for ever."""
+
+    seconds = 0.0
+    received = 0
+
+    def __init__(self, *answers: FetchedPartition, end: int) -> None:
+        self.answers = list(answers)
+        self.end = end
+        self.positions: list[int] = []
+        self.followed: dict[TopicPartition, int] = {}
+        self.asked: list[TopicPartition] = []  # where these begin
+        self.exhausted = asyncio.Event()
+
+    def fetch_session(self, **_: Any) -> Source:
+        return self
+
+    def set(self, log: TopicPartition, offset: int) -> None:
+        self.positions.append(offset)
+        self.followed[log] = offset
+
+    def forget(self, log: TopicPartition) -> None:
+        self.followed.pop(log, None)
+
+    def hurry(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        if self.answers:
+            return {LOG: self.answers.pop(0)}
+        self.exhausted.set()
+        return await asyncio.Future()
+
+    async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked += logs
+        return dict.fromkeys(logs, 0)
+
+    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(logs, self.end)
+
+
+class Sink:
+    """The appender: remembers what it is given."""
+
+    def __init__(self) -> None:
+        self.steps: list[PreparedBatch | Gap] = []
+        self.stopped: list[tuple[LogState, str]] = []
+
+    fetchers = 0
+    batch: bytes | None = None  # what the target has stored
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)  # what happens while the target is asked
+
+    async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
+        self.meanwhile()
+        return None if self.batch is None else memoryview(bytearray(self.batch))
+
+    async def only_positioned(self, replica: MirrorPartition) -> bool:
+        self.meanwhile()
+        return False
+
+    def share(self) -> int:
+        return 1 << 20
+
+    def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+        self.steps += steps
+        return True
+
+    async def ready(self, *, room: bool = True) -> None: ...
+
+    def stop(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
+        self.stopped.append((state, cause))
+
+
+class FakeLink:
+    """A link as its fetchers see it, with its rules: remembers what it is told.
+
+    Attributes:
+        troubles: Logs that cannot be had from the source: log, state, cause.
+        beyond: Logs that go on as the source may not write: log, reach.
+        cut_off: Logs of which a seizure has cut off the rest: log, seizure.
+    """
+
+    def __init__(
+        self,
+        name: str = "tokyo->singapore",
+        *,
+        start: str = "earliest",
+        is_origin: bool = False,
+        reach: SourceReach = EVERYTHING,
+        seizures: Sequence[Seizure] = (),
+    ) -> None:
+        self.name = name
+        self.start = start
+        self.budget = LinkBudget(None, now=time.monotonic())
+        self.counters = Counters()
+        self.ends: dict[TopicPartition, int] = {}
+        self.rules = cast(SourceRules, self)
+        self.troubles: list[tuple[TopicPartition, LogState, str]] = []
+        self.beyond: list[tuple[TopicPartition, SourceReach]] = []
+        self.cut_off: list[tuple[TopicPartition, Seizure]] = []
+        self._is_origin = is_origin
+        self._reach = reach
+        self._seizures = seizures
+
+    def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        self.troubles.append((tp, state, cause))
+
+    def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
+        self.cut_off.append((tp, seizure))
+
+    def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+        self.beyond.append((tp, reach))
+
+    def changed(self) -> None: ...
+
+    async def elsewhere(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        return ()
+
+    # ---- its rules
+
+    def is_origin(self, _topic: str) -> bool:
+        return self._is_origin
+
+    def reach(self, _topic: str) -> SourceReach:
+        return self._reach
+
+    def seizures(self, _topic: str) -> Sequence[Seizure]:
+        return self._seizures
+
+    def may_skip(self, _log: str, _start: int, _stop: int) -> bool:
+        return False

@@ -1,0 +1,299 @@
+"""A fetcher against a source whose answers are scripted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from fairlead.custody.view import Seizure
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from replication.batch.prepared import Gap, PreparedBatch
+from replication.catalog import SourceReach
+from replication.link import fetcher as fetcher_module
+from replication.link.fetcher import Fetcher
+from replication.states import LogState
+from replication.target.mirror import LastBatch, MirrorPartition
+from tests.unit.replication.link.scripted import LOG, NOTHING, FakeLink, Sink, Source
+from topologies.model import Priority
+
+OTHER = TopicPartition("custody.star")
+
+
+def stored(offset: int, *values: bytes) -> bytes:
+    """A batch of term 1 as a broker has it, its base offset included."""
+    records = [NewRecord(value, timestamp_ms=1000) for value in values]
+    if offset == 0:
+        records = [marker_record(values[0], timestamp_ms=1000)]
+    return offset.to_bytes(8, "big") + bytes(term_batch(records, term=1, offset=offset, marker=0))[8:]
+
+
+async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
+    """The target already has a batch of four (1..4) from another source; this source gets it between two questions."""
+    batch, following = stored(1, b"a", b"b", b"c", b"d"), stored(5, b"e")
+    header = parse_header(batch)
+    source = Source(
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),  # it ends at 1 still
+        FetchedPartition(0, 6, 6, 0, (), memoryview(bytearray(batch + following))),
+        end=5,
+    )
+    sink, link = Sink(), FakeLink()
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.learned(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+    fetcher.follow(replica)
+    running = asyncio.create_task(fetcher.run())
+    exhausted = asyncio.create_task(source.exhausted.wait())
+    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    running.cancel()
+    assert (sink.stopped, link.troubles) == ([], [])
+    assert [(step.base, step.stop) for step in sink.steps] == [(5, 6)]
+
+
+async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is_not_looked_at() -> None:
+    """Its topic was made anew there: the link follows it no more, though the source's answer has just raised doubts."""
+    batch = stored(1, b"another")
+
+    class Two(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            if self.answers:
+                return {LOG: self.answers.pop(), OTHER: self.answers.pop()}
+            return await super().poll()
+
+        async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            fetcher.unfollow(LOG)
+            return await super().end_offsets(logs)
+
+    source = Two(
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
+        FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(batch))),
+        end=1,
+    )
+    fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, Sink())  # type: ignore[arg-type]
+    for log in (LOG, OTHER):
+        replica = MirrorPartition(log, Priority.CONTROL)
+        replica.learned(2, LastBatch(parse_header(batch).producer_id, 1, 0, 1, 0), 0)
+        fetcher.follow(replica)
+    running = asyncio.create_task(fetcher.run())
+    exhausted = asyncio.create_task(source.exhausted.wait())
+    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    running.cancel()
+    assert len(fetcher) == 1
+
+
+@pytest.mark.parametrize("cause", ["seizure", "right"])
+async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
+    cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies before a seizure, or before what the source had no right to write, is the log. Appending it fails at
+    first, after the fetcher has come to what is not taken."""
+    monkeypatch.setattr(fetcher_module, "WAIT_AGAIN", 0.0)
+    taken, left = stored(0, b"marker"), stored(1, b"a", b"b")
+    found = asyncio.Event()
+
+    class Growing(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            await asyncio.sleep(0)
+            if LOG not in self.followed:
+                return {}
+            part = taken + left if self.followed[LOG] == 0 else left
+            return {LOG: FetchedPartition(0, 3, 3, 0, (), memoryview(bytearray(part)))}
+
+    class Failing(Sink):
+        def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+            super().submit(replica, steps, feed)
+            if len(self.steps) > 1:
+                assert not (link.cut_off or link.beyond)
+                header = parse_header(taken)
+                replica.learned(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
+            return True
+
+    class Told(FakeLink):
+        def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
+            super().mark_cut_off(tp, seizure)
+            found.set()
+
+        def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+            super().hold_back(tp, reach, problem)
+            found.set()
+
+    if cause == "seizure":
+        link = Told(seizures=[Seizure(18, 1, "singapore")])
+    else:
+        link = Told(reach=SourceReach(1, 1))
+    sink = Failing()
+    fetcher = Fetcher(link, Priority.CONTROL, Growing(end=3), sink)  # type: ignore[arg-type]
+    fetcher.follow(MirrorPartition(LOG, Priority.CONTROL))
+    running = asyncio.create_task(fetcher.run())
+    async with asyncio.timeout(10):
+        await found.wait()
+    running.cancel()
+    assert [(step.base, step.stop) for step in sink.steps] == [(0, 1), (0, 1)]
+    assert (len(link.cut_off) > 0, len(link.beyond) > 0) == (cause == "seizure", cause == "right")
+
+
+def fetcher_of(
+    source: Source,
+    sink: Sink,
+    troubles: list[LogState],
+    *,
+    is_origin: bool = False,
+    start: str = "earliest",
+    priority: Priority = Priority.CONTROL,
+) -> Fetcher:
+    class Told(FakeLink):
+        def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+            troubles.append(state)
+
+    return Fetcher(Told(start=start, is_origin=is_origin), priority, source, sink)  # type: ignore[arg-type]
+
+
+async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
+    """Let the fetcher take all answers of the script."""
+    running = asyncio.create_task(fetcher.run())
+    exhausted = asyncio.create_task(source.exhausted.wait())
+    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED, timeout=5)
+    assert exhausted.done() and not running.done()
+    running.cancel()
+
+
+@pytest.mark.parametrize(("code", "state"), [(UNKNOWN_TOPIC_ID, LogState.SOURCE_RECREATED), (29, LogState.UNAVAILABLE)])
+async def test_a_log_that_the_source_refuses_is_in_trouble_and_not_searched_for(code: int, state: LogState) -> None:
+    """Only a position outside the source's log is a reason to ask where that begins and ends."""
+    source, sink, troubles = Source(FetchedPartition(code, -1, -1, -1, (), NOTHING), end=5), Sink(), list[LogState]()
+    fetcher = fetcher_of(source, sink, troubles)
+    fetcher.follow(MirrorPartition(LOG, Priority.CONTROL))
+    await run_to_the_end(fetcher, source)
+    assert (troubles, source.asked) == ([state], [])
+
+
+@pytest.mark.parametrize(
+    ("starts", "end", "when"),
+    [
+        pytest.param(0, 1, "the source is asked", id="it is shorter"),
+        pytest.param(0, 9, "the source is asked", id="it has grown"),
+        pytest.param(3, 9, "the source is asked", id="it begins later"),
+        pytest.param(3, 9, "the target is asked", id="it begins later, and the target is asked"),
+    ],
+)
+async def test_a_log_that_is_followed_no_more_is_not_subscribed_again(starts: int, end: int, when: str) -> None:
+    """Its data would be ignored, and sent again at every poll until the link drops."""
+
+    class Asked(Source):
+        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            await super().start_offsets(logs)
+            if when == "the source is asked":
+                fetcher.unfollow(LOG)
+            return dict.fromkeys(logs, starts)
+
+    source = Asked(FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING), end=end)
+    sink, troubles = Sink(), list[LogState]()
+    fetcher = fetcher_of(source, sink, troubles, is_origin=True)
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.learned(2, LastBatch(0, 1, 0, 1, 0), 0)
+    sink.meanwhile = lambda: fetcher.unfollow(LOG)
+    fetcher.follow(replica)
+    fetcher.follow(MirrorPartition(OTHER, Priority.CONTROL))
+    await run_to_the_end(fetcher, source)
+    assert source.asked == [LOG]
+    assert (source.followed, troubles, sink.stopped) == ({OTHER: 0}, [], [])
+
+
+async def test_a_log_that_is_given_up_while_its_beginning_is_asked_for_is_not_subscribed_again() -> None:
+    class Asked(Source):
+        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            fetcher.unfollow(log)
+            return await super().start_offsets(logs)
+
+    log = TopicPartition("alerts.tokyo")
+    source, sink, troubles = Asked(end=5), Sink(), list[LogState]()
+    fetcher = fetcher_of(source, sink, troubles, start="latest")
+    fetcher.follow(MirrorPartition(log, Priority.CONTROL))
+    fetcher.follow(MirrorPartition(LOG, Priority.CONTROL))
+    await run_to_the_end(fetcher, source)
+    assert (source.asked, source.followed, troubles, sink.steps) == ([log], {LOG: 0}, [], [])
+
+
+@pytest.mark.parametrize("other", [b"x", b"a"])
+async def test_a_log_that_is_given_up_while_a_difference_is_looked_at_is_left_alone(other: bytes) -> None:
+    """Its topic was made anew here, for instance: what was found out is about the old one."""
+    source = Source(FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(stored(1, b"a")))), end=2)
+    sink, troubles = Sink(), list[LogState]()
+    sink.batch = stored(1, other)
+    fetcher = fetcher_of(source, sink, troubles)
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.learned(2, LastBatch(parse_header(sink.batch).producer_id, 1, 0, 1, 0), 0)
+    sink.meanwhile = lambda: fetcher.unfollow(LOG)
+    fetcher.follow(replica)
+    fetcher.follow(MirrorPartition(OTHER, Priority.CONTROL))
+    await run_to_the_end(fetcher, source)
+    assert (source.followed, troubles, sink.stopped) == ({OTHER: 0}, [], [])
+
+
+@pytest.mark.parametrize(
+    ("priority", "room"), [(Priority.CONTROL, False), (Priority.URGENT, False), (Priority.BULK, True)]
+)
+async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Priority, room: bool) -> None:
+    """Urgent logs wait for a target that does not answer, too, but not for room in memory."""
+    ready, asked = asyncio.Event(), list[bool]()
+
+    class Waiting(Sink):
+        async def ready(self, *, room: bool = True) -> None:
+            asked.append(room)
+            await ready.wait()
+
+    source, sink = Source(end=5), Waiting()
+    fetcher = fetcher_of(source, sink, [], priority=priority)
+    fetcher.follow(MirrorPartition(LOG, priority))
+    running = asyncio.create_task(fetcher.run())
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (asked, source.exhausted.is_set()) == ([room], False)
+    ready.set()
+    await asyncio.wait_for(source.exhausted.wait(), 5)
+    running.cancel()
+
+
+async def test_what_a_source_may_not_write_is_not_handed_on_and_told_once_nothing_else_is_left() -> None:
+    fine, forged = stored(5, b"e"), stored(6, b"f")
+    source = Source(
+        FetchedPartition(0, 7, 7, 0, (), memoryview(bytearray(stored(1, b"a", b"b", b"c", b"d")))),  # the proof
+        FetchedPartition(0, 7, 7, 0, (), memoryview(bytearray(fine + forged))),
+        FetchedPartition(0, 7, 7, 0, (), memoryview(bytearray(forged))),
+        end=7,
+    )
+    told, reach = [], SourceReach(1, 6)
+
+    class Storing(Sink):
+        def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+            replica.learned(6, LastBatch(header.producer_id, 1, 0, 5, parse_header(fine).crc), 0)
+            return super().submit(replica, steps, feed)
+
+    sink = Storing()
+
+    class Told(FakeLink):
+        def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+            told.append((len(sink.steps), tp, reach))
+
+    link = Told("duck-star->tokyo", reach=reach)
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    header = parse_header(stored(1, b"a", b"b", b"c", b"d"))
+    replica.learned(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+    fetcher.follow(replica)
+    running = asyncio.create_task(fetcher.run())
+    exhausted = asyncio.create_task(source.exhausted.wait())
+    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    running.cancel()
+    assert [(step.base, step.stop) for step in sink.steps] == [(5, 6)]
+    assert told == [(1, LOG, reach)]
+    assert link.ends == {LOG: 6}

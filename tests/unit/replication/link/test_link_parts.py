@@ -1,0 +1,281 @@
+"""The parts of a link that need no broker: gate, status, fetchers, waking up a poll, how often it looks."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import itertools
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.custody.view import CustodyView
+from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.records.custody import CustodyEntry
+from replication.catalog import Catalog, SourceReach
+from replication.link import fetcher as under_test
+from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
+from replication.link.cut_off import SourceRules
+from replication.link.fetcher import FETCHER_LOGS, THIN_FETCHERS, Fetcher, FetcherManager, PollWakeup
+from replication.link.source_link import LinkGate, SourceLink
+from replication.link.status import LinkStatus
+from replication.overrides import Overrides
+from replication.states import LinkState, LogState
+from replication.target.mirror import MirrorPartition
+from topologies.loader.load import load
+from topologies.model import Priority
+
+# ---- gate
+
+
+async def test_work_ends_when_the_gate_closes() -> None:
+    gate = LinkGate()
+    gate.open()
+    began = asyncio.Event()
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            began.set()
+            await asyncio.Future()
+        finally:
+            ended.append("cleaned up")
+
+    task = asyncio.create_task(gate.run_while_open(work()))
+    await began.wait()
+    gate.close(LinkState.PAUSED, "by ann")
+    await task
+    assert ended == ["cleaned up"]
+    assert not gate.is_open
+    assert gate.closed_as == (LinkState.PAUSED, "by ann")
+
+
+async def test_work_that_fails_raises_and_work_that_is_done_returns() -> None:
+    gate = LinkGate()
+    gate.open()
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await gate.run_while_open(fail())
+    await gate.run_while_open(asyncio.sleep(0))
+    assert gate.is_open
+
+
+async def test_waiting_ends_when_the_gate_opens() -> None:
+    gate = LinkGate()
+    waiting = asyncio.create_task(gate.wait_open())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    gate.open()
+    await waiting
+
+
+# ---- status
+
+
+def test_a_state_is_dated_from_when_it_was_entered() -> None:
+    status = LinkStatus("a->b")
+    status.enter(LinkState.MIRRORING)
+    since = status.since
+    status.enter(LinkState.MIRRORING, "still")
+    assert (status.since, status.cause) == (since, "still")
+
+
+def test_the_last_error_stays_when_the_link_is_up_again() -> None:
+    status = LinkStatus("a->b")
+    status.fail("no route")
+    assert status.as_json()["state"] == "unavailable"
+    status.enter(LinkState.MIRRORING)
+    assert status.last_error == "no route"
+    assert (status.as_json()["state"], status.as_json()["cause"]) == ("mirroring", "")
+
+
+# ---- fetchers
+
+
+class FakeLane:
+    def __init__(self, priority: Priority) -> None:
+        self.priority = priority
+        self.logs: set[TopicPartition] = set()
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    def follow(self, replica: MirrorPartition) -> None:
+        self.logs.add(replica.tp)
+
+    def unfollow(self, tp: TopicPartition) -> None:
+        self.logs.remove(tp)
+
+    def lag(self) -> int:
+        return len(self.logs)
+
+
+class Link:
+    """What opens fetchers; ``up`` tells whether it can."""
+
+    def __init__(self, *, thin: bool) -> None:
+        self.up = True
+        self.opened: list[FakeLane] = []
+        self.fetchers = FetcherManager(self._open, thin=thin)
+
+    def _open(self, priority: Priority) -> Fetcher | None:
+        if not self.up:
+            return None
+        self.opened.append(FakeLane(priority))
+        return cast(Fetcher, self.opened[-1])
+
+    def follow(self, count: int, priority: Priority = Priority.NORMAL, name: str = "log") -> list[TopicPartition]:
+        logs = [TopicPartition(f"{name}.{number}") for number in range(count)]
+        self.fetchers.follow({tp: MirrorPartition(tp, priority) for tp in logs}, lambda _: priority)
+        return logs
+
+
+def test_a_lane_takes_no_more_logs_than_it_may() -> None:
+    link = Link(thin=False)
+    link.follow(FETCHER_LOGS + 1)
+    assert [len(each) for each in link.opened] == [FETCHER_LOGS, 1]
+    link.follow(FETCHER_LOGS + 1)  # known already
+    assert len(link.fetchers) == FETCHER_LOGS + 1
+    assert link.fetchers.lag() == FETCHER_LOGS + 1
+
+
+def test_classes_have_lanes_of_their_own() -> None:
+    link = Link(thin=False)
+    link.follow(3, Priority.NORMAL, "a")
+    link.follow(2, Priority.CONTROL, "b")
+    assert {each.priority: len(each) for each in link.opened} == {Priority.NORMAL: 3, Priority.CONTROL: 2}
+
+
+def test_a_thin_link_shares_its_logs_between_two_lanes() -> None:
+    link = Link(thin=True)
+    link.follow(10)
+    assert [len(each) for each in link.opened] == [10 // THIN_FETCHERS] * THIN_FETCHERS
+    link.follow(2, Priority.CONTROL, "control")
+    assert [len(each) for each in link.opened[THIN_FETCHERS:]] == [2]  # of those that every source gives: one
+
+
+def test_nothing_is_followed_while_the_link_is_down() -> None:
+    link = Link(thin=False)
+    link.up = False
+    link.follow(2)
+    assert len(link.fetchers) == 0
+    link.up = True
+    link.follow(2)
+    assert len(link.fetchers) == 2
+    link.fetchers.clear()
+    assert (len(link.fetchers), link.fetchers.lag()) == (0, 0)
+
+
+def test_logs_that_are_not_wanted_any_more_leave_their_lane() -> None:
+    link = Link(thin=False)
+    first, second, third = link.follow(3)
+    assert link.fetchers.unfollow(first)
+    assert not link.fetchers.unfollow(first)
+    link.fetchers.unfollow_all_but({third})
+    assert link.opened[0].logs == {third}
+    assert second not in link.opened[0].logs
+    assert len(link.fetchers) == 1
+
+
+# ---- waking up a poll
+
+
+async def test_several_changes_cut_a_poll_short_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "WAKEUP", (0.0, 0.0))
+    cut = asyncio.Event()
+    times = itertools.count()
+
+    def cut_short() -> None:
+        next(times)
+        cut.set()
+
+    wakeup = PollWakeup(cut_short, allowed=True)
+    for _ in range(3):
+        wakeup.request()
+    await cut.wait()
+    cut.clear()
+    wakeup.request()  # a later change is a reason of its own
+    await cut.wait()
+    assert next(times) == 2
+
+
+async def test_no_poll_is_cut_short_where_that_is_not_allowed_or_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "WAKEUP", (0.0, 0.0))
+    cut: list[Any] = []
+    PollWakeup(lambda: cut.append("thin"), allowed=False).request()
+    cancelled = PollWakeup(lambda: cut.append("cancelled"), allowed=True)
+    cancelled.request()
+    cancelled.cancel()
+    done = asyncio.Event()
+    PollWakeup(done.set, allowed=True).request()
+    await done.wait()
+    assert cut == []
+
+
+# ---- how often a cluster is asked for its topics
+
+
+@given(size=st.integers(0, 1 << 30), quiet=st.floats(0, 1e6), rate=st.none() | st.integers(1_000, 1 << 30))
+def test_looking_is_never_more_frequent_than_that(size: int, quiet: float, rate: int | None) -> None:
+    pause = refresh_pause(size, quiet, rate)
+    assert pause >= (QUIET[1] if quiet > QUIET[0] else REFRESH[0])
+    assert refresh_pause(2 * size, quiet, rate) >= pause
+    assert rate is not None or pause <= REFRESH[1]
+
+
+@pytest.mark.parametrize(
+    ("size", "quiet", "rate", "seconds"),
+    [
+        (1_000, 0, None, 1.0),
+        (1_000, 60, None, 3.0),
+        (600_000, 0, None, 10.0),
+        (600_000, 60, None, 100.0),
+        (600_000, 0, 8_000, 300.0),  # a quarter of the link's rate
+        (600_000, 60, 8_000, 1500.0),
+    ],
+)
+def test_looking_costs_only_so_much(size: int, quiet: float, rate: int | None, seconds: float) -> None:
+    assert refresh_pause(size, quiet, rate) == pytest.approx(seconds)
+
+
+# ---- what a source may not write
+
+
+def granted(term: int, to_site: str) -> CustodyEntry:
+    return CustodyEntry(
+        log="containers.BIGU1000010",
+        term=term,
+        marker_offset=term * 10,
+        from_site="tokyo",
+        to_site=to_site,
+        event="LOAD",
+        event_id=f"load-{term}",
+        event_date_time=dt.datetime(2026, 1, term, tzinfo=dt.UTC),
+        granted_date_time=dt.datetime(2026, 1, term, tzinfo=dt.UTC),
+        granted_by="tokyo",
+        marker_batch=b"",
+    )
+
+
+def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_another() -> None:
+    topology, box, other = load("minimal", env={}), TopicPartition("containers.BIGU1000010"), TopicPartition("alerts.x")
+    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
+    custody, plans, reach = CustodyView(), list[None](), SourceReach(4)
+    custody.apply(granted(4, "duck-star"))
+    rules = SourceRules(link, Catalog(topology), custody, Overrides())
+    source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), lambda: plans.append(None))
+    assert source_link.may_give(box)
+    for _ in range(2):
+        source_link.hold_back(box, reach, "the batch at offset 9 is of term 7")
+    assert (source_link.may_give(box), source_link.may_give(other), len(plans)) == (False, True, 1)
+    (shown,) = (trouble for _, trouble in source_link.beyond.values())
+    assert (shown.state, shown.link) == (LogState.UNAVAILABLE, "duck-star->tokyo:berthed")
+    assert "offset 9 is of term 7" in shown.cause and "nothing more is taken from duck-star" in shown.cause
+    custody.apply(granted(7, "duck-star"))
+    assert source_link.may_give(box)
+    assert source_link.beyond == {}

@@ -1,0 +1,232 @@
+"""A log of ordinary clients whose appender is not told by its name: a source that lost records and went on with others
+must be noticed, whenever it is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, foreign_batch
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from replication.batch.header_rewrite import rewrite_header
+from replication.batch.prepared import PreparedBatch
+from replication.link.fetch_state import tail_mismatch
+from replication.link.fetcher import Fetcher
+from replication.states import LogState
+from replication.target import reconcile as examiner
+from replication.target.appender import TargetAppender
+from replication.target.log_reader import read_tails
+from replication.target.mirror import LastBatch, MirrorPartition
+from tests.unit.replication.broker import NOT_LEADER, Broker, running
+from tests.unit.replication.link import scripted
+from tests.unit.replication.link.scripted import FakeLink
+from topologies.model import Priority
+
+LOG = TopicPartition("orders.europe")
+
+
+def stored(offset: int, value: bytes, epoch: int = 0) -> bytes:
+    """One record as an ordinary log has it, written by the leader of this epoch."""
+    made = bytearray(foreign_batch([NewRecord(value, timestamp_ms=1000 + offset)], offset=offset))
+    struct.pack_into(">q", made, 0, offset)
+    struct.pack_into(">i", made, 12, epoch)
+    return bytes(made)
+
+
+def answer(records: bytes, end: int) -> FetchedPartition:
+    return FetchedPartition(0, end, end, 0, (), memoryview(bytearray(records)))
+
+
+class Source(scripted.Source):
+    """Answers from a script, for one log."""
+
+    def hurry(self) -> None: ...
+
+    async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        if self.answers:
+            return {LOG: self.answers.pop(0)}
+        self.exhausted.set()
+        return await asyncio.Future()
+
+
+def fetcher_of(source: Source, appender: TargetAppender) -> Fetcher:
+    return Fetcher(FakeLink("a->b"), Priority.NORMAL, cast(Cluster, source), appender)
+
+
+async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> MirrorPartition:
+    """Let a fetcher take these answers for a log that the broker may have part of already."""
+    source = Source(*answers, end=end)
+    async with running(broker) as appender:
+        replica = appender.replica(LOG, Priority.NORMAL)
+        await appender.learn([replica])
+        fetcher = fetcher_of(source, appender)
+        fetcher.follow(replica)
+        task = asyncio.create_task(fetcher.run())
+        await asyncio.wait_for(source.exhausted.wait(), 5)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert not appender.is_busy(LOG)
+        task.cancel()
+    return replica
+
+
+def history(first: int, stop: int, word: bytes, epoch: int = 0) -> bytes:
+    return b"".join(stored(n, word + b" %d" % n, epoch) for n in range(first, stop))
+
+
+async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    for n in range(10):
+        broker.log(*LOG).append(stored(n, b"old %d" % n))
+    replica = await follow(
+        broker,
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),  # it ends at 4
+        answer(history(4, 12, b"new"), 12),
+        answer(history(9, 12, b"new"), 12),  # asked again from 9 on
+        end=4,
+    )
+    assert replica.trouble is not None
+    assert replica.trouble.state is LogState.DIVERGED
+    assert broker.log(*LOG).end == 10
+
+
+async def test_a_source_that_was_shorter_and_has_caught_up_goes_on() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    for n in range(10):
+        broker.log(*LOG).append(stored(n, b"old %d" % n))
+    replica = await follow(
+        broker,
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),
+        answer(history(4, 8, b"old"), 8),  # still not as far
+        answer(history(8, 12, b"old"), 12),
+        answer(history(9, 12, b"old"), 12),
+        end=4,
+    )
+    assert replica.trouble is None
+    assert broker.log(*LOG).end == 12
+
+
+async def test_a_new_leader_that_lost_records_and_has_others() -> None:
+    """An unclean election: the new leader ends at 4, and by the next poll it has gone on past the target's end."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    replica = await follow(
+        broker,
+        answer(history(0, 10, b"old"), 10),
+        answer(history(10, 12, b"new", epoch=1), 12),
+        answer(history(9, 12, b"new", epoch=1), 12),
+        end=12,
+    )
+    assert replica.trouble is not None
+    assert replica.trouble.state is LogState.DIVERGED
+    assert broker.log(*LOG).end == 10
+
+
+async def test_a_new_leader_with_the_same_records_goes_on() -> None:
+    broker = Broker(random.Random(1))  # noqa: S311
+    replica = await follow(
+        broker,
+        answer(history(0, 10, b"old"), 10),
+        answer(history(10, 12, b"old", epoch=1), 12),
+        answer(history(9, 10, b"old") + history(10, 12, b"old", epoch=1), 12),
+        end=12,
+    )
+    assert replica.trouble is None
+    assert broker.log(*LOG).end == 12
+
+
+def test_a_term_of_more_than_2_to_the_31_records_goes_on() -> None:
+    replica = MirrorPartition(TopicPartition("containers.BIGU1000016"), Priority.NORMAL)
+    replica.learned(2**31, LastBatch(PRODUCER_ID, 1, 0, 2**31 - 1, 7), 0)  # its sequence is 2^31 - 1: its marker is 0
+    prepared = PreparedBatch(
+        2**31, 2**31 + 1, memoryview(b""), 8, PRODUCER_ID, 1, 2**31, 0
+    )  # sequence 0 again: looks like 2^31
+    assert replica.may_follow(prepared) is None
+
+
+def test_ordinary_logs_have_no_terms() -> None:
+    replica = MirrorPartition(LOG, Priority.NORMAL)
+    replica.learned(5, LastBatch(17, 3, 99, 4, 7), 0)  # written here by an ordinary client, before a reversal
+    assert replica.may_follow(PreparedBatch(5, 6, memoryview(b""), 8, FOREIGN_PRODUCER_ID, 0, 0, 0)) is None
+    assert replica.may_follow(PreparedBatch(5, 6, memoryview(b""), 8, PRODUCER_ID, 1, 5, 0)) is not None
+
+
+async def test_a_copy_with_another_id_of_the_range_is_proven_by_its_checksum() -> None:
+    """After a reversal and back the log goes on here under the next id of the reserved range: its last batch counts as
+    if it were the usual one, so that no record has to be read for the proof."""
+    source = history(0, 1, b"value")
+    here = bytearray(source)
+    rewrite_header(memoryview(here), FOREIGN_PRODUCER_ID + 1, 0, 0)
+    broker = Broker(random.Random(1))  # noqa: S311
+    broker.log(*LOG).append(bytes(here))
+    tails = await read_tails(cast(Cluster, broker), {LOG: 1})
+    assert parse_header(here).crc != parse_header(source).crc
+    assert tails[LOG].producer_id == FOREIGN_PRODUCER_ID + 1
+    assert tail_mismatch(tails[LOG], 1, memoryview(bytearray(source))) is None
+    assert tail_mismatch(tails[LOG], 1, memoryview(bytearray(history(0, 1, b"other")))) is not None
+
+
+async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last batch has other bounds than the source's, and cannot be read at the moment."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    broker.log(*LOG).append(stored(0, b"old"))
+    real, asked = broker.fetch, 0
+
+    async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:  # the guard
+            return await real(positions, **more)
+        return {tp: FetchedPartition(NOT_LEADER, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
+
+    monkeypatch.setattr(broker, "fetch", fetch)
+    two = bytearray(foreign_batch([NewRecord(b"new", timestamp_ms=n) for n in (1, 2)], offset=0))
+    source = Source(answer(bytes(two), 2), end=2)
+    async with running(broker) as appender:
+        replica = appender.replica(LOG, Priority.NORMAL)
+        await appender.learn([replica])
+        fetcher = fetcher_of(source, appender)
+        fetcher.follow(replica)
+        with pytest.raises(BrokerError):
+            await asyncio.wait_for(fetcher.run(), 5)
+    assert broker.log(*LOG).end == 1
+
+
+@pytest.mark.parametrize("code", [NOT_LEADER, 0])
+async def test_a_doubt_that_cannot_be_examined_now_stays(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else's batch is where ours belongs; whether it contradicts has to be read, however long that takes."""
+    broker = Broker(random.Random(1))  # noqa: S311
+    monkeypatch.setattr(examiner, "BACKOFF", (0.0,))
+    real, failing = broker.fetch, code != 0
+
+    async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
+        nonlocal failing
+        if "max_bytes" not in more and failing:  # a batch asked for alone, the first time
+            failing = False
+            return {tp: FetchedPartition(code, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
+        return await real(positions, **more)
+
+    monkeypatch.setattr(broker, "fetch", fetch)
+    async with running(broker) as appender:
+        replica = appender.replica(LOG, Priority.NORMAL)
+        await appender.learn([replica])
+        fetcher = fetcher_of(Source(answer(history(0, 1, b"ours"), 1), end=1), appender)
+        broker.log(*LOG).append(stored(0, b"theirs"))
+        replica.learned(0, None, replica.generation)
+        replica.checked = 0
+        fetcher.follow(replica)
+        task = asyncio.create_task(fetcher.run())
+        for _ in range(400):
+            await asyncio.sleep(0)
+        task.cancel()
+    assert replica.trouble is not None
+    assert replica.trouble.state in (LogState.DIVERGED, LogState.MISPLACED)
+    assert not failing

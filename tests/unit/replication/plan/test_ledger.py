@@ -1,0 +1,222 @@
+"""The ledgers of a site are followed from their beginning, also when a topic is deleted and made anew."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from fairlead.errors import UnavailableError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.errors import (
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_ID,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    broker_error,
+)
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import FetchedPartition, TopicInfo, TopicPartition
+from fairlead.records import encode
+from fairlead.records.custody import CustodyEntry
+from replication.custody.ledger import Ledger
+from topologies.loader.load import load
+
+LEDGER, OTHER = TopicPartition("custody.tokyo"), TopicPartition("custody.singapore")
+WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+BOXES = tuple(f"containers.BIGU{number}" for number in ("1000010", "1000026", "1000031"))
+
+
+def entry(log: str, term: int = 1, by: str = "tokyo") -> bytes:
+    return encode(
+        CustodyEntry(
+            log=log,
+            term=term,
+            marker_offset=0,
+            from_site=None,
+            to_site=by,
+            event="GTIN",
+            event_id=f"{log}-{term}",
+            event_date_time=WHEN,
+            granted_date_time=WHEN,
+            granted_by=by,
+            marker_batch=b"",
+        )
+    )
+
+
+class Kafka:
+    """A cluster and its fetch session in one: topics with an id, a first offset and entries, one batch each."""
+
+    def __init__(self) -> None:
+        self.topics_: dict[TopicPartition, tuple[bytes, int, list[bytes]]] = {}
+        self.moved = asyncio.Event()
+        self.followed: dict[TopicPartition, tuple[int, bytes]] = {}
+        self.lost = False
+
+    def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
+        """Make a topic, or delete it and make it anew."""
+        made = self.topics_.get(log)
+        number = made[0][0] + 1 if made else 1
+        self.topics_[log] = bytes([number] * 16), start, list(entries)
+        self.moved.set()
+
+    def delete(self, log: TopicPartition) -> None:
+        del self.topics_[log]
+        self.moved.set()
+
+    def add(self, log: TopicPartition, *entries: bytes) -> None:
+        self.topics_[log][2].extend(entries)
+        self.moved.set()
+
+    # ---- Cluster
+
+    async def topics(self, names: Collection[str], *, refresh: bool = False) -> dict[str, TopicInfo]:
+        return {
+            tp.topic: TopicInfo(tp.topic, each[0], {0: 1}) for tp, each in self.topics_.items() if tp.topic in names
+        }
+
+    async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {tp: self._bounds(tp)[0] for tp in logs}
+
+    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, Any]:
+        return {tp: self._bounds(tp)[1] for tp in logs}
+
+    def _bounds(self, tp: TopicPartition) -> Any:
+        if tp not in self.topics_:
+            return (broker_error(UNKNOWN_TOPIC_OR_PARTITION, tp),) * 2
+        _, start, entries = self.topics_[tp]
+        return start, start + len(entries)
+
+    async def fetch(self, positions: Mapping[TopicPartition, int], **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        return {tp: self._part(tp, at) for tp, at in positions.items()}
+
+    def _part(self, tp: TopicPartition, at: int) -> FetchedPartition:
+        _, start, entries = self.topics_[tp]
+        if not start <= at <= start + len(entries):
+            return FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), memoryview(b""))
+        data = b"".join(
+            (start + n).to_bytes(8, "big")
+            + bytes(term_batch([NewRecord(each, timestamp_ms=1)], term=1, offset=start + n, marker=0))[8:]
+            for n, each in enumerate(entries)
+            if start + n >= at
+        )
+        return FetchedPartition(0, start + len(entries), start + len(entries), start, (), memoryview(bytearray(data)))
+
+    # ---- its fetch session
+
+    def fetch_session(self) -> Kafka:
+        self.followed = {}
+        return self
+
+    def set(self, log: TopicPartition, offset: int) -> None:
+        self.followed[log] = offset, self.topics_[log][0] if log not in self.followed else self.followed[log][1]
+
+    async def close(self) -> None:
+        self.followed = {}
+
+    async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+        """As the real one: what was deleted or is out of range is told once, and rests."""
+        while True:
+            if self.lost:
+                self.lost = False
+                raise UnavailableError("the connection is lost")
+            out = {}
+            for log, (at, known) in tuple(self.followed.items()):
+                if log not in self.topics_ or self.topics_[log][0] != known:
+                    out[log] = FetchedPartition(UNKNOWN_TOPIC_ID, -1, -1, -1, (), memoryview(b""))
+                elif (part := self._part(log, at)).error_code or part.records:
+                    out[log] = part
+                if log in out and out[log].error_code:
+                    del self.followed[log]
+            if out:
+                return out
+            self.moved.clear()
+            try:
+                await asyncio.wait_for(self.moved.wait(), 0.01)
+            except TimeoutError:
+                return {}
+
+
+class Reader:
+    """The ledger of a site, read from such a cluster."""
+
+    def __init__(self) -> None:
+        self.kafka = Kafka()
+        self.changed = asyncio.Event()
+        self.ledger = Ledger(load("big-blue", env={}), "tokyo", on_change=self.changed.set)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async def run() -> None:
+            while True:
+                try:
+                    await self.ledger.run(cast(Cluster, self.kafka))
+                except UnavailableError:
+                    continue  # as the replicator does
+
+        task = asyncio.create_task(run())
+        try:
+            await asyncio.wait_for(self.ledger.ready.wait(), 10)
+            yield
+            assert not task.done(), task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def knows(self, *logs: str) -> None:
+        async with asyncio.timeout(10):
+            while not set(logs) <= set(self.ledger.custody.logs()):
+                await self.changed.wait()
+                self.changed.clear()
+
+
+@pytest.fixture
+async def reader() -> Reader:
+    made = Reader()
+    made.kafka.make(LEDGER, entry(BOXES[0]))
+    made.kafka.make(OTHER)
+    made.ledger.offer([LEDGER.topic, OTHER.topic])
+    return made
+
+
+@pytest.mark.parametrize("entries", [1, 3], ids=["shorter than before", "longer than before"])
+async def test_a_ledger_that_is_made_anew_is_read_from_its_start(reader: Reader, entries: int) -> None:
+    """The list of topics shows no difference, so nobody offers it again."""
+    async with reader.running():
+        reader.kafka.add(LEDGER, entry(BOXES[0], 2))
+        await reader.knows(BOXES[0])
+        reader.kafka.make(LEDGER, *[entry(BOXES[1])] * entries)
+        await reader.knows(*BOXES[:2])
+        reader.kafka.add(LEDGER, entry(BOXES[2]))
+        await reader.knows(*BOXES)
+
+
+async def test_a_ledger_that_is_made_anew_while_nothing_is_read_is_read_from_its_start(reader: Reader) -> None:
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        reader.kafka.make(LEDGER, entry(BOXES[1]), entry(BOXES[2]))
+        reader.kafka.lost = True
+        await reader.knows(*BOXES)
+
+
+async def test_a_ledger_that_was_cut_beyond_its_reader_goes_on(reader: Reader) -> None:
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        reader.kafka.topics_[LEDGER] = reader.kafka.topics_[LEDGER][0], 7, [entry(BOXES[1])]
+        reader.kafka.moved.set()
+        await reader.knows(*BOXES[:2])
+
+
+async def test_the_other_ledgers_go_on_while_one_is_gone(reader: Reader) -> None:
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        reader.kafka.delete(LEDGER)
+        reader.kafka.add(OTHER, entry(BOXES[1], by="singapore"))
+        await reader.knows(*BOXES[:2])
+        reader.kafka.make(LEDGER, entry(BOXES[2]))
+        await reader.knows(*BOXES)

@@ -1,0 +1,124 @@
+"""Sources that are not followed are asked whether they have more; what was unavailable is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from fairlead.errors import FairleadError, UnavailableError
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.catalog import EVERYTHING, SourceReach
+from replication.link.source_link import SourceLink
+from replication.plan.maintenance import Survey
+from replication.states import LogState, LogTrouble, now
+from replication.target.appender import TargetAppender
+from replication.target.mirror import MirrorPartition
+from topologies.model import Priority
+
+LOG = TopicPartition("orders.a")
+
+
+class Link:
+    """One link as the survey sees it, and the cluster at its other end. ``end``: of its copy of the log."""
+
+    def __init__(
+        self, name: str, *, up: bool = True, end: int | FairleadError = 0, reach: SourceReach = EVERYTHING
+    ) -> None:
+        self.name = name
+        self.reach = lambda _: reach
+        self.link = SimpleNamespace(from_=name.partition("->")[0])
+        self.is_up = up
+        self.cluster: Link | None = self
+        self.ends: dict[TopicPartition, int] = {}
+        self.end = end
+        self.asked: list[TopicPartition] = []
+        self.forgiven = 0
+
+    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked += logs
+        if isinstance(self.end, FairleadError):
+            raise self.end
+        return dict.fromkeys(logs, self.end)
+
+    @property
+    def rules(self) -> Link:
+        return self
+
+    def forgive(self) -> None:
+        self.forgiven += 1
+
+
+class World:
+    """The log is followed over the first link and ends at 5 here."""
+
+    def __init__(self, *links: Link, holder: str | None = None) -> None:
+        self.replica = MirrorPartition(LOG, Priority.NORMAL)
+        self.replica.end = 5
+        self.changes = 0
+        self.appender = cast(TargetAppender, SimpleNamespace(replicas={LOG: self.replica}))
+        self.survey = Survey(
+            cast(list[SourceLink], list(links)),
+            followed=lambda: {LOG: {links[0].name}},
+            carried=lambda _: [LOG],
+            holder=lambda _: holder,
+            on_change=self._changed,
+        )
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    async def look(self) -> int:
+        return await self.survey.look(self.appender)
+
+
+@pytest.mark.parametrize(("end", "changes"), [(5, 0), (6, 1)])
+async def test_a_source_that_has_more_changes_the_plan(end: int, changes: int) -> None:
+    first, second = Link("a->t"), Link("b->t", end=end)
+    world = World(first, second)
+    assert await world.look() == 1
+    assert (first.asked, second.asked, second.ends) == ([], [LOG], {LOG: end})
+    assert world.changes == changes
+
+
+async def test_what_a_source_may_not_give_is_no_more() -> None:
+    """Else the plan would be made again at every look."""
+    second = Link("ship->t", end=90, reach=SourceReach(3, 5))
+    world = World(Link("a->t"), second)
+    await world.look()
+    assert (second.ends, world.changes) == ({LOG: 5}, 0)
+
+
+@pytest.mark.parametrize("other", [None, Link("b->t", up=False, end=9)], ids=["no other", "the other is down"])
+async def test_where_there_is_one_source_nobody_is_asked(other: Link | None) -> None:
+    world = World(Link("a->t"), *[each for each in [other] if each is not None])
+    assert await world.look() == 0
+    assert other is None or other.asked == []
+
+
+async def test_a_log_that_is_followed_at_its_holder_is_not_asked_for() -> None:
+    second = Link("b->t", end=9)
+    assert await World(Link("a->t"), second, holder="a").look() == 0
+    assert second.asked == []
+
+
+@pytest.mark.parametrize("away", [True, False], ids=["does not answer", "has no connection"])
+async def test_a_source_that_goes_away_meanwhile_changes_nothing(away: bool) -> None:
+    second = Link("b->t", end=UnavailableError("away", hint="wait"))
+    if not away:
+        second.cluster = None
+    world = World(Link("a->t"), second)
+    await world.look()
+    assert (second.ends, world.changes) == ({}, 0)
+
+
+@pytest.mark.parametrize(("state", "stays"), [(LogState.UNAVAILABLE, False), (LogState.DIVERGED, True)])
+def test_only_what_was_unavailable_is_forgiven(state: LogState, stays: bool) -> None:
+    link: Any = Link("a->t")
+    world = World(link)
+    world.replica.trouble = LogTrouble(state, "why", now())
+    world.survey.forgive(world.appender)
+    assert (world.replica.trouble is not None) is stays
+    assert (world.changes, link.forgiven) == (0 if stays else 1, 1)

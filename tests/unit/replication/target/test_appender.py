@@ -1,0 +1,372 @@
+"""The appender against a broker in memory: whatever goes wrong, the target becomes the source, once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import random
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.kafka.convention import foreign_batch, term_batch
+from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, ConnectionLost, broker_error
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import ProduceResult, ProducerState, TopicPartition
+from replication.batch.header_rewrite import rewrite_header
+from replication.batch.prepare import prepare_batches
+from replication.batch.prepared import PreparedBatch, RejectedBatch
+from replication.link.fetch_state import tail_mismatch
+from replication.states import LogState
+from replication.target import reconcile as examiner
+from replication.target.appender import TargetAppender
+from replication.target.mirror import MirrorPartition
+from tests.support.examples import examples
+from tests.unit.replication.broker import Broker, running
+from topologies.model import Priority
+
+LUCK = functools.partial(random.Random, 1)  # no secrets here
+TOPIC = "containers.BIGU1234560"
+
+
+def history(sizes: list[list[int]], topic: str = TOPIC) -> list[bytes]:
+    """A source log as stored: per term the sizes of its batches, each term opened by its marker."""
+    out: list[bytes] = []
+    at = 0
+    for term, batches in enumerate(sizes, 1):
+        marker = at
+        for size in [1, *batches]:
+            new = [NewRecord(f"{topic} {at + n} {term}".encode(), timestamp_ms=5000 + at + n) for n in range(size)]
+            batch = term_batch(new, term=term, offset=at, marker=marker)
+            out.append(struct.pack(">q", at) + batch[8:])
+            at += size
+    return out
+
+
+class Source:
+    """A feed that has the whole log and submits some of it at a time."""
+
+    def __init__(
+        self, appender: TargetAppender, replica: MirrorPartition, batches: list[bytes], *, at_once: int = 3
+    ) -> None:
+        self.appender, self.replica, self.batches, self.at_once = appender, replica, batches, at_once
+        self.name = "source"
+        self.position = 0
+        self.moved = 0
+        self.rewinds = 0
+
+    @property
+    def end(self) -> int:
+        return parse_header(self.batches[-1]).next_offset
+
+    def submit(self) -> None:
+        left = [batch for batch in self.batches if parse_header(batch).base_offset >= self.position][: self.at_once]
+        made = list(prepare_batches(memoryview(bytearray(b"".join(left))), self.position))
+        fit = [step for step in made if not isinstance(step, RejectedBatch)]
+        if fit:
+            self.appender.submit(self.replica, fit, self)
+            self.position = fit[-1].stop
+
+    def rewind(self, tp: TopicPartition, end: int) -> None:
+        self.position = end
+        self.rewinds += 1
+        before = b"".join(batch for batch in self.batches if parse_header(batch).next_offset == end)
+        if before and tail_mismatch(self.replica.tail, end, memoryview(before)) is None:
+            self.replica.agree(self, end)
+
+    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+        self.moved += prepared.records
+
+
+async def until_there(broker: Broker, sources: list[Source]) -> None:
+    """Let the feeds submit until the target has everything or a log is stopped."""
+    for _ in range(20_000):
+        if all(broker.log(*each.replica.tp).end >= each.end or each.replica.trouble for each in sources):
+            return
+        for each in sources:
+            each.submit()
+        await asyncio.sleep(0)
+    raise AssertionError([(each.replica.tp, broker.log(*each.replica.tp).end, each.end) for each in sources])
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examiner, "BACKOFF", (0.0,))
+
+
+SIZES = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_size=4)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    logs=st.lists(SIZES, min_size=1, max_size=4),
+    seed=st.integers(0, 2**32),
+    trouble=st.sampled_from([0.0, 0.1, 0.4]),
+    rivals=st.booleans(),
+)
+def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, trouble: float, rivals: bool) -> None:
+    luck = random.Random(seed)  # noqa: S311 - chance, not secrets
+
+    async def scenario() -> None:
+        broker = Broker(luck, trouble=trouble)
+        stored = {f"containers.{n}": history(sizes, f"containers.{n}") for n, sizes in enumerate(logs)}
+
+        def rival() -> None:
+            """Another replicator of the same target: appends what comes next, or repeats what was."""
+            topic = luck.choice(list(stored))
+            log = broker.log(topic)
+            following = [each for each in stored[topic] if parse_header(each).base_offset == log.end]
+            if following and luck.random() < 0.5:
+                log.append(bytes(8) + following[0][8:])
+
+        if rivals:
+            broker.rivals.append(rival)
+        async with running(broker) as appender:
+            sources = [
+                Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), batches)
+                for topic, batches in stored.items()
+            ]
+            await appender.learn([each.replica for each in sources])
+            await until_there(broker, sources)
+            assert [each.replica.trouble for each in sources] == [None] * len(sources)
+        for topic, batches in stored.items():
+            assert broker.log(topic).batches == batches
+
+    asyncio.run(scenario())
+
+
+async def start(broker: Broker, batches: list[bytes], appender: TargetAppender) -> Source:
+    source = Source(appender, appender.replica(TopicPartition(TOPIC), Priority.NORMAL), batches)
+    await appender.learn([source.replica])
+    return source
+
+
+async def test_without_trouble_nothing_is_asked_twice() -> None:
+    broker, batches = Broker(LUCK()), history([[3, 3], [3] * 10])
+    async with running(broker) as appender:
+        source = await start(broker, batches, appender)
+        await until_there(broker, [source])
+        assert (source.moved, source.rewinds) == (source.end, 0)
+    assert broker.requests <= len(batches)
+
+
+async def test_many_logs_share_a_request() -> None:
+    broker = Broker(LUCK())
+    async with running(broker) as appender:
+        sources = []
+        for n in range(300):
+            topic = f"containers.{n}"
+            sources.append(
+                Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), history([[2]], topic))
+            )
+        await appender.learn([each.replica for each in sources])
+        await until_there(broker, sources)
+    assert broker.requests <= 6
+
+
+async def test_another_history_stops_the_log() -> None:
+    broker, mine = Broker(LUCK()), history([[3, 3, 3]])
+    for batch in history([[3]], "another")[:2]:
+        broker.log(TOPIC).append(bytes(8) + batch[8:])
+    before = list(broker.log(TOPIC).batches)
+    async with running(broker) as appender:
+        source = await start(broker, mine, appender)
+        source.position = 0  # as if the target's end were not known
+        source.replica.learned(0, None, source.replica.generation)
+        await until_there(broker, [source])
+        assert source.replica.trouble is not None
+        assert source.replica.trouble.state is LogState.DIVERGED
+    assert broker.log(TOPIC).batches == before
+
+
+async def test_who_brings_its_first_records_while_a_log_is_examined_brings_them_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are not kept then; so whoever brought them must be told where to go on."""
+    broker, batches = Broker(LUCK()), history([[3, 3]])
+    async with running(broker) as appender:
+        first = await start(broker, batches, appender)
+        second = Source(appender, first.replica, batches)
+        examined, go_on = asyncio.Event(), asyncio.Event()
+        ask, produce = broker.end_offsets, broker.produce
+
+        async def away(batches: Any, **_: Any) -> Any:
+            return dict.fromkeys(batches, ProduceResult(7))
+
+        async def slow(logs: Any) -> Any:
+            examined.set()
+            await go_on.wait()
+            return await ask(logs)
+
+        monkeypatch.setattr(broker, "produce", away)
+        monkeypatch.setattr(broker, "end_offsets", slow)
+        first.submit()
+        await examined.wait()
+        second.submit()
+        monkeypatch.setattr(broker, "produce", produce)
+        go_on.set()
+        await until_there(broker, [second])
+    assert broker.log(TOPIC).batches == batches
+
+
+async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The target was away for a moment; when it is back, one log has no leader still."""
+    broker, bad = Broker(LUCK()), TopicPartition("containers.bad")
+    produce, ask, away, has_leader = broker.produce, broker.end_offsets, False, False
+
+    async def answer(batches: Any, **_: Any) -> Any:
+        if away:
+            broker.connections += 1
+            raise ConnectionLost("away")
+        return await produce(batches)
+
+    async def ends(logs: Any) -> Any:
+        found = await ask(logs)
+        return found if has_leader else found | ({bad: broker_error(LEADER_NOT_AVAILABLE, bad)} if bad in logs else {})
+
+    monkeypatch.setattr(broker, "produce", answer)
+    async with running(broker) as appender:
+        sources = [
+            Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), history([[3] * 20], topic))
+            for topic in ("containers.a", "containers.b", bad.topic, "containers.c")
+        ]
+        await appender.learn([each.replica for each in sources])
+        monkeypatch.setattr(broker, "end_offsets", ends)
+        away = True
+        for each in sources:
+            each.submit()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        away = False
+        await until_there(broker, [each for each in sources if each.replica.tp != bad])
+        assert broker.log(bad.topic).end == 0
+        await asyncio.wait_for(appender.ready(), 5)
+        has_leader = True
+        await until_there(broker, sources)
+        assert [each.replica.trouble for each in sources] == [None] * 4
+
+
+async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
+    """Sequence 0 is no compare-and-swap: a stranger's record before it shows in the answer only."""
+    broker, batches = Broker(LUCK()), history([[2], [2]])
+    async with running(broker) as appender:
+        source = await start(broker, batches, appender)
+        source.at_once = 2
+        source.submit()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert broker.log(TOPIC).end == 3
+        stranger = term_batch([NewRecord(b"x", timestamp_ms=1)], term=1, offset=3, marker=0)
+        broker.log(TOPIC).append(stranger)
+        await until_there(broker, [source])
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert source.replica.trouble is not None
+        assert source.replica.trouble.state is LogState.MISPLACED
+
+
+async def test_nothing_at_or_beyond_the_limit_is_sent() -> None:
+    broker, batches = Broker(LUCK()), history([[3, 3], [3]])
+    async with running(broker) as appender:
+        source = await start(broker, batches, appender)
+        source.replica.limit = 8  # the marker of term 2 is at 7, and from 8 on the target itself appends
+        for _ in range(200):
+            source.submit()
+            await asyncio.sleep(0)
+        assert source.replica.is_complete
+    assert broker.log(TOPIC).end == 8
+
+
+@pytest.mark.parametrize("code", [87, 2, 10, 32, 53])
+async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(LUCK())
+    real = broker.produce
+
+    async def picky(batches: Any, **_: Any) -> Any:
+        answer = await real({tp: batch for tp, batch in batches.items() if tp.topic != TOPIC})
+        return answer | {tp: ProduceResult(code) for tp in batches if tp.topic == TOPIC}
+
+    monkeypatch.setattr(broker, "produce", picky)
+    async with running(broker) as appender:
+        bad = await start(broker, history([[2]]), appender)
+        good = Source(
+            appender, appender.replica(TopicPartition("containers.good"), Priority.NORMAL), history([[2]], "good")
+        )
+        await appender.learn([good.replica])
+        await until_there(broker, [bad, good])
+        assert bad.replica.trouble is not None
+        assert bad.replica.trouble.state is LogState.QUARANTINED
+        assert str(code) in bad.replica.trouble.cause
+        assert good.replica.trouble is None
+
+
+async def test_memory_is_bounded_and_given_back() -> None:
+    broker, batches = Broker(LUCK(), trouble=0.3), history([[4] * 40])
+    async with running(broker) as appender:
+        source = await start(broker, batches, appender)
+        await until_there(broker, [source])
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert appender.queued == 0
+
+
+async def test_what_waits_for_a_log_that_is_let_go_is_dropped() -> None:
+    """After a promotion nothing may arrive from the queue: somebody else writes there now."""
+    broker, batches = Broker(LUCK()), history([[2] * 60])
+    gate = asyncio.Event()
+    real = broker.produce
+
+    async def slow(sent: Any, **_: Any) -> Any:
+        await gate.wait()
+        return await real(sent)
+
+    broker.produce = slow  # type: ignore[method-assign, assignment]
+    async with running(broker) as appender:
+        source = await start(broker, batches, appender)
+        source.at_once = len(batches)
+        source.submit()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert appender.queued > 0
+        assert appender.is_busy(source.replica.tp)
+        appender.drop_all_but(())
+        gate.set()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not appender.is_busy(source.replica.tp)
+        end = broker.log(TOPIC).end
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (broker.log(TOPIC).end, appender.queued) == (end, 0)
+        assert end < source.end
+
+
+@pytest.mark.parametrize("meanwhile", [True, False])
+async def test_what_an_ordinary_client_has_just_written_here_is_not_appended_again(meanwhile: bool) -> None:
+    """On a cycle a client's records come back from another site before this site's end has been read again. Only when
+    nobody writes here any more (the link was reversed) is what a source offers new."""
+
+    def written_by(producer_id: int, offset: int) -> bytes:
+        made = bytearray(foreign_batch([NewRecord(b"%d" % offset, timestamp_ms=5000)], offset=offset))
+        rewrite_header(memoryview(made), producer_id, 0, offset)
+        return bytes(made)
+
+    broker = Broker(LUCK())
+    broker.log(TOPIC).append(written_by(17, 0))
+    async with running(broker) as appender:
+        replica = appender.replica(TopicPartition(TOPIC), Priority.NORMAL)
+        broker.states[replica.tp] = (ProducerState(17, 0, 0, 5000),)
+        await appender.learn([replica])
+        if meanwhile:
+            broker.log(TOPIC).append(written_by(17, 1))
+        source = Source(appender, replica, [struct.pack(">q", n) + written_by(99, n)[8:] for n in (0, 1)])
+        source.rewind(replica.tp, 1)
+        source.submit()
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert (broker.log(TOPIC).end, source.moved) == ((2, 0) if meanwhile else (2, 1))
+        assert replica.trouble is None

@@ -1,0 +1,91 @@
+"""What waits for one log, and who feeds it: nothing is kept of a log at rest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.prepared import Gap, PreparedBatch
+from replication.target import logs as under_test
+from replication.target.logs import TargetLogs
+from replication.target.mirror import MirrorPartition
+from topologies.model import Priority
+
+LOG = TopicPartition("metrics.tokyo.cpu")
+
+
+class Silent:
+    """A feed that does nothing."""
+
+    name = "silent"
+
+    def rewind(self, tp: TopicPartition, end: int) -> None: ...
+
+    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
+
+
+def prepared(base: int) -> PreparedBatch:
+    return PreparedBatch(base, base + 1, memoryview(bytearray(10)), 0, 1, 1, 0, 0)
+
+
+def replica_of(*steps: PreparedBatch | Gap) -> MirrorPartition:
+    replica = MirrorPartition(LOG, Priority.NORMAL)
+    replica.end = replica.sent = 0
+    replica.put(list(steps), Silent())
+    return replica
+
+
+def test_a_log_at_rest_has_no_queue() -> None:
+    replica = replica_of(prepared(0), prepared(1))
+    assert len(replica.queue) == 2
+    assert [each.step.base for each in iter(replica.take, None)] == [0, 1]
+    assert replica.queue == ()
+    assert replica.put([prepared(2)], Silent()) == 10
+    assert replica.clear() == 10
+    assert replica.queue == ()
+    assert replica.clear() == 0
+
+
+def test_what_is_there_already_is_dropped_and_the_queue_with_it() -> None:
+    replica = replica_of(prepared(0), prepared(1))
+    replica.sent = 2
+    assert replica.following() == (None, 20, None)
+    assert replica.queue == ()
+
+
+def test_a_hole_becomes_fillers_in_front_of_what_follows() -> None:
+    replica = replica_of(Gap(0, 3, 1, 1, 0, 0), prepared(3))
+    first, dropped, misfit = replica.following()
+    assert first is not None
+    assert (first.step.base, first.step.stop, dropped, misfit) == (0, 3, 0, None)
+    assert len(replica.queue) == 2
+
+
+def test_feeds_are_counted_once_and_leave() -> None:
+    one, other = Silent(), Silent()
+    replica = MirrorPartition(LOG, Priority.NORMAL)
+    for feed in (one, other, one):
+        replica.fed_by(feed)
+    assert list(replica.feeds) == [one, other]
+    replica.leave(one)
+    replica.leave(one)
+    assert list(replica.feeds) == [other]
+
+
+def test_very_many_small_batches_close_the_room_as_many_bytes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(under_test, "WAITING", 3)
+
+    async def check() -> None:
+        target = TargetLogs(cast("Any", None), memory=1 << 20, on_change=lambda: None)
+        replica = target.replica(LOG, Priority.NORMAL)
+        target._account(replica.put([prepared(n) for n in range(3)], Silent()), 3)  # noqa: SLF001
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(target.ready(), 0.01)
+        target.drop_all_but(())
+        await asyncio.wait_for(target.ready(), 1)
+        assert target.queued == 0
+
+    asyncio.run(check())

@@ -1,0 +1,128 @@
+"""A topology's lines follow simulated time: what is cut swallows, what is back works, what was cut is told."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+
+import pytest
+
+from fairlead.kafka.endpoint import Address
+from simulators.network.leader import Cut
+from simulators.network.network import Network
+from simulators.network.weather import Conditions, LinkTrouble, LinkWeather
+from simulators.steps import Barrier, BarrierKind, LinkChange, Step
+from simulators.voyage.run import steered
+from tests.unit.simulators.voyage.echoes import answers
+from topologies.loader.load import load
+from topologies.model import Link, Topology
+
+START = dt.datetime(2026, 5, 4, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+SITES = ("tokyo", "duck-star")
+
+
+class Still(LinkWeather):
+    """Cuts as the scenario says, and nothing else: tests need not wait for satellites."""
+
+    def at(self, link: Link, time: dt.datetime) -> Conditions:
+        return Conditions(up=super().at(link, time).up)
+
+
+@pytest.fixture(scope="module")
+def minimal() -> Topology:
+    return load("minimal", env={})
+
+
+def weather(topology: Topology) -> LinkWeather:
+    return Still(topology, START, [LinkTrouble.model_validate({"site": "tokyo", "starts": "5d", "lasts": "2d"})])
+
+
+async def connected(network: Network, target: str, source: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    ((_, proxy),) = network.address_overrides[target][source]
+    return await asyncio.open_connection(*proxy)
+
+
+async def test_a_link_swallows_everything_while_it_is_cut(minimal: Topology, echo: Address) -> None:
+    with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        assert {(target, source) for target, of in network.address_overrides.items() for source in of} == {
+            SITES,
+            SITES[::-1],
+        }
+        network.at(START)
+        before = [await connected(network, *each) for each in (SITES, SITES[::-1])]
+        assert [await answers(each) for each in before] == [True, True]
+        assert not network.cut_sites
+
+        network.at(START + 5 * DAY)
+        assert set(network.cut_sites) == set(SITES)
+        during = await connected(network, *SITES)
+        assert [await answers(each, within=0.05) for each in (*before, during)] == [False] * 3
+
+        network.at(START + 7 * DAY)
+        assert [await answers(each) for each in (*before, during)] == [False] * 3, "the old connections are reset"
+        after = await connected(network, *SITES)
+        assert await answers(after)
+        for _, writer in (*before, during, after):
+            writer.close()
+    (cut,) = network.cuts
+    assert (set(cut.between), cut.starts, cut.ends) == (set(SITES), START + 5 * DAY, START + 7 * DAY)
+    assert 0 < cut.seconds < 60
+
+
+async def test_what_is_still_cut_at_the_end_is_mended(minimal: Topology, echo: Address) -> None:
+    seen: list[Step] = []
+
+    async def then(step: Step) -> None:
+        seen.append(step)
+
+    steps: list[Step] = [
+        LinkChange(START + 6 * DAY, ("tokyo", "duck-star"), up=False),
+        Barrier(START + 6 * DAY, BarrierKind.RECORDED, "a barrier in between"),
+        Barrier(START + 6.5 * DAY, BarrierKind.FINISHED, "all is in the logs"),
+    ]
+    with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        before = steered(network, then)
+        for step in steps:
+            assert bool(network.cut_sites) == (step is not steps[0])
+            await before(step)
+        assert not network.cut_sites
+        streams = await connected(network, *SITES)
+        assert await answers(streams)
+        streams[1].close()
+    assert seen == steps
+    assert network.cuts == (Cut(("duck-star", "tokyo"), START + 6 * DAY, START + 6.5 * DAY, network.cuts[0].seconds),)
+
+
+async def test_latency_is_that_of_what_carries_the_link(minimal: Topology, echo: Address) -> None:
+    class Slow(Still):
+        def at(self, link: Link, time: dt.datetime) -> Conditions:
+            return Conditions(latency=50.0 if link.when == "always" else 500.0)
+
+    with Network(minimal, Slow(minimal, START, ()), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        network.at(START)
+        streams = await connected(network, *SITES)
+        began = time.monotonic()
+        assert await answers(streams)
+        assert time.monotonic() - began >= 0.1
+        streams[1].close()
+
+
+async def test_what_goes_wrong_at_the_start_is_told(minimal: Topology) -> None:
+    network = Network(minimal, weather(minimal), dict.fromkeys(SITES, (("127.0.0.1", 1),)), seed=1)
+    with pytest.raises(RuntimeError, match="not been entered"):
+        network.at(START)
+
+
+async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Address) -> None:
+    with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
+        before = steered(network, least=0.3)
+        for hour, cut in ((120, True), (121, True), (167, True), (168, False), (169, False)):
+            time = START + dt.timedelta(hours=hour)
+            await before(Barrier(time, BarrierKind.RECORDED, "any step will do"))
+            assert bool(network.cut_sites) == cut, hour
+            assert network.too_early(time + dt.timedelta(minutes=1), 9.0) == 0.0, "nothing changes then"
+    (cut_then,) = network.cuts
+    assert cut_then.seconds >= 0.3
+    assert (cut_then.starts, cut_then.ends) == (START + 5 * DAY, START + 7 * DAY)

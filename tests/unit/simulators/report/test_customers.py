@@ -1,0 +1,60 @@
+"""What a customer read is judged by: readings, and movements of a port's authority, each once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections import Counter
+
+import msgspec
+import pytest
+
+from acl.kafka import Received
+from simulators.report.counting import CustomerReads, RecordIdentity, entitled_to, figures, identity_of
+from simulators.steps import MessageKind
+from simulators.voyage.truth import Truth
+from tests.unit.simulators.worlds import published, voyage
+
+AUTHORITY = "singapore-mpa"
+NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
+
+
+def movement(event_id: str, revision: int = 0) -> bytes:
+    return msgspec.json.encode({"kind": "movement", "eventID": event_id, "line": "Yellow", "revision": revision})
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (movement("e1"), "e1"),
+        (movement("e1", 1), None),  # said again otherwise, which is no repeat
+        (b'{"kind":"conditions","windowStart":"2026-03-01T00:00:00Z","revision":0}', None),
+        (b'{"alertID":"a"}', None),
+        (b"\xff", None),
+    ],
+)
+def test_a_record_is_about_a_reading_a_movement_or_nothing_that_is_counted(value: bytes, named: str | None) -> None:
+    assert identity_of(value) == named
+
+
+def test_an_authority_gets_what_happened_at_its_port_and_nothing_of_others() -> None:
+    planned = voyage(7, 40)
+    topology, truth = planned.plan.topology, Truth(planned.plan)
+    port = topology.customers[AUTHORITY].port
+    happened: set[str] = set()
+    elsewhere: set[str] = set()
+    for message in published(planned.steps()):
+        truth.record(message, NOW)
+        if message.kind is MessageKind.EVENT:
+            here = json.loads(message.payload)["payload"]["UNLocationCode"] == port
+            (happened if here else elsewhere).add(message.key)
+    assert entitled_to(truth, topology, AUTHORITY) == happened
+    assert entitled_to(truth, topology, "ducks") == {*truth.entitled["ducks"]}
+    assert entitled_to(truth, topology, "toyshop") == set()
+    assert happened
+    reads = CustomerReads()
+    for event_id in (*happened, *elsewhere):
+        reads("los-angeles", Received(f"feeds.{AUTHORITY}", 0, 0, b"", movement(event_id), ()))
+    told = reads.by_site["los-angeles"]
+    assert figures(happened, told) == (len(happened), 0, len(elsewhere))
+    assert figures(happened, told + Counter[RecordIdentity](happened)) == (len(happened), len(happened), len(elsewhere))

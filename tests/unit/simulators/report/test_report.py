@@ -1,0 +1,157 @@
+"""The report says true only what is true, and its three forms tell the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+import json
+from collections import Counter
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from simulators.report.counting import LogCount, count_readings
+from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report, as_table
+from simulators.report.page import MapPlace, PageData, TemperaturePoint, TrackPoint, render
+from simulators.steps import ReadingId
+
+
+def customer(**changes: object) -> CustomerFigures:
+    good = CustomerFigures(entitled=5, read=5, repeated=0, foreign_read=0, refused=("read containers.*",))
+    return msgspec.structs.replace(good, **changes)
+
+
+def report(**changes: object) -> Report:
+    good = Report(
+        topology="big-blue",
+        scenario="duck-voyage",
+        seed=7,
+        starts=dt.datetime(2026, 9, 1, tzinfo=dt.UTC),
+        containers=200,
+        readings_published=100,
+        readings_in_logs=100,
+        readings_lost=0,
+        readings_repeated=0,
+        repeats_sent=3,
+        overboard=("BIGU1000016",),
+        overboard_alerts=1,
+        false_alerts=0,
+        logs_compared=10,
+        logs_differing=0,
+        delta_rows=100,
+        delta_rows_expected=100,
+        condition_rows=5,
+        tables_equal=("readings + readings_rejected", "conditions"),
+        alert_seconds={"tokyo": 0.4},
+        customers={"ducks": customer()},
+        links=(LinkFigures(name="tokyo->sydney", records=1, bytes=2, lag=0, state="mirroring"),),
+        seconds={"voyage": 10.0},
+        versions={"kafka": "4.3.1"},
+    )
+    return msgspec.structs.replace(good, **changes)
+
+
+def test_a_good_voyage_is_ok() -> None:
+    assert report().ok
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"readings_published": 0, "readings_in_logs": 0},
+        {"readings_in_logs": 99, "readings_lost": 1},
+        {"readings_repeated": 1},
+        {"logs_differing": 1},
+        {"logs_compared": 0},
+        {"delta_rows": 99},
+        {"delta_rows": 0, "delta_rows_expected": 0},
+        {"condition_rows": 0},
+        {"tables_equal": ()},
+        {"tables_different": ("events",)},
+        {"tables_not_compared": ("events",)},
+        {"overboard_alerts": 0},
+        {"false_alerts": 1},
+        {"alert_seconds": {"tokyo": 0.4, "sydney": None}},
+        {"links": (LinkFigures(name="tokyo->sydney", records=1, bytes=2, lag=3, state="mirroring"),)},
+        {"customers": {"ducks": customer(read=4)}},
+        {"customers": {"ducks": customer(repeated=1)}},
+        {"customers": {"ducks": customer(foreign_read=1)}},
+        {"customers": {"ducks": customer(wrongly_allowed=("write",))}},
+        {"customers": {"ducks": customer(refused=())}},
+    ],
+)
+def test_each_false_figure_fails_the_report(changes: dict[str, object]) -> None:
+    bad = report(**changes)
+    assert not bad.ok
+    assert sum(not line.ok for line in bad.lines()) >= 1
+
+
+def test_json_has_the_promised_keys() -> None:
+    body = json.loads(report().to_json())
+    promised = {
+        "ok", "readings_published", "readings_lost", "readings_repeated", "logs_compared", "logs_differing",
+        "delta_rows", "delta_rows_expected", "alert_seconds", "customers",
+    }  # fmt: skip
+    assert promised <= body.keys()
+    assert {"entitled", "read", "foreign_read", "refused"} <= body["customers"]["ducks"].keys()
+    assert body["ok"] is True
+
+
+def test_table_and_page_mark_the_false_line() -> None:
+    bad = report(readings_lost=1, readings_in_logs=99)
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(as_table(bad))
+    assert "FALSE" in shown.get()
+    assert "FALSE" in render(bad, PageData())
+    assert "FALSE" not in render(report(), PageData())
+
+
+def test_page_draws_map_and_chart_without_network() -> None:
+    start = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
+    hours = [start + dt.timedelta(hours=i) for i in range(5)]
+    page = render(
+        report(),
+        PageData(
+            tracks=tuple(TrackPoint("duck-star", when, 139.0 - i, 35.0 - i) for i, when in enumerate(hours)),
+            ports=(MapPlace("Tokyo", 139.79, 35.65),),
+            losses=(MapPlace("BIGU1000016", 150.0, -30.0),),
+            container="BIGU1000016",
+            temperatures=tuple(TemperaturePoint(when, 5.0, 5.5, 20.0, 5.0) for when in hours),
+            milestones=((hours[1], "LOAD JPTYO"),),
+        ),
+    )
+    assert "Temperatures of BIGU1000016" in page
+    assert "LOAD JPTYO" in page
+    assert page.replace(" ", "").count('"scale":{"type":"utc"}') == 3  # the axis says UTC, wherever the reader is
+    assert "<script src" not in page
+
+
+def test_count_tells_lost_and_repeated() -> None:
+    a, b, c = (ReadingId("BIGU1000016", "d", 0, n) for n in range(3))
+    assert count_readings({a, b, c}, Counter({a: 1, b: 3})) == LogCount(in_logs=2, lost=1, repeated=2)
+    assert count_readings({a}, Counter({a: 1})) == LogCount(in_logs=1, lost=0, repeated=0)
+
+
+def test_what_was_cut_is_told() -> None:
+    starts = dt.datetime(2026, 9, 15, tzinfo=dt.UTC)
+    cut = CutFigures(between=("singapore", "tokyo"), starts=starts, ends=starts + dt.timedelta(hours=36), seconds=3.2)
+    made = report(cuts=(cut,))
+    assert made.ok
+    (line,) = (line for line in made.lines() if line.what == "link singapore - tokyo cut")
+    assert line.value == "15 Sep 00:00 to 16 Sep 12:00, 1.5 days (3.2 s here)"
+    assert json.loads(made.to_json())["cuts"][0]["between"] == ["singapore", "tokyo"]
+
+
+def test_tables_that_differ_are_named() -> None:
+    bad = report(tables_different=("events",), tables_not_compared=("quality",))
+    (line,) = (line for line in bad.lines() if line.what == "tables equal to logs and inputs")
+    assert line.value == "2 of 4; different: events; not compared: quality"
+
+
+def test_where_nobody_fills_tables_none_are_missing() -> None:
+    changes = {"delta_rows": 0, "condition_rows": 0}
+    assert not report(**changes).ok
+    assert report(shore=False, **changes).ok
+    assert not report(shore=False, readings_lost=1, **changes).ok

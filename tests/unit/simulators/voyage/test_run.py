@@ -1,0 +1,58 @@
+"""``sail`` without brokers, and the times at which it may be called."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import cast
+
+import pytest
+
+from fairlead.errors import ConfigurationError
+from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from simulators.steps import Barrier
+from simulators.voyage import run
+from simulators.voyage.player import BarrierTimeout
+from simulators.voyage.run import check_clock, sail
+from tests.unit.simulators.voyage.fakes import FakeClusters
+from tests.unit.simulators.worlds import big_blue, small_steps, voyage
+from topologies.endpoints import EndpointResolver
+
+TODAY = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+
+
+def test_a_voyage_into_the_future_is_refused() -> None:
+    check_clock(TODAY - 3 * DAY, TODAY + DAY, TODAY, None)
+    check_clock(TODAY, TODAY + 3 * DAY, TODAY, 1.0)  # as slowly as life
+    for starts, days, speed in ((TODAY, 1.1, None), (TODAY, 3, 3600.0), (TODAY + 2 * DAY, 3, 0.1)):
+        with pytest.raises(ConfigurationError, match="24 h ahead of their clock"):
+            check_clock(starts, starts + days * DAY, TODAY, speed)
+
+
+class NoBrokers:
+    """A directory of sites whose MQTT brokers are gone."""
+
+    def kafka(self, site: str, user: str) -> KafkaEndpoint:
+        raise AssertionError("the clusters are fakes")
+
+    def mqtt(self, site: str, user: str) -> MqttEndpoint:
+        return MqttEndpoint(site=site, host="127.0.0.1", port=1)
+
+
+async def test_a_voyage_does_not_wait_for_ever_for_an_mqtt_broker_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = FakeClusters(*big_blue().sites)
+    monkeypatch.setattr(run, "Clusters", lambda *_, **__: clusters)
+    monkeypatch.setattr(run, "AlertWatch", lambda *_, **__: NoAlerts())
+    first = next(step for step in small_steps() if isinstance(step, Barrier))
+    async with asyncio.timeout(20):
+        with pytest.raises(BarrierTimeout, match=r"MQTT broker of [a-z-]+: ") as error:
+            await sail(voyage(), big_blue(), cast(EndpointResolver, NoBrokers()), barrier_timeout=0.5)
+    assert first.description in str(error.value)
+
+
+class NoAlerts:
+    """A watch over sites that have no alerts."""
+
+    async def run(self, stop: asyncio.Event) -> None:
+        await stop.wait()

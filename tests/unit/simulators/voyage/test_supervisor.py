@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.errors import UnavailableError
+from fairlead.local.workers import Workers
+from simulators.voyage.supervisor import Supervisor, WorkerEnd
+
+NAME = "bridge.tokyo"
+
+
+@pytest.fixture
+def workers(tmp_path: Path) -> Iterator[Workers]:
+    made = Workers(tmp_path, module="http.server")  # runs until it is stopped
+    yield made
+    made.stop()
+
+
+def pid(workers: Workers) -> int | None:
+    return next((worker.pid for worker in workers.all() if worker.name == NAME), None)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_who_is_killed_is_started_again(workers: Workers) -> None:
+    told: list[str] = []
+    with Supervisor(workers, on_end=lambda end: told.append(f"{end.name} {end.how}")) as supervisor:
+        supervisor.start(NAME, ["0"])
+        first = pid(workers)
+        assert first is not None
+        os.kill(first, signal.SIGKILL)
+        until(lambda: pid(workers) not in (None, first))
+        supervisor.check()
+        assert [(end.name, end.code) for end in supervisor.ends] == [(NAME, -signal.SIGKILL)]
+        assert told == [f"{NAME} was killed by SIGKILL"]
+    assert workers.all() == []  # and it is over
+
+
+def test_who_is_stopped_by_another_command_is_not_started_again(workers: Workers) -> None:
+    with Supervisor(workers) as supervisor:
+        supervisor.start(NAME, ["0"])
+        workers.stop([NAME])
+        with pytest.raises(UnavailableError, match=r"bridge\.tokyo was stopped by another command"):
+            while True:
+                supervisor.check()
+        assert workers.all() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "how"),
+    [
+        (None, "has ended"),
+        (0, "ended with exit code 0"),
+        (4, "ended with exit code 4"),
+        (-signal.SIGTERM, "was killed by SIGTERM"),
+        (-99, "was killed by signal 99"),
+    ],
+)
+def test_how_a_worker_ended_in_words(code: int | None, how: str) -> None:
+    assert WorkerEnd(NAME, code, 1.0).how == how
+
+
+def test_who_cannot_live_is_given_up_and_says_why(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, module="no_such_module")
+    with Supervisor(workers, tries=3) as supervisor:
+        supervisor.start(NAME, [])
+        until(lambda: len(supervisor.ends) == 3)
+        with pytest.raises(UnavailableError, match=r"(?s)bridge\.tokyo has ended 3 times in a row: .*No module named"):
+            while True:
+                supervisor.check()
+        assert {end.code for end in supervisor.ends} == {1}

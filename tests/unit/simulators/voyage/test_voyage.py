@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import datetime as dt
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edge.ingest.classifier import Classifier
+from edge.messages import Rejected
+from fairlead.errors import ConfigurationError
+from fairlead.records import decoder
+from fairlead.records.booking import Booking
+from fairlead.records.event import Event
+from fairlead.records.reading import Reading
+from fairlead.records.ship import Environment, Position
+from simulators.fleet.scenario_file import parse
+from simulators.steps import Barrier, BarrierKind, LinkChange, MessageKind, Publish
+from simulators.voyage.voyage import Voyage
+from tests.unit.simulators import worlds
+from tests.unit.simulators.worlds import barriers, big_blue, digest, published, small_plan, small_steps, voyage
+
+reading, event, booking = decoder(Reading), decoder(Event), decoder(Booking)
+position, environment = decoder(Position), decoder(Environment)
+seeds = st.integers(0, 2**63)
+HOUR = dt.timedelta(hours=1)
+few = settings(max_examples=4, deadline=None)
+
+
+@given(seeds, st.integers(10, 30))
+@few
+def test_the_same_seed_gives_the_same_bytes(seed: int, containers: int) -> None:
+    assert digest(voyage(seed, containers).steps()) == digest(voyage(seed, containers).steps())
+
+
+def test_a_voyage_can_be_unfolded_again() -> None:
+    one = voyage(3, 10)
+    assert digest(one.steps()) == digest(one.steps())
+
+
+def test_another_seed_gives_another_voyage() -> None:
+    assert digest(voyage(1, 10).steps()) != digest(voyage(2, 10).steps())
+
+
+def test_another_process_gives_the_same_bytes() -> None:
+    """Nothing depends on Python's hash seed, on the time of day, or on what ran before."""
+    program = "from tests.unit.simulators.worlds import digest, voyage; print(digest(voyage(11, 12).steps()))"
+    environment = {**os.environ, "PYTHONHASHSEED": "12345", "TZ": "Asia/Tokyo"}
+    other = subprocess.run(  # noqa: S603 - this interpreter
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment, timeout=120, check=True
+    )
+    assert other.stdout.strip() == digest(voyage(11, 12).steps())
+
+
+@given(seeds)
+@few
+def test_readings_are_published_where_the_box_is_and_only_holders_give_it_away(seed: int) -> None:
+    holder: dict[str, str | None] = {}
+    last: dict[tuple[str, int], int] = {}
+    boots: dict[str, int] = {}
+    fallen: dict[str, str] = {}
+    before = None
+    for step in voyage(seed).steps():
+        assert before is None or before <= step.sim_time
+        before = step.sim_time
+        if not isinstance(step, Publish):
+            continue
+        if step.kind is MessageKind.READING:
+            said = reading.decode(step.payload)
+            assert holder[step.key] == step.site
+            assert said.equipment_reference == step.key == step.topic.split("/")[3]
+            assert said.device.device_date_time == step.sim_time
+            name = said.device.device_id
+            assert said.device.boot_id >= boots.get(name, 0)
+            boots[name] = said.device.boot_id
+            expected = last.get((name, said.device.boot_id), -1) + 1
+            assert said.device.sequence == expected
+            last[name, said.device.boot_id] = said.device.sequence
+            if step.decides:
+                fallen[step.key] = step.site
+        elif step.kind is MessageKind.EVENT and step.moves_log:
+            said_event = event.decode(step.payload)
+            box = str(said_event.payload.equipment_reference)
+            code = said_event.payload.equipment_event_type_code
+            assert holder.get(box) == (None if code == "GTIN" else step.site)
+            assert box not in fallen
+            ship = big_blue().ship_with(said_event.payload.vessel_imo_number or "")
+            port = big_blue().port_at(said_event.payload.un_location_code or "")
+            holder[box] = {"GTIN": port, "LOAD": ship, "DISC": port, "GTOT": None}[str(code)]
+    assert {holder[box] for box in fallen} == {"duck-star"}
+
+
+@given(seeds)
+@few
+def test_barriers_say_how_long_each_log_is(seed: int) -> None:
+    ends: Counter[str] = Counter()
+    fixed: set[str] = set()
+    for step in voyage(seed).steps():
+        if isinstance(step, Publish) and step.kind not in (MessageKind.REPEAT, MessageKind.BAD):
+            log = str(step.log)
+            if step.kind is not MessageKind.READING and log not in fixed:
+                fixed.add(log)
+                ends[log] += 1  # the marker that opens it
+            ends[log] += 1
+            if step.moves_log:
+                ends[step.moves_log] += 1
+        elif isinstance(step, Barrier):
+            assert step.log_ends
+            assert {log: ends[log] for log in step.log_ends} == step.log_ends
+            if step.kind is BarrierKind.FINISHED:
+                assert step.log_ends == ends
+
+
+def test_barriers_come_before_what_they_guard() -> None:
+    steps = list(small_steps())
+    kinds = Counter(barrier.kind for barrier in barriers(steps))
+    assert kinds[BarrierKind.DEPARTURE] == 3, "tokyo and singapore for one ship, singapore for the other"
+    assert kinds[BarrierKind.CUSTODY] == 3
+    assert isinstance(steps[-1], Barrier)
+    assert steps[-1].kind is BarrierKind.FINISHED
+    for i, step in enumerate(steps):
+        if isinstance(step, Barrier) and step.kind is BarrierKind.DEPARTURE:
+            sails = [s for s in steps[i + 1 : i + 3] if isinstance(s, Publish)]
+            assert {(s.detail, s.site) for s in sails} == {("DEPA", step.site), ("DEPA", step.peer)}
+            loaded = [s for s in published(steps[:i]) if s.detail == "LOAD" and s.site == step.site]
+            assert set(step.containers) <= {str(event.decode(s.payload).payload.equipment_reference) for s in loaded}
+            assert step.containers
+
+
+def test_a_box_leaves_the_port_only_after_the_port_took_it() -> None:
+    taken: set[str] = set()
+    left = 0
+    for step in small_steps():
+        if isinstance(step, Barrier) and step.kind is BarrierKind.CUSTODY:
+            taken |= set(step.containers)
+        elif isinstance(step, Publish) and step.detail == "GTOT":
+            left += 1
+            assert event.decode(step.payload).payload.equipment_reference in taken
+    assert left > 10
+
+
+def test_bookings_are_known_before_load_and_before_release() -> None:
+    steps = list(small_steps())
+    known: dict[str, Booking] = {}
+    recorded: set[str] = set()
+    for step in steps:
+        if isinstance(step, Barrier) and step.kind is BarrierKind.RECORDED and step.site == "los-angeles":
+            recorded = {f"{number} {state.status}" for number, state in known.items()}
+        if not isinstance(step, Publish):
+            continue
+        if step.kind is MessageKind.BOOKING:
+            assert step.site == "los-angeles"
+            state = booking.decode(step.payload)
+            assert state.valid_from > step.sim_time or state.status == "COMPLETED"
+            known[state.equipment_reference] = state
+        elif step.kind is MessageKind.READING and step.customer:
+            state = known[step.key]
+            assert state.valid_from <= step.sim_time
+            assert state.valid_to is None or step.sim_time < state.valid_to
+            assert f"{step.key} CONFIRMED" in recorded or f"{step.key} COMPLETED" in recorded
+        elif step.kind is MessageKind.READING and step.key in known:
+            state = known[step.key]
+            if step.sim_time >= state.valid_from:
+                assert state.status == "COMPLETED"
+                assert f"{step.key} COMPLETED" in recorded
+    assert {state.customer for state in known.values()} == {"ducks"}
+    assert {state.status for state in known.values()} == {"CONFIRMED", "COMPLETED"}
+
+
+def test_repeats_have_the_bytes_of_an_earlier_reading_at_the_same_site() -> None:
+    seen: dict[object, Publish] = {}
+    repeats = 0
+    for step in published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60).steps()):
+        if step.kind is MessageKind.READING:
+            seen[step.reading] = step
+        elif step.kind is MessageKind.REPEAT:
+            repeats += 1
+            first = seen[step.reading]
+            assert (first.payload, first.site, first.topic) == (step.payload, step.site, step.topic)
+    assert repeats > 10
+
+
+def test_devices_boot_again() -> None:
+    boots = defaultdict(set)
+    for step in published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60).steps()):
+        if step.kind is MessageKind.READING and step.reading:
+            boots[step.key].add(step.reading.boot_id)
+    assert sum(len(ids) > 1 for ids in boots.values()) >= 2
+
+
+def test_a_falling_box_shows_it_and_then_falls_silent() -> None:
+    steps = [s for s in published(small_steps()) if s.kind is MessageKind.READING]
+    deciding = [s for s in steps if s.decides]
+    assert deciding
+    for step in deciding:
+        own = [reading.decode(s.payload) for s in steps if s.key == step.key]
+        motions = [r.motion for r in own if r.motion]
+        moment = next(m for m in motions if m.free_fall_seconds)
+        assert moment.immersed
+        assert moment.tilt_degrees > 45
+        assert moment.peak_g > 4
+        assert not own[-1].is_powered
+        assert own[-1].device.device_date_time - step.sim_time < dt.timedelta(minutes=10)
+        assert [m.immersed for m in motions[-4:]] == [True] * 4
+        assert not any(m.immersed or m.free_fall_seconds for m in motions[:-4])
+    before = [b for b in barriers(small_steps()) if b.site == "duck-star" and b.kind is BarrierKind.RECORDED]
+    assert len(before) == 1
+    assert before[0].sim_time < deciding[0].sim_time
+
+
+def test_ordinary_readings_show_no_sign_of_a_fall() -> None:
+    falling = {s.key: s.sim_time for s in published(small_steps()) if s.decides}
+    checked = 0
+    for step in published(small_steps()):
+        lashed_until = falling.get(step.key, step.sim_time + 2 * HOUR) - HOUR
+        if step.kind is not MessageKind.READING or step.sim_time > lashed_until:
+            continue
+        motion = reading.decode(step.payload).motion
+        if motion:
+            checked += 1
+            assert motion.tilt_degrees <= 30
+            assert motion.peak_g < 2
+            assert not motion.immersed
+    assert checked > 200
+
+
+def test_temperatures_are_those_of_reefers() -> None:
+    cargo = Counter[bool]()
+    for step in published(small_steps()):
+        if step.kind is MessageKind.READING:
+            said = reading.decode(step.payload)
+            m = said.measurements
+            assert -35 < (m.supply_temperature or 0) < 35
+            assert -35 < (m.return_temperature or 0) < 35
+            assert 0 < (m.relative_humidity or 0) <= 100
+            assert said.is_connected_to_power_source == said.is_powered
+            near = abs((m.cargo_probe1_temperature or 0) - (said.setpoints.temperature or 0)) < 4
+            cargo[near] += 1
+    assert cargo[True] > 20 * cargo[False], "only the cargo of the failed reefer warms"
+
+
+def test_ships_report_where_they_are() -> None:
+    track = [position.decode(s.payload) for s in published(small_steps()) if s.kind is MessageKind.POSITION]
+    weather = [environment.decode(s.payload) for s in published(small_steps()) if s.kind is MessageKind.ENVIRONMENT]
+    assert {p.vessel_imo_number for p in track} == {"9074729", "9321483"}
+    assert {p.navigation_status for p in track} == {0, 1, 5}
+    for p in track:
+        moving = p.navigation_status == 0
+        assert p.geo_location is not None
+        assert moving == ((p.speed_over_ground or 0) > 3)
+        assert (p.course_over_ground is not None) == moving
+    duck_star = [w for w in weather if w.vessel_imo_number == "9074729"]
+    assert max(w.wind_speed or 0 for w in duck_star) > 20, "the gale in which the boxes are lost"
+    assert max(w.reefer_power or 0 for w in duck_star) > 10
+
+
+def test_positions_are_as_rough_as_ais_and_no_rougher() -> None:
+    from simulators.fleet import routes
+
+    tables = small_plan().timetables
+    off: dict[int, list[float]] = defaultdict(list)
+    for step in published(small_steps()):
+        if step.kind is MessageKind.POSITION:
+            said = position.decode(step.payload)
+            fix, status = tables[step.site].at(step.sim_time)
+            assert said.geo_location is not None
+            place = routes.Point(said.geo_location.latitude, said.geo_location.longitude)
+            off[status].append(1852 * routes.distance(place, fix.point))
+            assert abs((said.speed_over_ground or 0) - fix.speed) < 0.7
+            if said.course_over_ground is not None and said.heading is not None:
+                assert abs((said.course_over_ground - fix.course + 180) % 360 - 180) < 6
+                assert abs((said.heading - fix.course + 180) % 360 - 180) < 12
+    assert 1 < sum(off[0]) / len(off[0]) < 20
+    assert 20 < sum(off[1]) / len(off[1]) < 200, "a ship at anchor swings"
+    assert max(map(max, off.values())) < 400, "never so far off that a box on deck would seem to be elsewhere"
+
+
+def test_the_bridges_own_rules_take_every_message_but_the_bad_ones() -> None:
+    """The edge's classifier is the judge: what a voyage publishes is usable, and bad messages fail as foretold."""
+    now = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
+    judges = {site: Classifier(big_blue(), site) for site in big_blue().sites}
+    reasons: Counter[str] = Counter()
+    steps = published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60, with_bad=True).steps())
+    for step in steps:
+        verdict = judges[step.site].classify(step.topic, step.payload, now)
+        if step.kind is MessageKind.BAD:
+            assert isinstance(verdict, Rejected)
+            assert verdict.reason == step.detail
+            reasons[verdict.reason] += 1
+        else:
+            assert not isinstance(verdict, Rejected), (step, verdict)
+            log = getattr(verdict, "log", None)
+            if step.kind in (MessageKind.READING, MessageKind.REPEAT, MessageKind.POSITION, MessageKind.ENVIRONMENT):
+                assert log == step.log
+            elif step.moves_log:
+                assert log == step.moves_log
+    assert len(reasons) == 8
+
+
+def test_bad_messages_come_only_when_asked_for() -> None:
+    assert not any(s.kind is MessageKind.BAD for s in published(voyage(with_bad=False).steps()))
+    assert [s for s in published(voyage(with_bad=True).steps()) if s.kind is not MessageKind.BAD] == published(
+        voyage(with_bad=False).steps()
+    )
+
+
+def test_the_start_moves_every_clock() -> None:
+    start = dt.datetime(2026, 10, 5, 6, tzinfo=dt.UTC)
+    moved = Voyage(worlds.ducks(), big_blue(), seed=7, containers=10, start=start)
+    assert moved.starts == start
+    first = next(s for s in moved.steps() if isinstance(s, Publish))
+    assert first.sim_time >= start
+    assert moved.ends - start == Voyage(worlds.ducks(), big_blue(), seed=7, containers=10).ends - worlds.ducks().start
+
+
+@pytest.mark.parametrize("containers", [10, 200])
+def test_the_expected_count_is_near(containers: int) -> None:
+    planned = Voyage(worlds.ducks(), big_blue(), seed=7, containers=containers)
+    found = len(published(planned.steps()))
+    assert planned.expected_messages() == pytest.approx(found, rel=0.03)
+
+
+def test_the_demonstration_has_the_size_that_it_is_made_for() -> None:
+    planned = Voyage(worlds.ducks(), big_blue(), seed=7)
+    readings = sum(s.kind is MessageKind.READING for s in published(planned.steps()))
+    assert 15_000 <= readings <= 25_000
+    assert dt.timedelta(days=20) < planned.ends - planned.starts < dt.timedelta(days=30)
+
+
+def test_link_outages_become_switches() -> None:
+    outage = "links:\n  - { between: [duck-star, los-angeles], starts: 5d, lasts: 10d }\n"
+    cut = Voyage(parse(worlds.TRANSHIPMENT + outage, "cut.yaml"), big_blue(), seed=1)
+    changes = [s for s in cut.steps() if isinstance(s, LinkChange)]
+    day = dt.timedelta(days=1)
+    assert [(c.sim_time - cut.starts, c.up) for c in changes] == [(5 * day, False), (15 * day, True)]
+    assert changes[0].between == ("duck-star", "los-angeles")
+
+
+def test_a_start_without_time_zone_and_a_zero_interval_are_refused() -> None:
+    naive = dt.datetime(2026, 9, 1)  # noqa: DTZ001 - that is the mistake
+    with pytest.raises(ConfigurationError, match="no time zone"):
+        Voyage(worlds.ducks(), big_blue(), seed=1, start=naive)
+    with pytest.raises(ConfigurationError, match="too short"):
+        Voyage(worlds.ducks(), big_blue(), seed=1, reading_interval=dt.timedelta(0))

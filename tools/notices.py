@@ -1,0 +1,107 @@
+"""Renew ``THIRD-PARTY-NOTICES.md`` from ``requirements-run.lock`` and ``jars.lock``; ``make lock`` does it too.
+
+    .venv/bin/python -m tools.notices
+
+A licence comes from the installed package's metadata if it is an SPDX expression there, else from the file's present
+row. For a package or jar that has neither, read its licence and write its row into the file by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from fairlead.jars.lock import Jar, read_lock
+
+ROOT = Path(__file__).parents[1]
+FILE = ROOT / "THIRD-PARTY-NOTICES.md"
+LOCK = ROOT / "requirements-run.lock"
+JAR_SETS = ("kafka", "delta")  # those that run Fairlead
+_HEAD = """# Third-party notices
+
+What Fairlead uses at run time, at the versions that were tested. None of it is part of Fairlead's wheel or sdist:
+packages are installed beside it, jars are downloaded at first use. Whoever passes on an image with them in it passes on
+their licences as well: the texts are in the packages' `*.dist-info` folders and in the jars, or at
+https://spdx.org/licenses/. `python -m tools.notices` makes this file from `requirements-run.lock` and
+`fairlead/jars/jars.lock`.
+
+Under the GNU Lesser General Public License, used as libraries, unchanged, and replaceable by whoever has the
+environment: {lesser}.
+
+## Python packages
+
+| package | version | licence | where |
+|---|---|---|---|
+"""
+_JARS = """
+pyspark contains Apache Spark with several hundred jars, whose licences and notices are in its own `LICENSE`,
+`NOTICE` and `licenses/`.
+
+## Jars
+
+| jar | version | licence |
+|---|---|---|
+"""
+
+
+class UnknownLicenceError(Exception):
+    """A locked package or jar whose licence nobody has read."""
+
+
+def jars() -> list[Jar]:
+    """The jars that run Fairlead, each once."""
+    sets = read_lock()
+    return sorted({jar for name in JAR_SETS for jar in sets[name].jars})
+
+
+def notices() -> str:
+    """The text that the file must have.
+
+    Raises:
+        UnknownLicenceError: a package or jar needs a row by hand.
+    """
+    known = dict(re.findall(r"^\| (\S+) \| \S+ \| (.+?) \|", FILE.read_text(encoding="utf-8"), re.MULTILINE))
+    locked = re.findall(r"^([a-z0-9-]+)==(\S+)(?: ; (.+?))? \\$", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
+    packages = [
+        (
+            name,
+            version,
+            _licence(name, known),
+            f"where `{marker.replace(chr(39), chr(34))}`" if marker else "everywhere",
+        )
+        for name, version, marker in locked
+    ]
+    archives = []
+    for jar in jars():
+        name = f"{jar.organisation}:{jar.name}"
+        if name not in known:
+            raise UnknownLicenceError(name)
+        archives.append(f"| {name} | {jar.revision} | {known[name]} |\n")
+    lesser = ", ".join(f"{name} ({licence})" for name, _, licence, _ in packages if "LGPL" in licence)
+    rows = "".join(f"| {' | '.join(row)} |\n" for row in packages)
+    return _HEAD.format(lesser=lesser) + rows + _JARS + "".join(archives)
+
+
+def _licence(package: str, known: dict[str, str]) -> str:
+    try:
+        licence = metadata.metadata(package)["License-Expression"] or known.get(package)
+    except metadata.PackageNotFoundError:  # for other machines
+        licence = known.get(package)
+    if licence is None:
+        raise UnknownLicenceError(package)
+    return licence
+
+
+def main() -> int:
+    try:
+        FILE.write_text(notices(), encoding="utf-8")
+    except UnknownLicenceError as error:
+        sys.stderr.write(f"error: {error}: read its licence and write its row into {FILE.name}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

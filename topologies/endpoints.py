@@ -1,0 +1,210 @@
+"""Endpoints of a topology's sites for a user: addresses from the topology, else the local cluster's.
+
+Passwords of sites with an address come from the environment, ``FAIRLEAD_SECRET_<SITE>_<USER>`` (upper case, every
+character that is no letter or digit written as ``_``), else from a file of the folder that ``FAIRLEAD_SECRETS`` names
+(``<site>.<user>``, as containers are given them; ``<site>.<user>.next`` while it is being changed), else from the local
+override file (``topologies.loader.load``). Files are read each time, so that a new password reaches programs that
+run. The bridge's password at the MQTT broker is apart from its password at Kafka, under the name ``bridge-mqtt``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import SecretStr, TypeAdapter, ValidationError
+
+from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.home import private_folder
+from fairlead.kafka.endpoint import Address, KafkaEndpoint, MqttEndpoint
+from fairlead.local.passwords import mqtt_secret, next_variable, secret_variable
+from fairlead.local.registry import LocalSiteRegistry
+from fairlead.local.state import Profile
+from topologies.model import Site, Topology
+from topologies.users import SESSION, SPARK
+from topologies.values import parse_bootstrap
+
+SECRETS_FOLDER = "FAIRLEAD_SECRETS"
+
+
+class EndpointResolver:
+    """Endpoints by site and user. Opens no connection and starts nothing."""
+
+    def __init__(self, topology: Topology, sites: LocalSiteRegistry, *, env: Mapping[str, str] = os.environ) -> None:
+        self._topology = topology
+        self._sites = sites
+        self._env = env
+
+    def kafka(self, site: str, user: str) -> KafkaEndpoint:
+        """The site's Kafka for a user.
+
+        Raises:
+            UnknownNameError: the topology has no such site.
+            ConfigurationError: the site has an address, and its password is not in the environment.
+            FairleadError: the site is local and was never started, or has no such user.
+        """
+        address = self._site(site).kafka
+        if address is None:
+            return self._sites.kafka(site, user)
+        return KafkaEndpoint(
+            site=site,
+            bootstrap=parse_bootstrap(address.bootstrap),
+            user=user,
+            password=self._password(site, user),
+            tls=address.security == "SASL_SSL",
+            tls_ca=Path(address.ca) if address.ca else None,
+            other_passwords=self._others(site, user),
+        )
+
+    def is_local(self, site: str) -> bool:
+        """Whether the site's cluster is one that Fairlead starts on this machine.
+
+        Raises:
+            UnknownNameError: the topology has no such site.
+        """
+        return self._site(site).is_local
+
+    def mqtt(self, site: str, user: str) -> MqttEndpoint:
+        """The site's MQTT broker for a user; errors as ``kafka``."""
+        address, profile = self._site(site).mqtt, self._site(site).mqtt_profile or Profile.DURABLE
+        if address is None:
+            return self._sites.mqtt(site, user)
+        secret = mqtt_secret(user)
+        return MqttEndpoint(
+            site=site,
+            host=address.host,
+            port=address.port,
+            user=user,
+            password=self._password(site, secret),
+            tls=address.security == "TLS",
+            tls_ca=Path(address.ca) if address.ca else None,
+            keep_seconds=profile.keep_seconds,
+            other_passwords=self._others(site, secret),
+        )
+
+    def next_password(self, site: str, user: str) -> SecretStr | None:
+        """The password that is to count next at a site outside this machine, if the environment has one."""
+        value = self._given(next_variable(site, user), f"{site}.{user}.next")
+        return SecretStr(value) if value else None
+
+    def mqtt_session(self, site: str) -> str | None:
+        """The client id of the bridge at a site's MQTT broker outside this machine, a secret like a password
+        (``FAIRLEAD_SECRET_<SITE>_BRIDGE_SESSION``, or the file ``<site>.bridge-session``); None for the usual one."""
+        return self._given(secret_variable(site, SESSION), f"{site}.{SESSION}")
+
+    def spark_settings(self, site: str) -> dict[str, str]:
+        """The setting of Spark that topologies cannot have: what the standalone cluster of a site's shore authenticates
+        by, kept as the password of ``spark``. Empty where there is none; it holds a secret, so never log it."""
+        value = self._given(secret_variable(site, SPARK), f"{site}.{SPARK}")
+        secret = SecretStr(value) if value else self._topology.secret(site, SPARK)
+        return {} if secret is None else {"spark.authenticate.secret": secret.get_secret_value()}
+
+    def _others(self, site: str, user: str) -> tuple[SecretStr, ...]:
+        following = self.next_password(site, user)
+        return () if following is None else (following,)
+
+    def _site(self, name: str) -> Site:
+        try:
+            return self._topology.sites[name]
+        except KeyError:
+            raise UnknownNameError("site", name, self._topology.sites) from None
+
+    def _password(self, site: str, user: str) -> SecretStr:
+        variable = secret_variable(site, user)
+        value = self._given(variable, f"{site}.{user}")
+        written = self._topology.secret(site, user)
+        if not value and written is not None:
+            return written
+        if not value:
+            raise ConfigurationError(
+                f"{site} is outside this machine and the password of its user {user!r} is not known",
+                hint=f"set the environment variable {variable}, or secrets: {{{site}: {{{user}: ...}}}} in "
+                f"{self._topology.name}.local.yaml, or write it to {site}.{user} in the folder that {SECRETS_FOLDER} "
+                "names",
+                site=site,
+                user=user,
+                variable=variable,
+            )
+        return SecretStr(value)
+
+    def _given(self, variable: str, file: str) -> str | None:
+        """A secret by its variable, else by its file."""
+        return self._env.get(variable) or self._filed(file)
+
+    def _filed(self, name: str) -> str | None:
+        """A secret that is a file, without the line's end; None where there is no folder or no such file in it."""
+        folder = self._env.get(SECRETS_FOLDER)
+        if not folder:
+            return None
+        file = Path(folder) / name
+        try:
+            return file.read_text(encoding="utf-8").removesuffix("\n")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            what = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ConfigurationError(
+                f"{file}, which holds a password, cannot be read: {what}",
+                hint="give its owner, or the user of this program, the right to read it",
+                file=str(file),
+            ) from None
+
+
+# --- address overrides of links: JSON by target, source and advertised address
+#     {"los-angeles": {"duck-star": {"10.0.0.7:9092": "127.0.0.1:40001"}}}
+
+LINES: Final = "links.sock"
+"""Unix socket in the folder ``run`` of a topology's state, where a process that holds all proxies takes requests."""
+
+AddressOverrides = Mapping[str, Mapping[str, tuple[tuple[Address, Address], ...]]]
+"""By target and source: pairs for ``KafkaEndpoint.address_overrides``."""
+
+_FILE = TypeAdapter(dict[str, dict[str, dict[str, str]]])
+
+
+def read_address_overrides(file: Path) -> AddressOverrides:
+    """Read a file of address overrides, as ``fairlead replicate --detours`` takes it.
+
+    Raises:
+        ConfigurationError: it cannot be read, or is not of this form.
+    """
+    try:
+        content = _FILE.validate_json(file.read_bytes())
+        return {
+            target: {
+                source: tuple((_address(there), _address(instead)) for there, instead in ways.items())
+                for source, ways in sources.items()
+            }
+            for target, sources in content.items()
+        }
+    except (OSError, ValueError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ConfigurationError(
+            f"the address overrides in {file} cannot be used: {why}",
+            hint='JSON by target, source and address: {"tokyo": {"sydney": {"10.0.0.7:9092": "127.0.0.1:40001"}}}',
+            file=str(file),
+        ) from error
+
+
+def write_address_overrides(file: Path, address_overrides: AddressOverrides) -> None:
+    """Write a file of address overrides, for ``fairlead replicate --detours``."""
+    content = {
+        target: {source: {_text(there): _text(instead) for there, instead in ways} for source, ways in sources.items()}
+        for target, sources in address_overrides.items()
+    }
+    private_folder(file.parent)
+    file.write_bytes(_FILE.dump_json(content, indent=2) + b"\n")
+
+
+def _address(text: str) -> Address:
+    addresses = parse_bootstrap(text)
+    if len(addresses) != 1:
+        raise ValueError(f"{text}: expected one address, host:port")
+    return addresses[0]
+
+
+def _text(address: Address) -> str:
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,449 @@
+"""What must hold between the parts of a topology: names that stand for something, one holder a log, ways for streams.
+
+Works on data as read (dicts and lists), passing over whatever has the wrong form, so that these mistakes can be
+reported together with those of form. Pure functions.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from fairlead.errors import nearest
+from fairlead.local.passwords import MQTT_BRIDGE, next_variable, secret_variable
+from fairlead.names import SITE_NAME
+from topologies.expression import ExpressionError, Kind, names, parse
+from topologies.loader.mistakes import CheckFinding, KeyPath, quote
+from topologies.model import KEY_PATTERN, PERMISSIONS, InsertPoint, SiteKind
+from topologies.users import ADMIN, CONTROLLER, RESERVED_NAMES, SESSION, SPARK, is_reserved, upstream_user
+
+_MQTT_TLS_PORT = 8883  # as registered with IANA: secure-mqtt
+_FEEDS = "feeds"  # the stream of customers' feeds
+_GROUPS = re.compile(r"[^*?[]+\*?")  # what Kafka's rules can say: a name, or a prefix
+_STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
+_AT_PLACES = (SiteKind.PORT, SiteKind.HQ)
+
+
+def check(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """Everything wrong between the parts. ``data`` has the default streams already."""
+    sites = part(data, "sites")
+    streams = part(data, "streams")
+    yield from _sites(data, sites, streams)
+    yield from _streams(streams)
+    yield from check_permissions(data, streams)
+    yield from _links(data, sites, streams)
+    yield from _people(data, sites, streams)
+    yield from _secrets(data, sites)
+    yield from unfed_links(data)
+
+
+def _known(
+    path: KeyPath, name: Any, kind: str, valid: Mapping[str, Any], *, at_key: bool = False
+) -> Iterator[CheckFinding]:
+    if isinstance(name, str) and name not in valid:
+        expected = ", ".join(valid) or f"a {kind}, but the topology has none"
+        yield CheckFinding(path, f"there is no {kind} {quote(name)}", expected, nearest(name, valid), at_key)
+
+
+def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, Any]) -> Iterator[CheckFinding]:
+    if isinstance(data.get("sites"), dict) and not sites:
+        yield CheckFinding(("sites",), "a topology without sites", "at least one site", at_key=True)
+    seen: dict[tuple[str, str, str], str] = {}
+    for name, site in sites.items():
+        kind = text(site, "kind")
+        path: KeyPath = ("sites", name)
+        if kind == SiteKind.SHIP and "imo" not in site:
+            yield CheckFinding(path, "a ship without its IMO number", 'imo: "9074729"', at_key=True)
+        if kind == SiteKind.PORT and "unlocode" not in site:
+            yield CheckFinding(path, "a port without its UN/LOCODE", "unlocode: JPTYO", at_key=True)
+        if kind != SiteKind.SHIP and kind in list(SiteKind) and text(site, "imo"):
+            yield CheckFinding((*path, "imo"), f"an IMO number on a {kind}", "only ships have one", at_key=True)
+        for key in ("imo", "unlocode"):
+            value = text(site, key)
+            if value is None or kind is None or (key == "unlocode" and kind not in _AT_PLACES):
+                continue
+            other = seen.setdefault((kind, key, value), name)
+            if other != name:
+                yield CheckFinding((*path, key), f"{other} has the same {key} {quote(value)}", f"one {kind} each")
+        yield from _mqtt((*path, "mqtt"), part(site, "mqtt"))
+        for stream in part(site, "retention"):
+            yield from _known((*path, "retention", stream), stream, "stream", {"default": None, **streams}, at_key=True)
+
+
+def _mqtt(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    if address.get("security") != "PLAINTEXT":
+        return
+    if str(address.get("port")) == str(_MQTT_TLS_PORT):
+        problem = f"clear text at port {_MQTT_TLS_PORT}, which is MQTT's port for TLS"
+        yield CheckFinding((*path, "security"), problem, "security: TLS, or the port of a listener without TLS")
+    if address.get("ca") is not None:
+        yield CheckFinding(
+            (*path, "ca"), "authorities of a broker that is reached in clear text", "security: TLS, or no ca"
+        )
+
+
+def _streams(streams: dict[str, Any]) -> Iterator[CheckFinding]:
+    seen: dict[str, str] = {}
+    for name, stream in streams.items():
+        path: KeyPath = ("streams", name)
+        if name == "default":
+            yield CheckFinding(path, "'default' means every stream in a site's retention", "another name", at_key=True)
+        if name == "fairlead":
+            yield CheckFinding(path, "topics that begin with fairlead. are Fairlead's own", "another name", at_key=True)
+        moves = text(stream, "insert_point") == InsertPoint.MOVES
+        owners = items(stream, "owners")
+        if moves and not owners:
+            yield CheckFinding(
+                path, "a stream that moves with its boxes, without owners", "owners: [BIGU]", at_key=True
+            )
+        if owners and not moves and text(stream, "insert_point") in (None, *InsertPoint):
+            expected = "insert_point: moves, or no owners"
+            yield CheckFinding(
+                (*path, "owners"), "owners of a stream that does not move with boxes", expected, at_key=True
+            )
+        for index, owner in enumerate(owners):
+            if not isinstance(owner, str):
+                continue
+            other = seen.setdefault(owner, name)
+            if other != name:
+                where = (*path, "owners", index)
+                yield CheckFinding(where, f"{owner} is an owner in stream {other} already", "each owner in one stream")
+
+
+def _links(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, Any]) -> Iterator[CheckFinding]:
+    seen: dict[tuple[str, str, str], int] = {}
+    for index, link in enumerate(items(data, "links")):
+        path: KeyPath = ("links", index)
+        source, target = text(link, "from"), text(link, "to")
+        yield from _known((*path, "from"), source, "site", sites)
+        yield from _known((*path, "to"), target, "site", sites)
+        if isinstance(link, dict) and isinstance(link.get("streams"), dict) and not link["streams"]:
+            yield CheckFinding((*path, "streams"), "a link that takes nothing", "at least one stream", at_key=True)
+        for stream, selection in part(link, "streams").items():
+            yield from _selection(data, streams, (*path, "streams", stream), stream, selection)
+        for number, pattern in enumerate(items(link, "groups")):
+            if isinstance(pattern, str) and not _GROUPS.fullmatch(pattern):
+                problem = f"no Kafka rule can say which groups {quote(pattern)} means"
+                expected = "a group's name, or the beginning of names and one * at the end (billing-*)"
+                yield CheckFinding((*path, "groups", number), problem, expected)
+        for stream in part(link, "priority"):
+            taken = dict.fromkeys(part(link, "streams"))
+            yield from _known((*path, "priority", stream), stream, "stream on this link", taken, at_key=True)
+        if source is None or target is None:
+            continue
+        if source == target:
+            yield CheckFinding((*path, "to"), f"a link from {source} to itself", "two sites")
+            continue
+        when = text(link, "when") or "always"
+        ends = [(source, target)] + ([(target, source)] if link.get("both") is True else [])
+        for one, other in ends:
+            first = seen.setdefault((one, other, when), index)
+            if first != index:
+                problem = f"links[{first}] goes from {one} to {other} already, when {when}"
+                yield CheckFinding(path, problem, "one link, with all its streams")
+                break
+        if when == "berthed" and source in sites and target in sites:
+            yield from _berth((*path, "when"), sites[source], sites[target])
+        for ship in (one for one, _ in ends if text(sites.get(one), "kind") == SiteKind.SHIP):
+            for stream in part(link, "streams"):
+                if text(streams.get(stream), "insert_point") == InsertPoint.SHORE:
+                    problem = f"{ship} is a ship, which passes on nothing that another site writes"
+                    yield CheckFinding((*path, "streams", stream), problem, "a link from a site ashore", at_key=True)
+
+
+def _berth(path: KeyPath, one: Any, other: Any) -> Iterator[CheckFinding]:
+    kinds = {text(one, "kind"), text(other, "kind")}
+    if kinds <= set(SiteKind) and not (SiteKind.SHIP in kinds and kinds & set(_AT_PLACES)):
+        yield CheckFinding(
+            path, "a berth between sites that are no ship and port", "a ship at one end, a port at the other"
+        )
+
+
+def _selection(
+    data: Mapping[str, Any], streams: dict[str, Any], path: KeyPath, name: str, selection: Any
+) -> Iterator[CheckFinding]:
+    yield from _known(path, name, "stream", streams, at_key=True)
+    stream = streams.get(name)
+    stays = isinstance(stream, dict) and stream.get("insert_point", InsertPoint.SITE) in _STAYING
+    if selection == "aboard" and stays:
+        moving = [n for n, s in streams.items() if text(s, "insert_point") == InsertPoint.MOVES]
+        expected = f"all or patterns; aboard is for {', '.join(moving) or 'streams with insert_point: moves'}"
+        yield CheckFinding(path, f"stream {name} does not move with boxes, so nothing of it is aboard", expected)
+    if selection == []:
+        yield CheckFinding(path, "a list without patterns takes nothing", "all, aboard or patterns")
+    if isinstance(selection, list) and text(stream, "insert_point") == InsertPoint.SHORE:
+        for index, pattern in enumerate(selection):
+            if isinstance(pattern, str) and not set(pattern) & set("*?["):
+                yield from _known((*path, index), pattern, "customer", part(data, "customers"))
+
+
+def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, Any]) -> Iterator[CheckFinding]:
+    customers, users = part(data, "customers"), part(data, "users")
+    shore = part(data, "shore")
+    yield from _known(("shore", "at"), text(shore, "at"), "site", sites)
+    for name, customer in customers.items():
+        path: KeyPath = ("customers", name)
+        yield from _name(path, name)
+        feed_at = text(customer, "feed_at")
+        yield from _known((*path, "feed_at"), feed_at, "site", sites)
+        if feed_at and not data.get("shore"):
+            yield CheckFinding((*path, "feed_at"), "a feed without shore, which writes it", "shore: {at: <site>}")
+        if feed_at and _FEEDS not in streams:
+            problem = f"a feed without stream {_FEEDS}, whose logs are the feeds"
+            yield CheckFinding(
+                (*path, "feed_at"), problem, f"streams: {{{_FEEDS}: {{insert_point: {InsertPoint.SHORE}}}}}"
+            )
+        yield from _grain(path, customer)
+        for index, site in enumerate(items(customer, "reads_at")):
+            yield from _known((*path, "reads_at", index), site, "site", sites)
+    for name, user in users.items():
+        path = ("users", name)
+        yield from _name(path, name)
+        if name in customers:
+            yield CheckFinding(path, f"{name} is a customer already", "another name: each is a Kafka user", at_key=True)
+        for index, site in enumerate(items(user, "at")):
+            yield from _known((*path, "at", index), site, "site", sites)
+
+
+def _grain(path: KeyPath, customer: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """``feed`` says what is in a feed that there is, and movements are those at a port."""
+    grain, port = text(customer, "feed"), text(customer, "port")
+    if grain and not text(customer, "feed_at"):
+        yield CheckFinding((*path, "feed"), "a kind of feed without the feed", "feed_at: <site>", at_key=True)
+    if isinstance(customer, dict) and customer.get("table") and not text(customer, "feed_at"):
+        yield CheckFinding((*path, "table"), "a table of a feed without the feed", "feed_at: <site>", at_key=True)
+    if grain == "movements" and not port:
+        yield CheckFinding((*path, "feed"), "movements at no port", "port: <UN/LOCODE>", at_key=True)
+    if port and grain != "movements":
+        yield CheckFinding((*path, "port"), "only a feed of movements is about a port", "feed: movements", at_key=True)
+
+
+def _secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:
+    """Every password has an environment variable of its own, in which all but letters and digits is written as ``_``:
+    two names that become one variable would be given one password. That of the next password counts as well."""
+    owners: dict[str, str] = {}
+    seen: set[tuple[str, str, str]] = set()
+    for path, site, user in _kept_secrets(data, sites):
+        owner = user if path[0] in ("customers", "users") else f"Fairlead's {user}"
+        if not isinstance(site, str) or site not in sites or (owner, site, user) in seen:
+            continue
+        seen.add((owner, site, user))
+        for variable, which in (
+            (secret_variable(site, user), f"the password of {owner} at {site}"),
+            (next_variable(site, user), f"the next password of {owner} at {site}"),
+        ):
+            other = owners.setdefault(variable, which)
+            if other != which:
+                yield CheckFinding(path, f"{variable} is both {other} and {which}", "another name", at_key=True)
+                break
+
+
+def _kept_secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[tuple[KeyPath, Any, str]]:
+    """Where the topology asks for a secret, its site, and the name under which it is kept; Fairlead's own first."""
+    own = (ADMIN, CONTROLLER, "bridge", MQTT_BRIDGE, SESSION, "device", "replay", "replicator", "shore", SPARK)
+    for site in sites:
+        for user in own:
+            yield ("sites", site), site, user
+    for index, link in enumerate(items(data, "links")):
+        source, target = text(link, "from"), text(link, "to")
+        for one, other in ((source, target), (target, source)):
+            if other is not None:
+                yield ("links", index), one, upstream_user(other)
+    for section, places in (("customers", "reads_at"), ("users", "at")):
+        for name, party in part(data, section).items():
+            for site in (text(party, "feed_at"), *items(party, places)) if not is_reserved(name) else ():
+                yield (section, name), site, name
+
+
+def _name(path: KeyPath, name: str) -> Iterator[CheckFinding]:
+    if is_reserved(name):
+        expected = f"another name than {', '.join(sorted(RESERVED_NAMES))} and replicator..."
+        yield CheckFinding(path, f"{name} is a user of Fairlead's own", expected, at_key=True)
+    elif not SITE_NAME.fullmatch(name):  # a dot would put one user's groups below another's: ducks.evil, ducks.
+        expected = "lower-case letters, digits and hyphens, beginning with a letter"
+        yield CheckFinding(path, f"{quote(name)} cannot be a user's name", expected, at_key=True)
+
+
+def unfed_links(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """Links that take a stream from a site which cannot have any of it, and feeds that never reach their reader."""
+    for path, site, stream, key in unfed(data):
+        what = f"{stream}.{key}" if key else f"stream {stream}"
+        if path[0] == "customers":
+            yield CheckFinding(
+                path, f"{what} never reaches {site}", f"a way of links that take {what} from shore to {site}"
+            )
+        else:
+            yield CheckFinding(path, f"{site} never has {what}", f"a link that brings it to {site}", at_key=True)
+
+
+# --- flow: links that no log can reach
+
+_Arc = tuple[KeyPath, str, str, dict[str, Any]]  # path of the link, from, to, streams
+
+
+def unfed(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str, str]]:
+    """``(path, site, stream, key)`` of every link that can never carry what it takes, and every feed without a way.
+
+    The key is empty but for feeds, which go by customer. A link or site with another mistake is passed over.
+    """
+    sites, streams = part(data, "sites"), part(data, "streams")
+    arcs = list(_arcs(data, sites))
+    for stream, declared in streams.items():
+        if not isinstance(declared, dict) or declared.get("insert_point", "site") not in list(InsertPoint):
+            continue
+        origins = _origins(data, sites, declared)
+        if not origins:
+            continue  # no ship yet, or no shore: nothing to carry is no mistake, and shore is reported by itself
+        if declared.get("insert_point") == InsertPoint.SHORE:
+            ashore = [arc for arc in arcs if arc[1] in origins or _kind(sites[arc[1]]) != SiteKind.SHIP]
+            for customer, facts in part(data, "customers").items():
+                yield from _unfed_feed(ashore, origins, stream, customer, facts, sites)
+            continue
+        taking = [arc for arc in arcs if stream in arc[3]]
+        yield from _starved(taking, _reached(origins, taking), stream, "")
+
+
+def _unfed_feed(
+    arcs: list[_Arc],
+    origins: set[str],
+    stream: str,
+    customer: str,
+    facts: Any,
+    sites: dict[str, Any],
+) -> Iterator[tuple[KeyPath, str, str, str]]:
+    taking = [arc for arc in arcs if _matches(arc[3].get(stream), customer)]
+    reached = _reached(origins, taking)
+    yield from _starved([arc for arc in taking if customer in items(arc[3], stream)], reached, stream, customer)
+    feed_at = text(facts, "feed_at")
+    if feed_at in sites and feed_at not in reached:
+        yield ("customers", customer, "feed_at"), feed_at, stream, customer
+
+
+def _starved(taking: list[_Arc], reached: set[str], stream: str, key: str) -> Iterator[tuple[KeyPath, str, str, str]]:
+    told: set[KeyPath] = set()
+    for path, source, _, _ in taking:
+        if source not in reached and path not in told:
+            told.add(path)
+            yield (*path, "streams", stream), source, stream, key
+
+
+def _reached(origins: set[str], arcs: list[_Arc]) -> set[str]:
+    onward: dict[str, set[str]] = {}
+    for _, source, target, _ in arcs:
+        onward.setdefault(source, set()).add(target)
+    reached, new = set(origins), set(origins)
+    while new:
+        new = set().union(*(onward.get(site, ()) for site in new)) - reached
+        reached |= new
+    return reached
+
+
+def _origins(data: Mapping[str, Any], sites: dict[str, Any], stream: dict[str, Any]) -> set[str]:
+    """The sites where records of a stream may enter. A site whose kind is a mistake may be anything."""
+    at = text(part(data, "shore"), "at")
+    match stream.get("insert_point", "site"):
+        case InsertPoint.SHORE:
+            return {at} if at in sites else set()
+        case InsertPoint.SHIP:
+            return {name for name, site in sites.items() if _kind(site) in (SiteKind.SHIP, None)}
+        case _:
+            return {name for name, site in sites.items() if _kind(site) != SiteKind.CUSTOMER}
+
+
+def _kind(site: Any) -> str | None:
+    kind = text(site, "kind")
+    return kind if kind in list(SiteKind) else None
+
+
+def _arcs(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[_Arc]:
+    for index, link in enumerate(items(data, "links")):
+        source, target, streams = text(link, "from"), text(link, "to"), part(link, "streams")
+        if source in sites and target in sites and source != target:
+            yield ("links", index), source, target, streams
+            if link.get("both") is True:
+                yield ("links", index), target, source, streams
+
+
+def _matches(selection: Any, customer: str) -> bool:
+    if isinstance(selection, list):
+        return any(isinstance(pattern, str) and fnmatch.fnmatchcase(customer, pattern) for pattern in selection)
+    return bool(selection == "all")
+
+
+# --- permissions
+
+
+def check_permissions(data: Mapping[str, Any], streams: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """Everything wrong in the permissions of streams and of their keys."""
+    people = {**part(data, "customers"), **part(data, "users")}
+    for name, stream in streams.items():
+        path: KeyPath = ("streams", name)
+        yield from _expressions((*path, "permissions"), part(stream, "permissions"), people)
+        for key, permissions in part(stream, "keys").items():
+            yield from _key((*path, "keys", key), stream, key)
+            if isinstance(permissions, dict):
+                yield from _expressions((*path, "keys", key), permissions, people)
+
+
+def _expressions(path: KeyPath, permissions: Mapping[str, Any], people: Collection[str]) -> Iterator[CheckFinding]:
+    for name in PERMISSIONS:
+        written = text(permissions, name)
+        if written is None:
+            continue
+        try:
+            expression = parse(written)
+        except ExpressionError as error:
+            problem = f"access expression, character {error.position + 1}: {error.problem}"
+            yield CheckFinding((*path, name), problem, error.hint)
+            continue
+        for found in dict.fromkeys(names(expression)):
+            if found.kind is Kind.USER and found.name not in people:
+                yield _unknown_user((*path, name), found.name, people)
+
+
+def _unknown_user(path: KeyPath, name: str, people: Collection[str]) -> CheckFinding:
+    if is_reserved(name):
+        why = (
+            "the super user of every site"
+            if name == ADMIN
+            else "a service of Fairlead, whose rights follow from the links"
+        )
+        return CheckFinding(path, f"access expression: {name} is {why}", "a customer or user of this topology")
+    problem = f"access expression: there is no customer or user {quote(name)}"
+    expected = ", ".join(people) or "a customer or user, but the topology has none"
+    return CheckFinding(path, problem, expected, nearest(name, people))
+
+
+def _key(path: KeyPath, stream: Any, pattern: str) -> Iterator[CheckFinding]:
+    """Keys of a stream that moves are container numbers, which begin with an owner's code."""
+    owners = [owner for owner in items(stream, "owners") if isinstance(owner, str)]
+    if text(stream, "insert_point") != InsertPoint.MOVES or not owners or not KEY_PATTERN.fullmatch(pattern):
+        return
+    key = pattern.removesuffix("*")
+    length_fits = len(key) < 11 if pattern.endswith("*") else len(key) == 11
+    if not length_fits or not any(key.startswith(owner) or owner.startswith(key) for owner in owners):
+        expected = f"a container number, or its beginning and *, of {', '.join(owners)}"
+        yield CheckFinding(path, f"no box of this stream has the number {quote(pattern)}", expected, at_key=True)
+
+
+# --- data of any form: what has another form than expected counts as absent
+
+
+def part(data: Any, key: str) -> dict[str, Any]:
+    """A mapping inside data, empty when it has another form or is missing."""
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return value if isinstance(value, dict) else {}
+
+
+def items(data: Any, key: str) -> list[Any]:
+    """A list inside data, empty when it has another form or is missing."""
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return value if isinstance(value, list) else []
+
+
+def text(data: Any, key: str) -> str | None:
+    """A text inside data, None when it has another form or is missing."""
+    value = data.get(key) if isinstance(data, Mapping) else None
+    return value if isinstance(value, str) else None

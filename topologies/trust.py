@@ -1,0 +1,392 @@
+"""Which entries of a site's ledger are believed (docs/custody.md, "Who is believed").
+
+A ship's machine stands in a container terminal, so its passwords may be stolen. Whoever has them writes what he likes
+into the ship's ledger, and every site gets it. Each reader of ledgers judges entries here before it acts on them, and
+all readers come to the same answer. Pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers, Told
+from fairlead.custody.view import SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
+from fairlead.kafka.convention import PRODUCER_ID, is_marker
+from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header
+from fairlead.kafka.protocol.errors import CorruptBatch
+from fairlead.kafka.protocol.record import decode_batch
+from fairlead.names import LogName, is_container_number, owner_code
+from fairlead.records import UNREADABLE, decoder
+from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
+from topologies.model import SiteKind, Topology
+
+STRAYS_PREFIX: Final = "strays."
+MOST_WAITING: Final = 100_000  # entries of one ledger; those of a ship that is honest wait only while news is late
+_marker = decoder(Marker)
+
+
+Aboard = dict[str, tuple[tuple[int, str], ...]]
+"""Of each log the terms in which it was given to a ship, and to which."""
+
+
+class Doubt(NamedTuple):
+    """Why an entry is not believed. ``waits``: it may be when an entry is here that has not come yet."""
+
+    why: str
+    waits: bool = False
+
+
+class Refused(NamedTuple):
+    """An entry that is not believed, for whoever has to be told."""
+
+    ledger: str
+    offset: int
+    log: str
+    tried: str
+    why: str
+    waits: bool
+
+    @property
+    def site(self) -> str:
+        """Whose ledger it is in."""
+        return self.ledger.removeprefix(LEDGER_PREFIX)
+
+    def __str__(self) -> str:
+        return f"{self.ledger}@{self.offset} is not believed: {self.tried}: {self.why}"
+
+
+class Rules:
+    """Who is believed what.
+
+    Args:
+        at_sea: The sites with a ledger, and whether each is a ship.
+        is_box_log: Whether a topic is the log of a container.
+        strays_at: For each site, where its strays can be; None where nobody acts on how far strays are drained.
+        others: Whether sites that are not there any more are believed, as those ashore are: what happened long ago is
+            told by them, too.
+    """
+
+    def __init__(
+        self,
+        at_sea: Mapping[str, bool],
+        is_box_log: Callable[[str], bool],
+        strays_at: Mapping[str, Container[str]] | None,
+        *,
+        others: bool = False,
+    ) -> None:
+        self._sites = at_sea
+        self._is_box_log = is_box_log
+        self._strays_at = strays_at
+        self._others = others
+
+    @classmethod
+    def of(cls, topology: Topology) -> Rules:
+        """Those of a topology."""
+        at_sea = {
+            name: spec.kind is SiteKind.SHIP
+            for name, spec in topology.sites.items()
+            if spec.kind is not SiteKind.CUSTOMER
+        }
+        streams = {owner: name for name in topology.moving_streams for owner in topology.streams[name].owners}
+        return cls(at_sea, _box_logs(streams), {name: _strays_reach(topology, name) for name in at_sea})
+
+    def ashore_first(self, ledgers: Iterable[str]) -> list[str]:
+        """The order in which to read whole ledgers: entries of ships wait for those of sites ashore."""
+        return sorted(ledgers, key=lambda each: (self.is_of_ship(each), each))
+
+    def is_of_ship(self, ledger: str) -> bool:
+        """Whether it is the ledger of a ship."""
+        return self.is_ship(ledger.removeprefix(LEDGER_PREFIX))
+
+    def is_ship(self, site: str) -> bool:
+        """Whether a site is a ship."""
+        return self._sites.get(site, False)
+
+    def note(self, entry: LedgerEntry, aboard: Aboard) -> None:
+        """Remember of a believed entry what later ones may need."""
+        if isinstance(entry, CustodyEntry) and entry.to_site is not None and self._sites.get(entry.to_site):
+            known = aboard.get(entry.log, ())
+            if (entry.term, entry.to_site) not in known:
+                aboard[entry.log] = (*known, (entry.term, entry.to_site))
+
+    def doubt(self, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Aboard) -> Doubt | None:
+        """Why an entry of a ledger is not believed by who knows ``view``, and what was given to ships; None when it
+        is."""
+        site = ledger.removeprefix(LEDGER_PREFIX)
+        if ledger == site or (site not in self._sites and not self._others):
+            return Doubt("the topology has no such site")
+        author = _author(entry)
+        if author != site:
+            return Doubt(f"it says that {author} wrote it, and this is the ledger of {site}")
+        if isinstance(entry, RefusalEntry):
+            return None
+        if not self._is_box_log(entry.log):
+            return Doubt(f"{entry.log} is not the log of a container of this topology")
+        match entry:
+            case ReturnEntry():
+                own = STRAYS_PREFIX + site
+                return None if entry.strays_log == own else Doubt(f"what returns to {site} is kept in {own} only")
+            case ClaimEntry():
+                return Doubt("no box comes in from outside at a ship") if self._sites.get(site) else None
+            case CustodyEntry():
+                return self._of_grant(site, entry, view, aboard)
+
+    def _of_grant(self, site: str, entry: CustodyEntry, view: CustodyView, aboard: Aboard) -> Doubt | None:
+        newest = view.grant(entry.log)
+        at_sea = self._sites.get(site, False)
+        if not _fits_marker(entry, closely=at_sea):
+            return Doubt("the marker that it quotes says something else")
+        if entry.drained_since is not None and entry.drained_since > entry.marker_offset:
+            return Doubt(f"it says that strays are drained from offset {entry.drained_since} on, behind its own marker")
+        if entry.event == "SEIZURE":
+            if entry.to_site != site:
+                return Doubt(f"a site seizes for itself, not for {entry.to_site}")
+            if at_sea and (entry.term - SEIZING_TERMS, site) not in aboard.get(entry.log, ()):
+                before = newest is None or newest.term != entry.term - SEIZING_TERMS
+                return Doubt("a ship seizes only what was given to it in the newest term", waits=before)
+            return self._of_positions(site, entry, None)
+        if entry.term == 1:
+            if at_sea:
+                return Doubt("a ship cannot open the log of a box")
+            if entry.from_site is not None or entry.to_site != site:
+                return Doubt("a site opens a log for itself")
+            return self._of_positions(site, entry, None)
+        comes_in = entry.from_site is None and entry.event == "GTIN" and entry.to_site == site
+        if entry.from_site != site and not comes_in:
+            return Doubt(f"it gives away what it says {entry.from_site} held")
+        if newest is None or entry.term > newest.term + 1:
+            if not at_sea:
+                return self._of_positions(site, entry, None)
+            known = f"term {newest.term} is the newest known" if newest is not None else "no term is known"
+            return Doubt(f"nothing says that {site} held the term before ({known})", waits=True)
+        if entry.term == newest.term + 1:
+            if not self._may_pass_on(site, entry, newest, view):
+                return Doubt(f"{newest.to_site or 'nobody'} held the log in the term before, not {site}")
+            return self._of_positions(site, entry, newest)
+        if at_sea and entry.term == newest.term and newest.granted_by != site:
+            return Doubt(f"{newest.granted_by} has opened that term")
+        return None  # of an older term: it changes nothing
+
+    def _may_pass_on(self, site: str, entry: CustodyEntry, newest: Grant, view: CustodyView) -> bool:
+        """Whether a site held the term before, or opens the log again after the box had left."""
+        if site in view.could_hold(entry.log):
+            return True
+        if newest.to_site is not None or entry.event != "GTIN":
+            return False
+        return newest.from_site == site or (newest.from_site not in self._sites and not self._sites.get(site))
+
+    def _of_positions(self, site: str, entry: CustodyEntry, newest: Grant | None) -> Doubt | None:
+        """A site drains only strays that it can have; what others have drained it repeats."""
+        for log, position in entry.drained.items():
+            keeper = log.removeprefix(STRAYS_PREFIX)
+            if keeper == log:
+                return Doubt(f"{log} is no log of strays")
+            if self._strays_at is None or (newest is None and entry.term > 1):
+                continue  # it may repeat what an earlier term says, which is not known here
+            if position > (newest.drained.get(log, 0) if newest is not None else 0):
+                if site not in self._strays_at.get(keeper, ()):
+                    return Doubt(f"it says that {log} is drained up to {position}, which {site} does not have")
+        return None
+
+
+def history_rules(kinds: Mapping[str, str], streams: Mapping[str, str]) -> Rules:
+    """Those for whoever shows what has happened, and acts on no position of strays: sites that have left the topology
+    are believed about their time.
+
+    Args:
+        kinds: Of each site.
+        streams: Of each owner code.
+    """
+    at_sea = {site: kind == SiteKind.SHIP for site, kind in kinds.items() if kind != SiteKind.CUSTOMER}
+    return Rules(at_sea, _box_logs(streams), None, others=True)
+
+
+def _box_logs(streams: Mapping[str, str]) -> Callable[[str], bool]:
+    """Tells the logs of containers, as ``Topology.is_box_log``, for whoever asks very often.
+
+    Args:
+        streams: Of each owner code.
+    """
+
+    def is_box_log(topic: str) -> bool:
+        stream, _, key = topic.partition(".")
+        return streams.get(owner_code(key)) == stream and is_container_number(key)
+
+    return is_box_log
+
+
+class Believer:
+    """Judges entries for one reader as they come, in any order; keeps those that wait for others.
+
+    Args:
+        view: What the reader knows. It must apply each entry that ``hear`` gives before it asks for the next.
+        on_refused: Told each entry that is not believed; of those that wait, ``doubtful`` tells.
+    """
+
+    def __init__(self, rules: Rules, view: CustodyView, *, on_refused: Callable[[Refused], None]) -> None:
+        self._rules = rules
+        self._view = view
+        self._on_refused = on_refused
+        self._aboard: Aboard = {}
+        self._waiting: dict[str, deque[Told]] = {}
+        self._counts: Counter[str] = Counter()
+
+    def hear(self, told: Told) -> Iterator[Told]:
+        """Take in an entry: gives it if it is believed, and those that have waited for it."""
+        doubt = self._doubt(told)
+        if doubt is None:
+            self._rules.note(told.entry, self._aboard)
+            yield told
+            yield from self._released(told.entry.log)
+        elif doubt.waits and self._counts[told.ledger] < MOST_WAITING:
+            self._counts[told.ledger] += 1
+            self._waiting.setdefault(told.entry.log, deque()).append(told)
+        else:
+            self._on_refused(refused(told, doubt))
+
+    def trusts_strays(self, strays: str, log: str) -> bool:
+        """Whether what a site has kept for a log may get into it: what a ship has only if the log was given to it."""
+        keeper = strays.removeprefix(STRAYS_PREFIX)
+        return not self._rules.is_ship(keeper) or any(site == keeper for _, site in self._aboard.get(log, ()))
+
+    def refusal(self, site: str, entry: CustodyEntry) -> str | None:
+        """Why an entry of a site is not believed and never will be, whatever else comes; None otherwise."""
+        doubt = self._doubt(Told(LEDGER_PREFIX + site, 0, entry))
+        return doubt.why if doubt is not None and not doubt.waits else None
+
+    def doubtful(self) -> Iterator[Refused]:
+        """The entries that wait now. News may be late; an entry that goes on waiting is a forged one."""
+        for told in [each for waiting in self._waiting.values() for each in waiting]:
+            doubt = self._doubt(told)
+            if doubt is not None:
+                yield refused(told, doubt)
+
+    def __len__(self) -> int:
+        """How many entries wait."""
+        return self._counts.total()
+
+    def _doubt(self, told: Told) -> Doubt | None:
+        return self._rules.doubt(told.ledger, told.entry, self._view, self._aboard)
+
+    def _released(self, log: str) -> Iterator[Told]:
+        moved = True
+        while moved and (waiting := self._waiting.pop(log, None)):
+            moved = False
+            self._counts.subtract(told.ledger for told in waiting)
+            for told in sorted(waiting, key=lambda each: (_term(each), each.offset)):
+                for each in self._again(told):
+                    moved = True
+                    yield each
+
+    def _again(self, told: Told) -> Iterator[Told]:
+        doubt = self._doubt(told)
+        if doubt is None:
+            self._rules.note(told.entry, self._aboard)
+            yield told
+        elif doubt.waits:
+            self._counts[told.ledger] += 1
+            self._waiting.setdefault(told.entry.log, deque()).append(told)
+        else:
+            self._on_refused(refused(told, doubt))
+
+
+def sift(rules: Rules, told: Iterable[Told]) -> tuple[list[Told], list[Refused]]:
+    """The entries that are believed, in the order given, and the others; those of a log must all be there."""
+    view, aboard = CustodyView(), Aboard()
+    given = list(told)
+    bad: dict[int, Refused] = {}
+    for place in sorted(range(len(given)), key=lambda each: (_term(given[each]), given[each].ledger, each)):
+        each = given[place]
+        doubt = rules.doubt(each.ledger, each.entry, view, aboard)
+        if doubt is not None:
+            bad[place] = refused(each, doubt)
+        elif isinstance(each.entry, CustodyEntry):
+            rules.note(each.entry, aboard)
+            with contextlib.suppress(SplitCustodyError):  # shown by the chain
+                view.apply(each.entry)
+    return [each for place, each in enumerate(given) if place not in bad], [bad[place] for place in sorted(bad)]
+
+
+def sifted(topology: Topology, ledgers: Ledgers) -> Ledgers:
+    """What a site's ledgers say, without the entries that are not believed; ``refused`` tells of those."""
+    good, bad = sift(Rules.of(topology), ledgers.told)
+    return ledgers.keeping(good, tuple(map(str, bad)))
+
+
+def refused(told: Told, doubt: Doubt) -> Refused:
+    """What to tell of an entry that is not believed."""
+    return Refused(told.ledger, told.offset, told.entry.log, _tried(told.entry), doubt.why, doubt.waits)
+
+
+def _strays_reach(topology: Topology, keeper: str) -> frozenset[str]:
+    """The sites that can have a site's strays: itself, and where links bring them."""
+    log = LogName("strays", keeper)
+    steps: dict[str, list[str]] = defaultdict(list)
+    for link in topology.directed_links():
+        if topology.takes(link, log):
+            steps[link.from_].append(link.to)
+    found, left = {keeper}, [keeper]
+    while left:
+        for site in steps[left.pop()]:
+            if site not in found:
+                found.add(site)
+                left.append(site)
+    return frozenset(found)
+
+
+def _fits_marker(entry: CustodyEntry, *, closely: bool) -> bool:
+    """Whether the marker that an entry quotes is the one it tells of; an entry without one says nothing about it."""
+    batch = entry.marker_batch
+    if not batch:
+        return True
+    try:
+        if len(batch) < HEADER_BYTES or (header := parse_header(batch)).size != len(batch):
+            return False
+        said = (header.producer_id, header.producer_epoch, header.base_sequence, header.count)
+        if said != (PRODUCER_ID, entry.term, 0, 1):
+            return False
+        if not closely:
+            return True
+        (record,) = decode_batch(batch)
+        if not is_marker(record) or record.value is None:
+            return False
+        marker = _marker.decode(record.value)
+    except (*UNREADABLE, CorruptBatch):
+        return False
+    return all(
+        getattr(marker, name) == getattr(entry, name)
+        for name in ("log", "term", "from_site", "to_site", "event", "event_id", "drained", "drained_since")
+    )
+
+
+def _author(entry: LedgerEntry) -> str:
+    match entry:
+        case CustodyEntry():
+            return entry.granted_by
+        case ReturnEntry():
+            return entry.returned_by
+        case RefusalEntry():
+            return entry.refused_by
+        case ClaimEntry():
+            return entry.claimed_by
+
+
+def _term(told: Told) -> int:
+    return told.entry.term if isinstance(told.entry, CustodyEntry) else 0
+
+
+def _tried(entry: LedgerEntry) -> str:
+    match entry:
+        case CustodyEntry(event="SEIZURE"):
+            return f"to seize {entry.log} in term {entry.term} for {entry.to_site}"
+        case CustodyEntry():
+            return f"to give {entry.log} in term {entry.term} to {entry.to_site or 'nobody'}"
+        case ReturnEntry():
+            return f"to report a return of {entry.log}"
+        case RefusalEntry():
+            return f"to refuse order {entry.order_id}"
+        case ClaimEntry():
+            return f"to claim {entry.log}"
