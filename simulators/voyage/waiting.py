@@ -30,7 +30,8 @@ from topologies.model import InsertPoint, Link, Topology
 from topologies.trust import sifted
 from topologies.users import ADMIN
 
-INTERVAL = 0.1  # seconds between two looks
+INTERVAL = 0.1  # seconds between two looks at a barrier
+SETTLING_INTERVAL = 0.2  # seconds between two looks at all logs of all links
 GIVE_WAY = 10.0  # seconds without progress after which time goes on without what may need a link that is cut
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,6 @@ async def _ends(cluster: Cluster, logs: Collection[str]) -> dict[str, int]:
     return {log: ends.get(log, 0) for log in logs}
 
 
-INTERVAL = 0.2  # seconds between two looks
 STATUS_SECONDS = 10.0  # a replicator that lives writes its status file each second
 
 
@@ -195,7 +195,7 @@ async def wait_until_settled(
                     hint="look at 'fairlead status'",
                     behind=behind,
                 )
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(SETTLING_INTERVAL)
     await wait_for_status(topology, folder)
 
 
@@ -208,7 +208,7 @@ async def wait_for_status(topology: Topology, folder: Path, patience: float = ST
         late = [link for link in reported_links(topology, folder) if link["state"] != "closed" and link.get("lag")]
         if not late or time.monotonic() >= end:
             return
-        await asyncio.sleep(INTERVAL)
+        await asyncio.sleep(SETTLING_INTERVAL)
 
 
 async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:

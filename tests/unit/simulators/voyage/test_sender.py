@@ -64,7 +64,7 @@ class FakeConnection:
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
     made = Broker()
-    monkeypatch.setattr(sender, "Connection", made)
+    monkeypatch.setattr(sender, "DeviceConnection", made)
     return made
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simulators.voyage.waiting import INTERVAL, behind_of, wait_for_status
+from simulators.voyage.waiting import SETTLING_INTERVAL, behind_of, wait_for_status
 from tests.unit.simulators.voyage.fakes import FakeClusters
 from topologies.loader.load import load
 
@@ -50,7 +50,7 @@ async def test_a_status_file_may_come_a_moment_after_the_records(tmp_path: Path)
 
     write("mirroring", 43)
     waiting = asyncio.create_task(wait_for_status(MINIMAL, tmp_path, patience=60.0))
-    await asyncio.wait([waiting], timeout=2 * INTERVAL)
+    await asyncio.wait([waiting], timeout=2 * SETTLING_INTERVAL)
     assert not waiting.done()
     write("mirroring", 0)
     await asyncio.wait_for(waiting, 10)
