@@ -20,7 +20,7 @@ from typing import Any
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import MqttEndpoint
-from simulators.steps import Barrier, LinkChange, Publish, Step
+from simulators.steps import LinkChange, Publish, Step, VoyageBarrier
 from simulators.voyage.sender import Sender
 
 _SLICE = 0.25  # seconds; a pause is obeyed within that, also when the next step is an hour away
@@ -140,7 +140,7 @@ class Played:
     published: Counter[str] = field(default_factory=Counter)  # by site
     acknowledged: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    waited: list[tuple[Barrier, float]] = field(default_factory=list)
+    waited: list[tuple[VoyageBarrier, float]] = field(default_factory=list)
 
     @property
     def seconds_waited(self) -> float:
@@ -152,7 +152,7 @@ class Played:
         return dict(self.published - self.acknowledged)
 
 
-async def no_wait(barrier: Barrier) -> None:
+async def no_wait(barrier: VoyageBarrier) -> None:
     """For brokers with nothing behind them: every barrier is open."""
 
 
@@ -176,7 +176,7 @@ class Player:
     def __init__(
         self,
         endpoint: Callable[[str], MqttEndpoint],
-        wait: Callable[[Barrier], Awaitable[None]],
+        wait: Callable[[VoyageBarrier], Awaitable[None]],
         *,
         speed: float | None = None,
         on_progress: Callable[[Progress], None] | None = None,
@@ -276,7 +276,7 @@ class Player:
                     if since_breath >= _BREATHE:
                         since_breath = 0
                         await asyncio.sleep(0)
-                case Barrier():
+                case VoyageBarrier():
                     await self._stand(step)
                     self._pace.hold(step.sim_time)
                 case LinkChange():
@@ -344,7 +344,7 @@ class Player:
             sites=sorted(late),
         )
 
-    async def _stand(self, barrier: Barrier) -> None:
+    async def _stand(self, barrier: VoyageBarrier) -> None:
         """Wait for the brokers, then for what the barrier says."""
         began = time.monotonic()
         self._report(phase=f"waiting: {barrier.description}")

@@ -15,7 +15,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.records.alert import Alert
 from simulators.fleet.plan import VoyagePlan
 from simulators.network.leader import Cut, NetworkController
-from simulators.steps import Barrier, BarrierKind, LinkChange, Publish, Step
+from simulators.steps import BarrierKind, LinkChange, Publish, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.player import Played, Player, Progress
 from simulators.voyage.truth import Truth
@@ -37,7 +37,7 @@ def steered(network: NetworkController, then: OnStep | None = None, *, least: fl
     """
 
     async def before(step: Step) -> None:
-        if isinstance(step, Barrier) and step.kind is BarrierKind.FINISHED:
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.FINISHED:
             network.mend(step.sim_time)
         else:
             if (missing := network.too_early(step.sim_time, least)) > 0:

@@ -18,7 +18,7 @@ from fairlead.local.sites import LocalSites
 from fairlead.records import decoder
 from fairlead.records.reading import Reading
 from simulators.fleet.scenario_file import load as load_scenario
-from simulators.steps import Barrier, BarrierKind, MessageKind, Publish, Step
+from simulators.steps import BarrierKind, MessageKind, Publish, Step, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout, Player, Progress, no_wait
 from simulators.voyage.recording import ReplayedVoyage, recording
 from simulators.voyage.truth import Truth
@@ -192,7 +192,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def test_a_barrier_behind_a_dead_broker_names_it(voyage: Voyage, mqtt: Endpoints) -> None:
     nowhere = dataclasses.replace(mqtt("beta", "device"), port=1)
     first = next(step for step in at("beta", voyage.steps()) if isinstance(step, Publish))
-    stop = Barrier(first.sim_time, BarrierKind.RECORDED, "everything is recorded", site="beta")
+    stop = VoyageBarrier(first.sim_time, BarrierKind.RECORDED, "everything is recorded", site="beta")
     with pytest.raises(BarrierTimeout, match=r"everything is recorded; MQTT broker of beta: .*refused"):
         await Player(lambda _: nowhere, no_wait, patience=0.5).play([first, stop])
 

@@ -10,7 +10,7 @@ from functools import cache
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.scenario import Scenario
 from simulators.fleet.scenario_file import load, parse
-from simulators.steps import Barrier, Publish, Step
+from simulators.steps import Publish, Step, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
@@ -46,8 +46,8 @@ def published(steps: Iterable[Step]) -> list[Publish]:
     return [step for step in steps if isinstance(step, Publish)]
 
 
-def barriers(steps: Iterable[Step]) -> list[Barrier]:
-    return [step for step in steps if isinstance(step, Barrier)]
+def barriers(steps: Iterable[Step]) -> list[VoyageBarrier]:
+    return [step for step in steps if isinstance(step, VoyageBarrier)]
 
 
 TRANSHIPMENT = """

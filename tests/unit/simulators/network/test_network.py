@@ -12,7 +12,7 @@ from fairlead.kafka.endpoint import Address
 from simulators.network.leader import Cut
 from simulators.network.network import Network
 from simulators.network.weather import Conditions, LinkTrouble, LinkWeather
-from simulators.steps import Barrier, BarrierKind, LinkChange, Step
+from simulators.steps import BarrierKind, LinkChange, Step, VoyageBarrier
 from simulators.voyage.run import steered
 from tests.unit.simulators.voyage.echoes import answers
 from topologies.loader.load import load
@@ -79,8 +79,8 @@ async def test_what_is_still_cut_at_the_end_is_mended(minimal: Topology, echo: A
 
     steps: list[Step] = [
         LinkChange(START + 6 * DAY, ("tokyo", "duck-star"), up=False),
-        Barrier(START + 6 * DAY, BarrierKind.RECORDED, "a barrier in between"),
-        Barrier(START + 6.5 * DAY, BarrierKind.FINISHED, "all is in the logs"),
+        VoyageBarrier(START + 6 * DAY, BarrierKind.RECORDED, "a barrier in between"),
+        VoyageBarrier(START + 6.5 * DAY, BarrierKind.FINISHED, "all is in the logs"),
     ]
     with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
         before = steered(network, then)
@@ -120,7 +120,7 @@ async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Ad
         before = steered(network, least=0.3)
         for hour, cut in ((120, True), (121, True), (167, True), (168, False), (169, False)):
             time = START + dt.timedelta(hours=hour)
-            await before(Barrier(time, BarrierKind.RECORDED, "any step will do"))
+            await before(VoyageBarrier(time, BarrierKind.RECORDED, "any step will do"))
             assert bool(network.cut_sites) == cut, hour
             assert network.too_early(time + dt.timedelta(minutes=1), 9.0) == 0.0, "nothing changes then"
     (cut_then,) = network.cuts

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import ExitCode, UnavailableError
-from simulators.steps import Barrier, BarrierKind, LinkChange, MessageKind, Probes, Publish, ReadingId, Step
+from simulators.steps import BarrierKind, LinkChange, MessageKind, Probes, Publish, ReadingId, Step, VoyageBarrier
 from simulators.voyage.recording import (
     BadRecording,
     RecordingEnd,
@@ -50,7 +50,7 @@ messages = st.builds(
     moves_log=st.none() | names,
 )
 barriers = st.builds(
-    Barrier,
+    VoyageBarrier,
     sim_time=times,
     kind=st.sampled_from(BarrierKind),
     description=names,

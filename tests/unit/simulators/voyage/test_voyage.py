@@ -19,7 +19,7 @@ from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.scenario_file import parse
-from simulators.steps import Barrier, BarrierKind, LinkChange, MessageKind, Publish
+from simulators.steps import BarrierKind, LinkChange, MessageKind, Publish, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from tests.unit.simulators import worlds
 from tests.unit.simulators.worlds import barriers, big_blue, digest, published, small_plan, small_steps, voyage
@@ -108,7 +108,7 @@ def test_barriers_say_how_long_each_log_is(seed: int) -> None:
             ends[log] += 1
             if step.moves_log:
                 ends[step.moves_log] += 1
-        elif isinstance(step, Barrier):
+        elif isinstance(step, VoyageBarrier):
             assert step.log_ends
             assert {log: ends[log] for log in step.log_ends} == step.log_ends
             if step.kind is BarrierKind.FINISHED:
@@ -120,10 +120,10 @@ def test_barriers_come_before_what_they_guard() -> None:
     kinds = Counter(barrier.kind for barrier in barriers(steps))
     assert kinds[BarrierKind.DEPARTURE] == 3, "tokyo and singapore for one ship, singapore for the other"
     assert kinds[BarrierKind.CUSTODY] == 3
-    assert isinstance(steps[-1], Barrier)
+    assert isinstance(steps[-1], VoyageBarrier)
     assert steps[-1].kind is BarrierKind.FINISHED
     for i, step in enumerate(steps):
-        if isinstance(step, Barrier) and step.kind is BarrierKind.DEPARTURE:
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.DEPARTURE:
             sails = [s for s in steps[i + 1 : i + 3] if isinstance(s, Publish)]
             assert {(s.detail, s.site) for s in sails} == {("DEPA", step.site), ("DEPA", step.peer)}
             loaded = [s for s in published(steps[:i]) if s.detail == "LOAD" and s.site == step.site]
@@ -135,7 +135,7 @@ def test_a_box_leaves_the_port_only_after_the_port_took_it() -> None:
     taken: set[str] = set()
     left = 0
     for step in small_steps():
-        if isinstance(step, Barrier) and step.kind is BarrierKind.CUSTODY:
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.CUSTODY:
             taken |= set(step.containers)
         elif isinstance(step, Publish) and step.detail == "GTOT":
             left += 1
@@ -148,7 +148,7 @@ def test_bookings_are_known_before_load_and_before_release() -> None:
     known: dict[str, Booking] = {}
     recorded: set[str] = set()
     for step in steps:
-        if isinstance(step, Barrier) and step.kind is BarrierKind.RECORDED and step.site == "los-angeles":
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.RECORDED and step.site == "los-angeles":
             recorded = {f"{number} {state.status}" for number, state in known.items()}
         if not isinstance(step, Publish):
             continue
