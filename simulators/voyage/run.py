@@ -15,7 +15,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.records.alert import Alert
 from simulators.fleet.plan import VoyagePlan
 from simulators.network.leader import Cut, NetworkController
-from simulators.steps import BarrierKind, LinkChange, Publish, Step, VoyageBarrier
+from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.player import Played, Player, Progress
 from simulators.voyage.truth import Truth
@@ -47,10 +47,6 @@ def steered(network: NetworkController, then: OnStep | None = None, *, least: fl
             await then(step)
 
     return before
-
-
-async def already_switched(change: LinkChange) -> None:
-    """For players whose links ``steered`` has switched before the step."""
 
 
 ALERT_PATIENCE = 20.0  # seconds after the last message for alerts that are still on their way
@@ -124,16 +120,14 @@ async def sail(
         player = Player(
             lambda site: resolver.mqtt(site, "device"),
             waiter.wait,
-            speed=speed,
             on_progress=on_progress,
             on_published=publish,
             on_step=steered(network, on_step) if network else on_step,
-            on_link=already_switched if network else None,
             patience=barrier_timeout,
         )
         on_player(player)
         try:
-            played = await _unless_failed(watching, player.play(voyage.steps()))
+            played = await _unless_failed(watching, player.play(voyage.steps(), speed=speed))
             await _all_alerts(truth, watch, alert_sites(topology))
         finally:
             stop.set()

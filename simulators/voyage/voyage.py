@@ -23,7 +23,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fairlead.errors import ConfigurationError
 from fairlead.records.event import TransportEventType
 from simulators.fleet import routes
 from simulators.fleet.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, CallWork, PlannedBox, PlannedMove, VoyagePlan
@@ -64,48 +63,19 @@ class VoyageSource(Protocol):
     def steps(self) -> Iterator[Step]: ...
 
 
-_SHORTEST = dt.timedelta(minutes=1)
-
-
 class Voyage:
     """All steps of one scenario.
 
     Args:
         seed: Everything random follows from it.
-        containers: Rescales the scenario's mix; None keeps it.
-        start: Moves the whole voyage in time; None keeps the scenario's start. Devices' clocks follow.
-        reading_interval: Replaces the scenario's.
         with_bad: Mixes in messages that no bridge can use (``simulators.voyage.messages``).
 
     Raises:
         ConfigurationError: the scenario does not fit the topology, or cannot be planned.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        topology: Topology,
-        *,
-        seed: int,
-        containers: int | None = None,
-        start: dt.datetime | None = None,
-        reading_interval: dt.timedelta | None = None,
-        with_bad: bool = False,
-    ) -> None:
-        if containers is not None:
-            scenario = scenario.rescaled(containers)
-        changed: dict[str, object] = {}
-        if start is not None:
-            if start.tzinfo is None:
-                raise ConfigurationError("the start of a voyage has no time zone", hint="give it in UTC, ending in Z")
-            changed["start"] = start.replace(microsecond=0)
-        if reading_interval is not None:
-            if reading_interval < _SHORTEST:
-                raise ConfigurationError(
-                    f"a reading interval of {reading_interval} is too short", hint=f"give at least {_SHORTEST}"
-                )
-            changed["reading_interval"] = reading_interval
-        self.plan: VoyagePlan = make_plan(scenario.model_copy(update=changed), topology, seed)
+    def __init__(self, scenario: Scenario, topology: Topology, *, seed: int, with_bad: bool = False) -> None:
+        self.plan: VoyagePlan = make_plan(scenario, topology, seed)
         self.with_bad = with_bad
 
     @property

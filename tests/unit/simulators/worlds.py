@@ -29,7 +29,7 @@ def ducks() -> Scenario:
 def voyage(seed: int = 7, containers: int = 30, *, hours: int = 12, with_bad: bool = True) -> Voyage:
     intervals = {"ship_interval": dt.timedelta(hours=6), "reading_interval": dt.timedelta(hours=hours)}
     scenario = ducks().model_copy(update=intervals)
-    return Voyage(scenario, big_blue(), seed=seed, containers=containers, with_bad=with_bad)
+    return Voyage(scenario.adjusted(containers=containers), big_blue(), seed=seed, with_bad=with_bad)
 
 
 @cache

@@ -31,7 +31,7 @@ def context(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
 
 @pytest.fixture
 def trip(context: Context) -> Voyage:
-    return Voyage(load("typhoon-tokyo"), context.topology, seed=7, containers=10)
+    return Voyage(load("typhoon-tokyo").adjusted(containers=10), context.topology, seed=7)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 
 def steps_of(name: str) -> list[VoyageBarrier | LinkChange]:
-    voyage = Voyage(load(name), big_blue(), seed=7, containers=6, reading_interval=dt.timedelta(days=1))
+    voyage = Voyage(load(name).adjusted(containers=6, reading_interval=dt.timedelta(days=1)), big_blue(), seed=7)
     return [step for step in voyage.steps() if isinstance(step, VoyageBarrier | LinkChange)]
 
 

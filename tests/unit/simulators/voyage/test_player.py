@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.errors import ExitCode, UnavailableError
+from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import MqttEndpoint
-from simulators.steps import BarrierKind, LinkChange, Publish, Step, VoyageBarrier
+from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout, Player, Progress, VoyageClock, no_wait
 from tests.support.examples import examples
 from tests.unit.simulators.voyage.fakes import nobody
@@ -65,19 +65,6 @@ async def test_brokers_that_acknowledge_slowly_are_waited_for(broker: Recorder) 
     assert played.seconds_waited > 0.03  # many times its patience
 
 
-async def test_links_are_switched_by_the_caller_or_refused() -> None:
-    change = LinkChange(START, ("duck-star", "los-angeles"), up=False)
-    with pytest.raises(UnavailableError, match="duck-star and los-angeles"):
-        await Player(nobody, no_wait).play([change])
-    switched: list[LinkChange] = []
-
-    async def switch(one: LinkChange) -> None:
-        switched.append(one)
-
-    await Player(nobody, no_wait, on_link=switch).play([change])
-    assert switched == [change]
-
-
 async def test_a_step_waits_for_whom_it_was_told_to() -> None:
     order: list[tuple[str, dt.datetime]] = []
     told, go_on = asyncio.Event(), asyncio.Event()
@@ -119,7 +106,7 @@ async def test_waiting_does_not_make_the_voyage_hurry_afterwards() -> None:
             await asyncio.sleep(0.3)
             moments.append(time.monotonic())
 
-    await Player(nobody, wait, speed=600).play([barrier(0), barrier(1)])
+    await Player(nobody, wait).play([barrier(0), barrier(1)], speed=600)
     _, opened, second = moments
     assert second - opened >= 0.09
 
@@ -333,9 +320,9 @@ async def test_an_interrupted_voyage_says_how_far_it_came() -> None:
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan")])
-def test_speed_is_above_zero(speed: float) -> None:
+async def test_speed_is_above_zero(speed: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
-        Player(nobody, no_wait, speed=speed)
+        await Player(nobody, no_wait).play([], speed=speed)
 
 
 async def test_a_pace_without_speed_never_sleeps() -> None:

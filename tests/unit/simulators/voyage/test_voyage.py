@@ -174,7 +174,7 @@ def test_bookings_are_known_before_load_and_before_release() -> None:
 def test_repeats_have_the_bytes_of_an_earlier_reading_at_the_same_site() -> None:
     seen: dict[object, Publish] = {}
     repeats = 0
-    for step in published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60).steps()):
+    for step in published(Voyage(worlds.ducks().adjusted(containers=60), big_blue(), seed=3).steps()):
         if step.kind is MessageKind.READING:
             seen[step.reading] = step
         elif step.kind is MessageKind.REPEAT:
@@ -186,7 +186,7 @@ def test_repeats_have_the_bytes_of_an_earlier_reading_at_the_same_site() -> None
 
 def test_devices_boot_again() -> None:
     boots = defaultdict(set)
-    for step in published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60).steps()):
+    for step in published(Voyage(worlds.ducks().adjusted(containers=60), big_blue(), seed=3).steps()):
         if step.kind is MessageKind.READING and step.reading:
             boots[step.key].add(step.reading.boot_id)
     assert sum(len(ids) > 1 for ids in boots.values()) >= 2
@@ -284,7 +284,7 @@ def test_the_bridges_own_rules_take_every_message_but_the_bad_ones() -> None:
     now = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
     judges = {site: Classifier(big_blue(), site) for site in big_blue().sites}
     reasons: Counter[str] = Counter()
-    steps = published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60, with_bad=True).steps())
+    steps = published(Voyage(worlds.ducks().adjusted(containers=60), big_blue(), seed=3, with_bad=True).steps())
     for step in steps:
         verdict = judges[step.site].classify(step.topic, step.payload, now)
         if step.kind is MessageKind.BAD:
@@ -310,16 +310,19 @@ def test_bad_messages_come_only_when_asked_for() -> None:
 
 def test_the_start_moves_every_clock() -> None:
     start = dt.datetime(2026, 10, 5, 6, tzinfo=dt.UTC)
-    moved = Voyage(worlds.ducks(), big_blue(), seed=7, containers=10, start=start)
+    moved = Voyage(worlds.ducks().adjusted(containers=10, start=start), big_blue(), seed=7)
     assert moved.starts == start
     first = next(s for s in moved.steps() if isinstance(s, Publish))
     assert first.sim_time >= start
-    assert moved.ends - start == Voyage(worlds.ducks(), big_blue(), seed=7, containers=10).ends - worlds.ducks().start
+    assert (
+        moved.ends - start
+        == Voyage(worlds.ducks().adjusted(containers=10), big_blue(), seed=7).ends - worlds.ducks().start
+    )
 
 
 @pytest.mark.parametrize("containers", [10, 200])
 def test_the_expected_count_is_near(containers: int) -> None:
-    planned = Voyage(worlds.ducks(), big_blue(), seed=7, containers=containers)
+    planned = Voyage(worlds.ducks().adjusted(containers=containers), big_blue(), seed=7)
     found = len(published(planned.steps()))
     assert planned.expected_messages() == pytest.approx(found, rel=0.03)
 
@@ -343,6 +346,6 @@ def test_link_outages_become_switches() -> None:
 def test_a_start_without_time_zone_and_a_zero_interval_are_refused() -> None:
     naive = dt.datetime(2026, 9, 1)  # noqa: DTZ001 - that is the mistake
     with pytest.raises(ConfigurationError, match="no time zone"):
-        Voyage(worlds.ducks(), big_blue(), seed=1, start=naive)
+        Voyage(worlds.ducks().adjusted(start=naive), big_blue(), seed=1)
     with pytest.raises(ConfigurationError, match="too short"):
-        Voyage(worlds.ducks(), big_blue(), seed=1, reading_interval=dt.timedelta(0))
+        Voyage(worlds.ducks().adjusted(reading_interval=dt.timedelta(0)), big_blue(), seed=1)
