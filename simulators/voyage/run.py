@@ -14,7 +14,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.kafka.clusters import Clusters
 from fairlead.records.alert import Alert
 from simulators.fleet.plan import VoyagePlan
-from simulators.network.leader import Cut, NetworkController
+from simulators.network.controller import Cut, NetworkController
 from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.player import Played, Player, Progress
@@ -38,11 +38,11 @@ def steered(network: NetworkController, then: OnStep | None = None, *, least: fl
 
     async def before(step: Step) -> None:
         if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.FINISHED:
-            network.mend(step.sim_time)
+            network.mend_links(step.sim_time)
         else:
-            if (missing := network.too_early(step.sim_time, least)) > 0:
+            if (missing := network.seconds_missing(step.sim_time, least)) > 0:
                 await asyncio.sleep(missing)
-            network.at(step.sim_time)
+            network.apply_weather(step.sim_time)
         if then is not None:
             await then(step)
 
