@@ -1,7 +1,7 @@
 """A voyage on real sites, from the first message to the report, with what runs beside it.
 
-Bridges and replicators run in processes of their own, shore in a thread, the proxies under the links in this process.
-A short voyage starts Spark while it sails: the JVM needs half a minute before the first row.
+Bridges and replicators run in processes of their own, shore in a thread, the proxies of the links in this process.
+Spark starts while the voyage sails, at a lower priority: it needs a minute before the first row of each table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +133,7 @@ def workers(
             background.check(but=supervisor.names)
 
         with phase(phases, "starting bridges and replicators"):
+            started: dict[str, list[Path]] = {}
             for command, files in _STATUS_FILES.items():
                 if _running(context, command):
                     errors.print(f"{command}: using the workers that run")
@@ -139,11 +141,11 @@ def workers(
                 wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
                 for file in wanted:
                     file.unlink(missing_ok=True)  # of an earlier run, whose "ready" says nothing
-                supervisor.start(
-                    f"{command}.all",
-                    [command, "--all", "--topology", context.source, *options[command]],
-                    ready=lambda wanted=wanted: not any(map(health_problem, wanted)),  # type: ignore[misc]
-                )
+                name = f"{command}.all"
+                supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
+                started[name] = wanted
+            for name, wanted in started.items():
+                supervisor.await_ready(name, lambda wanted=wanted: not any(map(health_problem, wanted)))  # type: ignore[misc]
         yield check
 
 
@@ -186,8 +188,8 @@ def _sites_of(context: Context, command: str) -> list[str]:
     return [name for name in topology.sites if topology.links_to(name)]
 
 
-SHORT: Final = 10_000
-"""Messages of a voyage that Spark starts beside. A longer one has the machine for itself while it sails."""
+NICE: Final = 10
+"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards."""
 
 
 @contextmanager
@@ -253,13 +255,19 @@ class _Shore:
 
     def _first(self) -> None:
         try:
-            from shore.jobs.runner import own_session
-
-            self._session = self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
+            with ThreadPoolExecutor(1, "spark") as starter:
+                self._session = starter.submit(self._open_session).result()
             if not self._stop.is_set():
                 self._run(self._stop)
         except Exception as error:
             self._failure = error
+
+    def _open_session(self) -> SparkSession:
+        """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
+        from shore.jobs.runner import own_session
+
+        os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
+        return self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
 
     def _run(self, stop: threading.Event) -> None:
         import shore
@@ -390,8 +398,7 @@ def sail_and_report(
     from simulators.voyage.waiting import wait_until_settled
 
     topology, resolver, folder = context.topology, context.resolver, context.folder
-    early = how.speed is None and trip.expected_messages() <= SHORT
-    with shore_beside(context, early=early) as fill:
+    with shore_beside(context, early=how.speed is None) as fill:
         with phase(phases, "voyage"):
             sailed = asyncio.run(_voyage(context, trip, how, network, check))
         if sailed is None:
