@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulators.network.orders import Order
+from simulators.network.registry import Order
 from simulators.network.weather import Conditions
 from tests.containers.conftest import Project
 from tests.containers.lines import BACK, BOTH, Lines

@@ -33,7 +33,7 @@ from topologies.model import SiteKind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from simulators.network.leader import NetworkController
+    from simulators.network.controller import NetworkController
     from simulators.report.model import Report
     from simulators.voyage.control import VoyageControl
     from simulators.voyage.player import Progress as Sailing
@@ -50,15 +50,14 @@ FRESH = 15.0  # seconds; they write their files each second
 def weather(
     context: Context, trip: VoyageSource, *, calm: bool, elsewhere: bool = False
 ) -> Iterator[NetworkController | None]:
-    """What leads the lines under the replicators; None without weather.
+    """The controller of the proxies between replicators and their sources; None without weather.
 
-    The lines are in this process, with their detours written where ``workers`` finds them; or in one of their own,
-    where replicators that run ``elsewhere`` go over them.
+    The proxies are in this process, and ``workers`` starts replicators that use them. Where replicators run
+    ``elsewhere``, the proxies are in a process of their own.
     """
     from fairlead.kafka.clusters import Clusters
-    from simulators.network.leader import NetworkController
-    from simulators.network.network import Network, brokers_of
-    from simulators.network.remote import RemoteLines
+    from simulators.network.controller import Network, NetworkController, brokers_of
+    from simulators.network.relay import ControlClient
     from simulators.physics.climate import link_weather
     from topologies.endpoints import LINES, write_address_overrides
     from topologies.users import ADMIN
@@ -68,8 +67,8 @@ def weather(
         return
     sky = link_weather(trip.plan)
     if elsewhere and (there := context.folder / "run" / LINES).exists():
-        with RemoteLines(there) as lines:
-            yield NetworkController(context.topology, sky, lines.give)
+        with ControlClient(there) as client:
+            yield NetworkController(context.topology, sky, client.send)
         return
     if elsewhere or _running(context, "replicate"):
         cut = next(sky.outages(), None)
