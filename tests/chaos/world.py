@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from acl.apply import apply_topology
-from fairlead.cli.commands.context import open_topology
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.workers import Workers
 from simulators.network.proxy import TcpProxy
 from simulators.voyage.supervisor import Supervisor
 from tests.chaos import worker
+from topologies.context import open_topology
 from topologies.model import SiteKind
 from topologies.users import service_users
 

@@ -211,7 +211,7 @@ def _together(project: Project, *services: str) -> None:
 
 _ASK = """
 import asyncio
-from fairlead.cli.commands.context import open_topology
+from topologies.context import open_topology
 from fairlead.kafka.client.cluster import Cluster
 
 async def ask():

@@ -14,20 +14,14 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    complete_topology,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.commands.times import parse_span
 from fairlead.cli.commands.voyage.sail import How, phase, sail_and_report, weather, workers
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
 from fairlead.home import home
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 if TYPE_CHECKING:
     from simulators.report.model import Report

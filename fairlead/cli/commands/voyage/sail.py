@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.commands.context import Context
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from fairlead.health import health_problem
 from fairlead.home import run_folder
 from fairlead.local.workers import Workers
+from topologies.context import Context
 from topologies.model import SiteKind
 
 if TYPE_CHECKING:

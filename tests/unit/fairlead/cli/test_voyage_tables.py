@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import shore
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.cli.commands.voyage.sail import shore_beside
 from fairlead.errors import ConfigurationError, UnavailableError
 from shore.jobs import runner
+from topologies.context import Context, open_topology
 
 
 class Spark:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.cli.commands.voyage.sail import weather
 from fairlead.errors import ConfigurationError
 from simulators.fleet.scenario_file import load
@@ -19,6 +18,7 @@ from simulators.network.relay import ControlClient
 from simulators.network.server import ControlServer
 from simulators.physics.climate import link_weather
 from simulators.voyage.voyage import Voyage
+from topologies.context import Context, open_topology
 from topologies.endpoints import LINES
 
 
