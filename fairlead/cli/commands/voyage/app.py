@@ -14,20 +14,14 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    complete_topology,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.commands.times import parse_span
 from fairlead.cli.commands.voyage.sail import How, phase, sail_and_report, weather, workers
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
 from fairlead.home import home
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 if TYPE_CHECKING:
     from simulators.report.model import Report
@@ -40,15 +34,17 @@ def planned(
     scenario: str | None,
     *,
     calm: bool,
-    scale: int | None = None,
+    seed: int,
+    containers: int | None,
     interval: str | None,
-    **settings: Any,
+    start: dt.datetime | None,
+    with_bad: bool,
+    scale: int | None = None,
 ) -> tuple[Context, Voyage]:
     """A voyage from a scenario, and where it sails.
 
     Args:
-        scale: For how many boxes a fleet is to be sized: fewer are modelled.
-        settings: Of ``simulators.voyage.voyage.Voyage``.
+        scale: In place of ``containers``: for how many boxes a fleet is to be sized; fewer are modelled.
     """
     from simulators.fleet.scenario_file import load, topology_source
     from simulators.scale.sizing import modelled
@@ -60,9 +56,11 @@ def planned(
     if calm:
         plan = plan.model_copy(update={"links": ()})
     if scale is not None:
-        settings["containers"] = modelled(scale, len(plan.cargo))
+        containers = modelled(scale, len(plan.cargo))
     every = parse_span("--interval", interval) if interval else None
-    return context, Voyage(plan, context.topology, reading_interval=every, **settings)
+    start = start.replace(tzinfo=dt.UTC) if start else None
+    plan = plan.adjusted(containers=containers, start=start, reading_interval=every)
+    return context, Voyage(plan, context.topology, seed=seed, with_bad=with_bad)
 
 
 def recorded(topology: str | None, path: Path, *, calm: bool) -> tuple[Context, ReplayedVoyage]:
@@ -85,10 +83,6 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
     body = {"file": str(file), "bytes": size, "topology": trip.plan.topology.name, "scenario": trip.plan.scenario.name}
     shown = f"recording: {escape(str(file))}, {size:,} bytes"
     emit(body, as_json=as_json, render=lambda: console.print(shown, soft_wrap=True))
-
-
-def utc(start: dt.datetime | None) -> dt.datetime | None:
-    return start.replace(tzinfo=dt.UTC) if start else None
 
 
 def size_fleet(trip: Voyage, containers: int, *, as_json: bool) -> None:
@@ -269,7 +263,7 @@ def run(
         interval=interval,
         seed=seed,
         containers=containers,
-        start=utc(start),
+        start=start,
         with_bad=with_bad,
     )
     if dry_run:
@@ -331,10 +325,11 @@ def size(
         topology,
         scenario,
         calm=calm,
+        containers=None,
         scale=containers,
         interval=interval,
         seed=seed,
-        start=utc(start),
+        start=start,
         with_bad=with_bad,
     )
     size_fleet(trip, containers, as_json=as_json)
@@ -366,7 +361,7 @@ def record(
         interval=interval,
         seed=seed,
         containers=containers,
-        start=utc(start),
+        start=start,
         with_bad=with_bad,
     )
     record_voyage(trip, file, with_bad=with_bad, as_json=as_json)

@@ -1,7 +1,7 @@
 """A voyage on real sites, from the first message to the report, with what runs beside it.
 
-Bridges and replicators run in processes of their own, shore in a thread, the proxies under the links in this process.
-A short voyage starts Spark while it sails: the JVM needs half a minute before the first row.
+Bridges and replicators run in processes of their own, shore in a thread, the proxies of the links in this process.
+Spark starts while the voyage sails, at a lower priority: it needs a minute before the first row of each table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,18 +23,18 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.commands.context import Context
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from fairlead.health import health_problem
 from fairlead.home import run_folder
 from fairlead.local.workers import Workers
+from topologies.context import Context
 from topologies.model import SiteKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from simulators.network.leader import NetworkController
+    from simulators.network.controller import NetworkController
     from simulators.report.model import Report
     from simulators.voyage.control import VoyageControl
     from simulators.voyage.player import Progress as Sailing
@@ -50,15 +51,14 @@ FRESH = 15.0  # seconds; they write their files each second
 def weather(
     context: Context, trip: VoyageSource, *, calm: bool, elsewhere: bool = False
 ) -> Iterator[NetworkController | None]:
-    """What leads the lines under the replicators; None without weather.
+    """The controller of the proxies between replicators and their sources; None without weather.
 
-    The lines are in this process, with their detours written where ``workers`` finds them; or in one of their own,
-    where replicators that run ``elsewhere`` go over them.
+    The proxies are in this process, and ``workers`` starts replicators that use them. Where replicators run
+    ``elsewhere``, the proxies are in a process of their own.
     """
     from fairlead.kafka.clusters import Clusters
-    from simulators.network.leader import NetworkController
-    from simulators.network.network import Network, brokers_of
-    from simulators.network.remote import RemoteLines
+    from simulators.network.controller import Network, NetworkController, brokers_of
+    from simulators.network.relay import ControlClient
     from simulators.physics.climate import link_weather
     from topologies.endpoints import LINES, write_address_overrides
     from topologies.users import ADMIN
@@ -68,8 +68,8 @@ def weather(
         return
     sky = link_weather(trip.plan)
     if elsewhere and (there := context.folder / "run" / LINES).exists():
-        with RemoteLines(there) as lines:
-            yield NetworkController(context.topology, sky, lines.give)
+        with ControlClient(there) as client:
+            yield NetworkController(context.topology, sky, client.send)
         return
     if elsewhere or _running(context, "replicate"):
         cut = next(sky.outages(), None)
@@ -133,6 +133,7 @@ def workers(
             background.check(but=supervisor.names)
 
         with phase(phases, "starting bridges and replicators"):
+            started: dict[str, list[Path]] = {}
             for command, files in _STATUS_FILES.items():
                 if _running(context, command):
                     errors.print(f"{command}: using the workers that run")
@@ -140,11 +141,11 @@ def workers(
                 wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
                 for file in wanted:
                     file.unlink(missing_ok=True)  # of an earlier run, whose "ready" says nothing
-                supervisor.start(
-                    f"{command}.all",
-                    [command, "--all", "--topology", context.source, *options[command]],
-                    ready=lambda wanted=wanted: not any(map(health_problem, wanted)),  # type: ignore[misc]
-                )
+                name = f"{command}.all"
+                supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
+                started[name] = wanted
+            for name, wanted in started.items():
+                supervisor.await_ready(name, lambda wanted=wanted: not any(map(health_problem, wanted)))  # type: ignore[misc]
         yield check
 
 
@@ -187,8 +188,8 @@ def _sites_of(context: Context, command: str) -> list[str]:
     return [name for name in topology.sites if topology.links_to(name)]
 
 
-SHORT: Final = 10_000
-"""Messages of a voyage that Spark starts beside. A longer one has the machine for itself while it sails."""
+NICE: Final = 10
+"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards."""
 
 
 @contextmanager
@@ -254,13 +255,19 @@ class _Shore:
 
     def _first(self) -> None:
         try:
-            from shore.jobs.runner import own_session
-
-            self._session = self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
+            with ThreadPoolExecutor(1, "spark") as starter:
+                self._session = starter.submit(self._open_session).result()
             if not self._stop.is_set():
                 self._run(self._stop)
         except Exception as error:
             self._failure = error
+
+    def _open_session(self) -> SparkSession:
+        """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
+        from shore.jobs.runner import own_session
+
+        os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
+        return self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
 
     def _run(self, stop: threading.Event) -> None:
         import shore
@@ -391,8 +398,7 @@ def sail_and_report(
     from simulators.voyage.waiting import wait_until_settled
 
     topology, resolver, folder = context.topology, context.resolver, context.folder
-    early = how.speed is None and trip.expected_messages() <= SHORT
-    with shore_beside(context, early=early) as fill:
+    with shore_beside(context, early=how.speed is None) as fill:
         with phase(phases, "voyage"):
             sailed = asyncio.run(_voyage(context, trip, how, network, check))
         if sailed is None:

@@ -43,7 +43,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_box_whose_log_has_no_leader_for_a_while_is_held_again_when_it_has_one(fake: FakeCluster) -> None:
     """Its readings are kept as strays meanwhile, and come into the log in order."""
-    async with running(fake) as port:
+    async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         port.put_reading(0)
         await until(lambda: port.metrics.readings == 1)
@@ -63,7 +63,7 @@ async def test_a_box_whose_log_has_no_leader_for_a_while_is_held_again_when_it_h
 
 async def test_a_log_is_looked_at_again_until_its_broker_answers(fake: FakeCluster) -> None:
     """The first look after a refused append meets the same trouble: that is no reason to give the log up."""
-    async with running(fake) as port:
+    async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         await port.until_state(CustodyState.HELD)
         for _ in range(2):  # also a second time within the seconds in which a refused log is not tried again
@@ -89,7 +89,7 @@ async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
 ) -> None:
     """The tail that is in memory does not tell whether a reading is new, and its log cannot be read any further now."""
     monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
-    async with running(fake) as port:
+    async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         for sequence in (0, 5):
             port.put_reading(sequence)
@@ -112,7 +112,7 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
     """Both logs are drained in one pass, for which more of the first must be read than is in memory."""
     monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
     other = "containers.BIGU1000010"
-    async with running(fake) as port:
+    async with running(fake, request_timeout=0.3) as port:
         for event_id, number in (("one", "BIGU1000005"), ("two", "BIGU1000010")):
             port.put_event("GTIN", event_id, number=number)
             port.put_reading(0, number)
@@ -186,7 +186,7 @@ async def test_a_box_is_loaded_although_the_broker_restarts_at_that_moment(fake:
 
 async def test_a_loading_waits_while_its_log_cannot_be_read(fake: FakeCluster) -> None:
     """It is this site that holds the log: the event is no dead letter, and is carried out when the broker serves it."""
-    async with running(fake) as port:
+    async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         port.put_reading(0)
         await until(lambda: port.metrics.readings == 1)

@@ -497,7 +497,7 @@ def fetch_response(
     return FetchResponse(version=13, throttle_time_ms=0, error_code=code, session_id=session_id, responses=topics)
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for a condition of the fake or a client that nobody signals."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110
