@@ -2,8 +2,8 @@
 
     python -m benchmarks.replication.page [--figures build/bench/replication.json]
 
-Copies the figures to ``docs/benchmarks/replication.json`` and writes ``docs/benchmarks/replication.md`` from them. Without
-``--figures`` the page is made again from the copy that is there.
+Copies the figures to ``docs/benchmarks/replication.json`` and writes ``docs/benchmarks/replication.md`` from them.
+Without ``--figures`` the page is made again from the copy that is there.
 """
 
 from __future__ import annotations
