@@ -1,16 +1,18 @@
 """What runs beside a voyage: bridges and replicators, the proxies under the links, and shore's jobs.
 
 ``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
-own, shore in a thread, the proxies in this process. A short voyage starts Spark while it sails: the JVM needs half a
-minute before the first row.
+own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it needs
+a minute before the first row of each table.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT = 120.0  # seconds for bridges and replicators that others start
 FRESH = 15.0  # seconds; they write their files each second
-SHORT: Final = 10_000
-"""Messages of a voyage that Spark starts beside. A longer one has the machine for itself while it sails."""
+NICE: Final = 10
+"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards."""
 
 Phases = dict[str, float]
 """Seconds that each phase of a run took."""
@@ -91,11 +93,10 @@ def voyage_services(
         ConfigurationError: the scenario cuts links, and replicators that run already do not go over proxies.
         UnavailableError: a bridge or replicator does not start.
     """
-    early = settings.speed is None and trip.expected_messages() <= SHORT
     with (
         link_network(context, trip, settings, tell) as network,
         background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
-        shore_jobs(context, early=early, tell=tell) as fill,
+        shore_jobs(context, early=settings.speed is None, tell=tell) as fill,
     ):
         yield VoyageServices(network, check, fill, phases)
 
@@ -178,6 +179,7 @@ def background_workers(
             background.check(but=supervisor.names)
 
         with timed(phases, "starting bridges and replicators"):
+            started: dict[str, list[Path]] = {}
             for command, files in _STATUS_FILES.items():
                 if _running(context, command):
                     tell(f"{command}: using the workers that run")
@@ -185,11 +187,11 @@ def background_workers(
                 wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
                 for file in wanted:
                     file.unlink(missing_ok=True)  # of an earlier run, whose "ready" says nothing
-                supervisor.start(
-                    f"{command}.all",
-                    [command, "--all", "--topology", context.source, *options[command]],
-                    ready=lambda wanted=wanted: not any(map(health_problem, wanted)),  # type: ignore[misc]
-                )
+                name = f"{command}.all"
+                supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
+                started[name] = wanted
+            for name, wanted in started.items():
+                supervisor.await_ready(name, lambda wanted=wanted: not any(map(health_problem, wanted)))  # type: ignore[misc]
         yield check
 
 
@@ -291,13 +293,19 @@ class _ShoreJobs:
 
     def _first(self) -> None:
         try:
-            from shore.jobs.runner import own_session
-
-            self._session = self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
+            with ThreadPoolExecutor(1, "spark") as starter:
+                self._session = starter.submit(self._open_session).result()
             if not self._stop.is_set():
                 self._run(self._stop)
         except Exception as error:
             self._failure = error
+
+    def _open_session(self) -> SparkSession:
+        """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
+        from shore.jobs.runner import own_session
+
+        os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
+        return self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
 
     def _run(self, stop: threading.Event) -> None:
         import shore
