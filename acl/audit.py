@@ -1,4 +1,6 @@
-"""Who can read a log at each site: by the topology, and by the rules that the cluster really holds. Pure.
+"""Who can read a log at each site: by the topology, and by the rules that the cluster really holds.
+
+``audit_logs`` asks the clusters; the rest is pure.
 
 The topology's answer is that of ``acl.compile``, the cluster's that of ``acl.rules.reach``, which knows also what
 Fairlead never writes. Both are asked for everybody whom either one names.
@@ -11,7 +13,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from acl.compile import reasons
+from acl.plan import CurrentAcls, Unread, check_sites, read_current_acls
 from acl.rules import EVERYBODY, Binding, Operation, Reach, Resource, allowing, covers, reach
+from acl.store import OpenStore
+from fairlead.errors import ConfigurationError
+from fairlead.names import container_check_digit, is_container_number
 from topologies.model import Topology
 from topologies.users import ADMIN, Role, service_users
 
@@ -60,6 +66,52 @@ class TopicReader:
     against: tuple[str, ...] = ()
     anywhere: bool = True
     hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogReaders:
+    """Who can read one log at one site."""
+
+    log: str
+    site: str
+    readers: tuple[TopicReader, ...]
+
+
+def audit_logs(
+    topology: Topology, open_store: OpenStore, logs: Collection[str], sites: Collection[str] | None = None
+) -> tuple[tuple[LogReaders, ...], tuple[Unread, ...]]:
+    """Everybody who can read these logs, log by log and site by site, and the sites whose rules could not be read.
+
+    Args:
+        sites: All sites unless some are named.
+
+    Raises:
+        UnknownNameError: the topology has no such site.
+    """
+    acls = read_current_acls(open_store, check_sites(topology, sites))
+
+    def at(site: str, log: str, held: CurrentAcls) -> LogReaders:
+        return LogReaders(log, site, readers(topology, site, log, None if isinstance(held, Unread) else held))
+
+    found = tuple(at(site, log, held) for log in logs for site, held in acls.items())
+    return found, tuple(held for held in acls.values() if isinstance(held, Unread))
+
+
+def log_of_container(topology: Topology, container: str) -> str:
+    """The name of a container's log.
+
+    Raises:
+        ConfigurationError: it is no container number by ISO 6346; the hint has the right check digit.
+    """
+    if not is_container_number(container):
+        right = len(container) == 11 and container[:10].isalnum() and container.isupper() and container.isascii()
+        raise ConfigurationError(
+            f"{container!r} is no container number (ISO 6346)",
+            hint=f"its check digit would be {container_check_digit(container[:10])}"
+            if right
+            else "four letters and seven digits, upper case: BIGU1000010",
+        )
+    return f"{topology.stream_of_container(container)}.{container}"
 
 
 def readers(topology: Topology, site: str, log: str, held: Collection[Binding] | None) -> tuple[TopicReader, ...]:

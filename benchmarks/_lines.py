@@ -20,7 +20,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.replicator import Replicator
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from topologies.model import Topology
 
 SOURCE, TARGET = "alpha", "beta"

@@ -39,7 +39,7 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.names import container_check_digit
 from replication.replicator import Replicator
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from topologies.model import DEFAULT_STREAMS, InsertPoint, Stream, Topology
 
 SHIP, PORT = "ship", "port"

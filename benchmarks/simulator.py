@@ -47,7 +47,7 @@ LOT = "  {0}: {{ owner: BIGU, commodity: {0}, containers: 1, route: [tokyo, duck
 
 def voyage(containers: int) -> Voyage:
     text = SCENARIO + "".join(LOT.format(name) for name in sorted(COMMODITIES))
-    return Voyage(parse(text, "day-at-sea"), load("minimal", env={}), seed=7, containers=containers)
+    return Voyage(parse(text, "day-at-sea").adjusted(containers=containers), load("minimal", env={}), seed=7)
 
 
 def sailing(made: Voyage, hours: float) -> tuple[Iterator[Publish], dt.datetime]:

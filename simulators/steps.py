@@ -101,7 +101,7 @@ class BarrierKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class VoyageBarrier:
     """Wait here for the real system; before it, everything published so far is acknowledged by its broker.
 
     ``log_ends`` maps a log to the smallest end offset that it must have: one for each message published for it so far
@@ -130,7 +130,7 @@ class LinkChange:
     up: bool
 
 
-Step = Publish | Barrier | LinkChange
+Step = Publish | VoyageBarrier | LinkChange
 
 
 def readings_topic(number: str) -> str:

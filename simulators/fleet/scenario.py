@@ -151,6 +151,7 @@ FIGURES = {
 
 CommodityName = Annotated[str, AfterValidator(_check_commodity)]
 Interval = Annotated[Duration, AfterValidator(_check_interval)]
+_SHORTEST_INTERVAL = dt.timedelta(minutes=1)
 Knots = Annotated[float, Field(gt=0, le=40)]
 
 
@@ -291,6 +292,36 @@ class Scenario(Model):
     @property
     def containers(self) -> int:
         return sum(lot.containers for lot in self.cargo.values())
+
+    def adjusted(
+        self,
+        *,
+        containers: int | None = None,
+        start: dt.datetime | None = None,
+        reading_interval: dt.timedelta | None = None,
+    ) -> Scenario:
+        """The same scenario with other settings; None keeps the scenario's own.
+
+        Args:
+            containers: See ``rescaled``.
+            start: Moves everything in time, devices' clocks included.
+
+        Raises:
+            ConfigurationError: too few containers, a start without time zone, or an interval under a minute.
+        """
+        changed: dict[str, object] = {}
+        if start is not None:
+            if start.tzinfo is None:
+                raise ConfigurationError("the start of a voyage has no time zone", hint="give it in UTC, ending in Z")
+            changed["start"] = start.replace(microsecond=0)
+        if reading_interval is not None:
+            if reading_interval < _SHORTEST_INTERVAL:
+                raise ConfigurationError(
+                    f"a reading interval of {reading_interval} is too short", hint=f"give at least {_SHORTEST_INTERVAL}"
+                )
+            changed["reading_interval"] = reading_interval
+        scaled = self if containers is None else self.rescaled(containers)
+        return scaled.model_copy(update=changed)
 
     def rescaled(self, containers: int) -> Scenario:
         """The same mix with this many containers in all; every lot keeps at least one.

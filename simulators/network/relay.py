@@ -1,25 +1,78 @@
-"""``python -m simulators.network.relay SOCKET``: leads lines by hand, or from outside their container.
+"""``python -m simulators.network.relay SOCKET``: control the proxies of another process by hand, or from outside.
 
-Orders are read from standard input, a line each, and answers written to standard output. The lines are led until the
-input ends.
+Reads orders from standard input, one a line, and writes the answers to standard output. The orders hold until the input
+ends. ``ControlClient`` does the same from Python.
 """
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
+from typing import Final, Self
 
 import msgspec
 
-from simulators.network.orders import Order
-from simulators.network.remote import RemoteLines
+from fairlead.errors import UnavailableError
+from simulators.network.registry import Answer, Order
+
+_PATIENCE: Final = 60.0  # seconds
+
+
+class ControlClient:
+    """Controls the proxies that are served at a socket, while it is entered; afterwards their weather ends.
+
+    Blocking: an order takes a millisecond.
+    """
+
+    def __init__(self, at: Path) -> None:
+        self._at = at
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._answers = self._socket.makefile("rb")
+
+    def send(self, order: Order) -> Answer:
+        """Have an order carried out.
+
+        Raises:
+            UnavailableError: no server is there, or it refused the order.
+        """
+        try:
+            self._socket.sendall(msgspec.json.encode(order) + b"\n")
+            line = self._answers.readline()
+        except OSError as error:
+            raise self._gone(str(error)) from error
+        if not line:
+            raise self._gone("it has ended")
+        answer = msgspec.json.decode(line, type=Answer)
+        if answer.refused:
+            raise self._gone(answer.refused)
+        return answer
+
+    def _gone(self, why: str) -> UnavailableError:
+        return UnavailableError(
+            f"the proxies at {self._at} cannot be controlled: {why}",
+            hint="is the container 'links' up, and does no other voyage sail? --calm sails without weather",
+        )
+
+    def __enter__(self) -> Self:
+        self._socket.settimeout(_PATIENCE)
+        try:
+            self._socket.connect(str(self._at))
+        except OSError as error:
+            self.__exit__()
+            raise self._gone(str(error)) from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.close()
+        self._socket.close()
 
 
 def relay(at: Path) -> None:
-    """Until the input ends."""
-    with RemoteLines(at) as lines:
+    """Carry out orders until the input ends."""
+    with ControlClient(at) as client:
         for order in sys.stdin.buffer:
-            answer = lines.give(msgspec.json.decode(order, type=Order))
+            answer = client.send(msgspec.json.decode(order, type=Order))
             sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
             sys.stdout.buffer.flush()
 

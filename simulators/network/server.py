@@ -1,9 +1,9 @@
-"""``python -m simulators.network.server DETOURS SOCKET``: lines in a process of their own, led over a Unix socket.
+"""``python -m simulators.network.server DETOURS SOCKET``: a process of proxies, controlled over a socket.
 
-DETOURS is a file as of ``fairlead replicate --detours``: for each target, source and broker it says where the line is
-reached; this listens at those ports. Whoever connects to SOCKET writes one ``Order`` a line and reads one ``Answer``
-for each. Who has given an order leads the lines until its connection ends; then they are calm again, so that nothing
-stays cut because a voyage was killed. While nobody leads, everything goes through as if there were no lines.
+DETOURS is a file as of ``fairlead replicate --detours``: an address for each target, source and broker. The proxies
+listen at those ports. A client of the Unix socket SOCKET writes one ``Order`` a line and reads one ``Answer`` for each.
+The first client that gives an order controls the proxies until its connection ends; then the weather ends as well, so
+that no link stays cut because a voyage was killed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ import uvloop
 
 from fairlead.errors import ConfigurationError
 from fairlead.home import private_folder
-from simulators.network.exchange import ProxyRegistry
-from simulators.network.orders import Answer, Order
+from simulators.network.registry import Answer, Order, ProxyRegistry
 from topologies.endpoints import AddressOverrides, read_address_overrides
 
 _log = logging.getLogger(__name__)
 _EVERYWHERE = "0.0.0.0"  # noqa: S104 - of its own container
 _LONGEST = 1 << 20  # bytes of an order
-_TAKEN = "somebody else leads these lines: one voyage at a time"
+_TAKEN = "another client controls these proxies: one voyage at a time"
 
 
-def exchange_of(address_overrides: AddressOverrides) -> ProxyRegistry:
-    """The lines that make these detours true."""
+def registry_of(address_overrides: AddressOverrides) -> ProxyRegistry:
+    """The proxies behind these addresses."""
     ways = {(target, source): pairs for target, of in address_overrides.items() for source, pairs in of.items()}
     return ProxyRegistry(
         {each: tuple(broker for broker, _ in pairs) for each, pairs in ways.items()},
@@ -40,39 +39,39 @@ def exchange_of(address_overrides: AddressOverrides) -> ProxyRegistry:
 
 
 class ControlServer:
-    """Takes orders for the lines, of one leader at a time."""
+    """Takes orders for the proxies, from one client at a time."""
 
-    def __init__(self, exchange: ProxyRegistry) -> None:
-        self._exchange = exchange
-        self._leader: object | None = None
+    def __init__(self, registry: ProxyRegistry) -> None:
+        self._registry = registry
+        self._controlling: object | None = None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until it ends."""
+        """Serve one connection until it ends."""
         try:
             with contextlib.suppress(ConnectionError):
                 while line := await reader.readline():
-                    writer.write(msgspec.json.encode(self._obey(line, writer)) + b"\n")
+                    writer.write(msgspec.json.encode(self._answer(line, writer)) + b"\n")
                     await writer.drain()
         finally:
-            if self._leader is writer:
-                self._leader = None
-                self._exchange.calm()
+            if self._controlling is writer:
+                self._controlling = None
+                self._registry.calm()
             writer.close()
 
-    def _obey(self, line: bytes, who: object) -> Answer:
+    def _answer(self, line: bytes, client: object) -> Answer:
         try:
             order = msgspec.json.decode(line, type=Order)
             if order == Order():
-                return self._exchange.answer()
-            if self._leader not in (None, who):
+                return self._registry.status()
+            if self._controlling not in (None, client):
                 return Answer(refused=_TAKEN)
-            answer = self._exchange.carry_out(order)
+            answer = self._registry.carry_out(order)
         except msgspec.MsgspecError as error:
-            return Answer(refused=f"this is no order: {error}")
+            return Answer(refused=f"not an order: {error}")
         except KeyError as error:
-            known = ", ".join(self._exchange.answer().ways)
-            return Answer(refused=f"no line links {error.args[0]}; there are: {known}")
-        self._leader = who
+            known = ", ".join(self._registry.status().ways)
+            return Answer(refused=f"no link connects {error.args[0]}; there are: {known}")
+        self._controlling = client
         return answer
 
 
@@ -80,19 +79,19 @@ async def run(address_overrides: Path, at: Path, stop: asyncio.Event) -> None:
     """Serve until ``stop``.
 
     Raises:
-        ConfigurationError: the detours cannot be used, or a port is taken.
+        ConfigurationError: the address overrides cannot be used, or a port is taken.
     """
-    exchange = exchange_of(read_address_overrides(address_overrides))
+    registry = registry_of(read_address_overrides(address_overrides))
     try:
-        async with exchange:
-            server = await asyncio.start_unix_server(ControlServer(exchange).serve, at, limit=_LONGEST)
+        async with registry:
+            server = await asyncio.start_unix_server(ControlServer(registry).serve, at, limit=_LONGEST)
             try:
-                _log.info("lines between %s; orders at %s", ", ".join(exchange.answer().ways), at)
+                _log.info("proxies between %s; orders at %s", ", ".join(registry.status().ways), at)
                 await stop.wait()
             finally:
                 server.close()
     except OSError as error:
-        raise ConfigurationError(f"the lines cannot be opened: {error}", hint="is another one running?") from error
+        raise ConfigurationError(f"the proxies cannot be opened: {error}", hint="is another one running?") from error
 
 
 async def _until_stopped(address_overrides: Path, at: Path) -> None:
@@ -103,7 +102,7 @@ async def _until_stopped(address_overrides: Path, at: Path) -> None:
 
 
 def main(address_overrides: Path, at: Path) -> None:
-    """Until SIGTERM."""
+    """Serve until SIGTERM."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     private_folder(at.parent)
     at.unlink(missing_ok=True)  # of one that was killed

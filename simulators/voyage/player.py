@@ -20,7 +20,7 @@ from typing import Any
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import MqttEndpoint
-from simulators.steps import Barrier, LinkChange, Publish, Step
+from simulators.steps import LinkChange, Publish, Step, VoyageBarrier
 from simulators.voyage.sender import Sender
 
 _SLICE = 0.25  # seconds; a pause is obeyed within that, also when the next step is an hour away
@@ -140,7 +140,7 @@ class Played:
     published: Counter[str] = field(default_factory=Counter)  # by site
     acknowledged: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
-    waited: list[tuple[Barrier, float]] = field(default_factory=list)
+    waited: list[tuple[VoyageBarrier, float]] = field(default_factory=list)
 
     @property
     def seconds_waited(self) -> float:
@@ -152,7 +152,7 @@ class Played:
         return dict(self.published - self.acknowledged)
 
 
-async def no_wait(barrier: Barrier) -> None:
+async def no_wait(barrier: VoyageBarrier) -> None:
     """For brokers with nothing behind them: every barrier is open."""
 
 
@@ -162,38 +162,29 @@ class Player:
     Args:
         endpoint: The MQTT broker of a site, for its devices.
         wait: Returns when a barrier's condition holds in the real system.
-        speed: Simulated seconds per wall second (1 is real time); None is as fast as the brokers take it.
-        on_progress: Told where the voyage is, at most ten times a second and whenever the phase changes.
-        on_published: Told of each message as it is handed to its broker, with the wall's time in UTC: the place for
-            ``Truth.record``.
-        on_step: Awaited before each step: tells, for faults that must strike at a certain point of the voyage, where
-            it is, and holds it there.
-        on_link: Switches a link; a scenario with link outages needs it.
+        on_progress: Called with where the voyage is, at most ten times a second and whenever the phase changes.
+        on_published: Called with each message as it is handed to its broker, and the wall's time in UTC.
+        on_step: Awaited before each step. It switches the links of a ``LinkChange``, and may hold the voyage where it
+            is, for faults that must strike at a certain point.
         patience: Seconds without any acknowledgement after which a voyage that waits for its brokers fails; None waits
-            for ever. A pause lasts as long as it likes, and ``wait`` has limits of its own.
+            for ever. Pauses and ``wait`` do not count.
     """
 
     def __init__(
         self,
         endpoint: Callable[[str], MqttEndpoint],
-        wait: Callable[[Barrier], Awaitable[None]],
+        wait: Callable[[VoyageBarrier], Awaitable[None]],
         *,
-        speed: float | None = None,
         on_progress: Callable[[Progress], None] | None = None,
         on_published: Callable[[Publish, dt.datetime], None] | None = None,
         on_step: Callable[[Step], Awaitable[None]] | None = None,
-        on_link: Callable[[LinkChange], Awaitable[None]] | None = None,
         patience: float | None = None,
     ) -> None:
-        if speed is not None and not speed > 0:
-            raise ValueError("speed is above zero, or None for as fast as it goes")
         self._endpoint = endpoint
         self._wait = wait
-        self._speed = speed
         self._on_progress = on_progress or (lambda _: None)
         self._on_published = on_published or (lambda _message, _time: None)
         self._on_step = on_step
-        self._on_link = on_link
         self._patience = patience
         self._pace: VoyageClock | None = None
         self._paused = False
@@ -229,21 +220,27 @@ class Player:
         if self._pace:
             self._pace.continued()
 
-    async def play(self, steps: Iterable[Step]) -> Played:
+    async def play(self, steps: Iterable[Step], *, speed: float | None = None) -> Played:
         """Play all steps; on return every message is acknowledged.
 
         Cancelled (Ctrl-C), it waits a few seconds for acknowledgements that are under way and closes all connections;
         ``played`` then tells how far it came.
 
+        Args:
+            speed: Simulated seconds per wall second (1 is real time); None is as fast as the brokers take it.
+
         Raises:
+            ValueError: ``speed`` is not above zero.
             RefusedError: a broker refuses the devices' user or password.
             BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds; what ``wait`` raises passes
                 through.
         """
+        if speed is not None and not speed > 0:
+            raise ValueError("speed is above zero, or None for as fast as it goes")
         began = time.monotonic()
         async with contextlib.AsyncExitStack() as stack:
             try:
-                await self._play(steps, stack)
+                await self._play(steps, speed, stack)
                 await self._flush()
                 self.played.finished = True
             except asyncio.CancelledError:
@@ -257,11 +254,11 @@ class Player:
                 self.played.acknowledged.update({site: s.acknowledged for site, s in self._senders.items()})
         return self.played
 
-    async def _play(self, steps: Iterable[Step], stack: contextlib.AsyncExitStack) -> None:
+    async def _play(self, steps: Iterable[Step], speed: float | None, stack: contextlib.AsyncExitStack) -> None:
         since_breath = 0
         for step in steps:
             if self._pace is None:
-                self._pace = VoyageClock(step.sim_time, self._speed)
+                self._pace = VoyageClock(step.sim_time, speed)
                 if self._paused:
                     self._pace.pause()
             while not await self._pace.due(step.sim_time):
@@ -276,11 +273,11 @@ class Player:
                     if since_breath >= _BREATHE:
                         since_breath = 0
                         await asyncio.sleep(0)
-                case Barrier():
+                case VoyageBarrier():
                     await self._stand(step)
                     self._pace.hold(step.sim_time)
                 case LinkChange():
-                    await self._switch(step)
+                    pass  # ``on_step`` has switched it
             self._report()
 
     async def _publish(self, message: Publish, stack: contextlib.AsyncExitStack) -> None:
@@ -344,7 +341,7 @@ class Player:
             sites=sorted(late),
         )
 
-    async def _stand(self, barrier: Barrier) -> None:
+    async def _stand(self, barrier: VoyageBarrier) -> None:
         """Wait for the brokers, then for what the barrier says."""
         began = time.monotonic()
         self._report(phase=f"waiting: {barrier.description}")
@@ -354,14 +351,6 @@ class Player:
         self.played.waited.append((barrier, seconds))
         log.info("%s: waited %.2f s for: %s", barrier.sim_time.isoformat(), seconds, barrier.description)
         self._report(phase="publishing")
-
-    async def _switch(self, change: LinkChange) -> None:
-        if self._on_link is None:
-            raise UnavailableError(
-                f"the scenario switches the link between {' and '.join(change.between)}, and nothing here can do that",
-                hint="play a scenario without 'links', or give the player on_link",
-            )
-        await self._on_link(change)
 
     def _report(self, *, phase: str | None = None, now: bool = False) -> None:
         moment = time.monotonic()

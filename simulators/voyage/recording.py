@@ -28,7 +28,7 @@ from fairlead.records import UNREADABLE
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.planner import make_plan
 from simulators.fleet.scenario import Scenario
-from simulators.steps import Barrier, LinkChange, MessageKind, Probes, Publish, ReadingId, Step
+from simulators.steps import LinkChange, MessageKind, Probes, Publish, ReadingId, Step, VoyageBarrier
 from simulators.voyage.voyage import VoyageSource
 from topologies.model import Topology
 from topologies.values import format_duration
@@ -98,7 +98,7 @@ class RecordingLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """One line after the header: exactly one of these."""
 
     publish: RecordedMessage | None = None
-    barrier: Barrier | None = None
+    barrier: VoyageBarrier | None = None
     link: LinkChange | None = None
     end: RecordingEnd | None = None
 
@@ -107,7 +107,7 @@ def line_of(step: Step) -> RecordingLine:
     match step:
         case Publish():
             return RecordingLine(publish=_message(step))
-        case Barrier():
+        case VoyageBarrier():
             return RecordingLine(barrier=step)
         case LinkChange():
             return RecordingLine(link=step)

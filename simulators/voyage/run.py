@@ -14,8 +14,8 @@ from fairlead.errors import ConfigurationError
 from fairlead.kafka.clusters import Clusters
 from fairlead.records.alert import Alert
 from simulators.fleet.plan import VoyagePlan
-from simulators.network.leader import Cut, NetworkController
-from simulators.steps import Barrier, BarrierKind, LinkChange, Publish, Step
+from simulators.network.controller import Cut, NetworkController
+from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.player import Played, Player, Progress
 from simulators.voyage.truth import Truth
@@ -37,20 +37,16 @@ def steered(network: NetworkController, then: OnStep | None = None, *, least: fl
     """
 
     async def before(step: Step) -> None:
-        if isinstance(step, Barrier) and step.kind is BarrierKind.FINISHED:
-            network.mend(step.sim_time)
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.FINISHED:
+            network.mend_links(step.sim_time)
         else:
-            if (missing := network.too_early(step.sim_time, least)) > 0:
+            if (missing := network.seconds_missing(step.sim_time, least)) > 0:
                 await asyncio.sleep(missing)
-            network.at(step.sim_time)
+            network.apply_weather(step.sim_time)
         if then is not None:
             await then(step)
 
     return before
-
-
-async def already_switched(change: LinkChange) -> None:
-    """For players whose links ``steered`` has switched before the step."""
 
 
 ALERT_PATIENCE = 20.0  # seconds after the last message for alerts that are still on their way
@@ -124,16 +120,14 @@ async def sail(
         player = Player(
             lambda site: resolver.mqtt(site, "device"),
             waiter.wait,
-            speed=speed,
             on_progress=on_progress,
             on_published=publish,
             on_step=steered(network, on_step) if network else on_step,
-            on_link=already_switched if network else None,
             patience=barrier_timeout,
         )
         on_player(player)
         try:
-            played = await _unless_failed(watching, player.play(voyage.steps()))
+            played = await _unless_failed(watching, player.play(voyage.steps(), speed=speed))
             await _all_alerts(truth, watch, alert_sites(topology))
         finally:
             stop.set()

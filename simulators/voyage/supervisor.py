@@ -82,11 +82,15 @@ class Supervisor:
         return self._watched.keys()
 
     def start(self, name: str, arguments: Sequence[str], *, ready: Callable[[], bool] | None = None) -> None:
-        """Start a worker that is not to end, and wait until it is ``ready``; see ``Workers.start``. One that is started
-        again is not waited for."""
+        """Start a worker that must not end, and wait until it is ``ready`` (see ``Workers.start``). Nothing waits for
+        one that is started again."""
         with self._lock:
             self._workers.start(name, arguments, ready=ready)
             self._watched[name] = _Watched(tuple(arguments), time.monotonic())
+
+    def await_ready(self, name: str, ready: Callable[[], bool]) -> None:
+        """Wait until a worker that was started is ``ready``, as ``start`` does."""
+        self.start(name, self._watched[name].arguments, ready=ready)
 
     def check(self) -> None:
         """Raise why a worker was given up; nothing while all of them run, or are about to."""

@@ -23,7 +23,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fairlead.errors import ConfigurationError
 from fairlead.records.event import TransportEventType
 from simulators.fleet import routes
 from simulators.fleet.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, CallWork, PlannedBox, PlannedMove, VoyagePlan
@@ -37,12 +36,12 @@ from simulators.physics.sensors import STAGES, FallStage, Sensors, Surroundings,
 from simulators.steps import (
     BOOKINGS_TOPIC,
     EVENTS_TOPIC,
-    Barrier,
     BarrierKind,
     LinkChange,
     MessageKind,
     Publish,
     Step,
+    VoyageBarrier,
     environment_topic,
     position_topic,
 )
@@ -64,48 +63,19 @@ class VoyageSource(Protocol):
     def steps(self) -> Iterator[Step]: ...
 
 
-_SHORTEST = dt.timedelta(minutes=1)
-
-
 class Voyage:
     """All steps of one scenario.
 
     Args:
         seed: Everything random follows from it.
-        containers: Rescales the scenario's mix; None keeps it.
-        start: Moves the whole voyage in time; None keeps the scenario's start. Devices' clocks follow.
-        reading_interval: Replaces the scenario's.
         with_bad: Mixes in messages that no bridge can use (``simulators.voyage.messages``).
 
     Raises:
         ConfigurationError: the scenario does not fit the topology, or cannot be planned.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        topology: Topology,
-        *,
-        seed: int,
-        containers: int | None = None,
-        start: dt.datetime | None = None,
-        reading_interval: dt.timedelta | None = None,
-        with_bad: bool = False,
-    ) -> None:
-        if containers is not None:
-            scenario = scenario.rescaled(containers)
-        changed: dict[str, object] = {}
-        if start is not None:
-            if start.tzinfo is None:
-                raise ConfigurationError("the start of a voyage has no time zone", hint="give it in UTC, ending in Z")
-            changed["start"] = start.replace(microsecond=0)
-        if reading_interval is not None:
-            if reading_interval < _SHORTEST:
-                raise ConfigurationError(
-                    f"a reading interval of {reading_interval} is too short", hint=f"give at least {_SHORTEST}"
-                )
-            changed["reading_interval"] = reading_interval
-        self.plan: VoyagePlan = make_plan(scenario.model_copy(update=changed), topology, seed)
+    def __init__(self, scenario: Scenario, topology: Topology, *, seed: int, with_bad: bool = False) -> None:
+        self.plan: VoyagePlan = make_plan(scenario, topology, seed)
         self.with_bad = with_bad
 
     @property
@@ -424,23 +394,23 @@ class Unfolding:
         yield LinkChange(time, between, up)
 
 
-BarrierMaker = Callable[[dt.datetime, Mapping[str, int]], Barrier]
+BarrierMaker = Callable[[dt.datetime, Mapping[str, int]], VoyageBarrier]
 
 
 def _ends_of(boxes: Iterable[PlannedBox], ends: Mapping[str, int]) -> dict[str, int]:
     return {log: ends[log] for log in sorted(box.log for box in boxes)}
 
 
-def _booking_barrier(office: str, what: str, time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+def _booking_barrier(office: str, what: str, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
     """The booking office has written down what is published; readings that depend on it come after."""
     log = f"bookings.{office}"
-    return Barrier(time, BarrierKind.RECORDED, f"{what} at {office}", site=office, log_ends={log: ends[log]})
+    return VoyageBarrier(time, BarrierKind.RECORDED, f"{what} at {office}", site=office, log_ends={log: ends[log]})
 
 
-def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
     """The port has taken the boxes over, so that it may pass them on or let them leave."""
     here = [box for box in work.discharged if box.falls is None]
-    return Barrier(
+    return VoyageBarrier(
         time,
         BarrierKind.CUSTODY,
         f"{work.call.port} takes custody of {len(here)} boxes discharged by {work.ship}",
@@ -454,10 +424,10 @@ def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int
 
 def _departure_barrier(
     work: CallWork, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
-) -> Barrier:
+) -> VoyageBarrier:
     """The ship has taken over what it loaded, and ship and port have all of each other's logs of what is aboard."""
     port = work.call.port
-    return Barrier(
+    return VoyageBarrier(
         time,
         BarrierKind.DEPARTURE,
         f"{work.ship} takes custody of {len(work.loaded)} boxes at {port}, both have all logs of its cargo",
@@ -469,19 +439,21 @@ def _departure_barrier(
     )
 
 
-def _backlog_barrier(ship: str, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+def _backlog_barrier(
+    ship: str, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
+) -> VoyageBarrier:
     """The ship has written down all that its sensors said.
 
     In life a ship is never weeks of readings behind; in a voyage that is played thousands of times too fast it may be,
     and the time that an alert takes would be that of the queue before it.
     """
     what = f"{ship} has recorded all readings so far"
-    return Barrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)
+    return VoyageBarrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)
 
 
-def _final_barrier(time: dt.datetime, ends: Mapping[str, int]) -> Barrier:
+def _final_barrier(time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
     """The voyage is over."""
-    return Barrier(
+    return VoyageBarrier(
         time, BarrierKind.FINISHED, "all that was published is in the logs", log_ends=dict(sorted(ends.items()))
     )
 

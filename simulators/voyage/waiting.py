@@ -23,7 +23,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
 from fairlead.records.custody import CustodyEntry
-from simulators.steps import Barrier, BarrierKind
+from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout
 from topologies.endpoints import EndpointResolver
 from topologies.model import InsertPoint, Link, Topology
@@ -63,7 +63,7 @@ class Waiter:
         self._check = check
         self._cut = cut
 
-    async def wait(self, barrier: Barrier) -> None:
+    async def wait(self, barrier: VoyageBarrier) -> None:
         """Return when the barrier's condition holds, or it gives way to a link that is cut on purpose.
 
         Raises:
@@ -98,7 +98,7 @@ class Waiter:
                 )
             await asyncio.sleep(INTERVAL)
 
-    async def _missing(self, barrier: Barrier) -> list[str]:
+    async def _missing(self, barrier: VoyageBarrier) -> list[str]:
         match barrier.kind:
             case BarrierKind.RECORDED:
                 return await self._short(barrier.site, barrier.log_ends)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from simulators.steps import Barrier, BarrierKind, Publish, Step
+from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 
 KILLS: Final = 3
 _LEAST_CUTS, _MOST_CUTS = 2, 4
@@ -49,9 +49,9 @@ def legs(steps: Iterable[Step], ships: Sequence[str]) -> list[Leg]:
         match step:
             case Publish(moves_log=str()):
                 moves.append((number, step.site))
-            case Barrier(kind=BarrierKind.DEPARTURE):
+            case VoyageBarrier(kind=BarrierKind.DEPARTURE):
                 end(step.peer, step.site, number)
-            case Barrier(kind=BarrierKind.FINISHED):
+            case VoyageBarrier(kind=BarrierKind.FINISHED):
                 for ship in ships:
                     end(ship, "", number)
             case _:

@@ -82,7 +82,7 @@ class Trouble:
 
 async def sailed(world: World, seed: int) -> str:
     """One voyage and its report, every line of which must be true; what was done, in words."""
-    voyage = Voyage(load("duck-voyage"), world.topology, seed=seed, containers=BOXES)
+    voyage = Voyage(load("duck-voyage").adjusted(containers=BOXES), world.topology, seed=seed)
     chance = random.Random(f"voyage {seed}")  # noqa: S311 - moments, not secrets
     ways = legs(voyage.steps(), ships(world.topology))
     trouble = Trouble(world, strikes(ways, world.sites, world.pairs, chance), ways, chance)

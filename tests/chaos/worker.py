@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from fairlead.cli.app import main
-from tests.support.chaos import detour
+from tests.support.chaos import address_overrides
 
 WAYS: Final = "FAIRLEAD_TEST_WAYS"
 
@@ -34,7 +34,7 @@ def run(command: str, target: str) -> None:
         main()
         return
     rows = json.loads(Path(os.environ[WAYS]).read_text(encoding="utf-8"))[target]
-    with detour({(host, port): (proxy, number) for host, port, proxy, number in rows}):
+    with address_overrides({(host, port): (proxy, number) for host, port, proxy, number in rows}):
         main()
 
 

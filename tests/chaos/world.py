@@ -22,12 +22,12 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from acl.apply import apply_topology
-from fairlead.cli.commands.context import open_topology
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.workers import Workers
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from simulators.voyage.supervisor import Supervisor
 from tests.chaos import worker
+from topologies.context import open_topology
 from topologies.model import SiteKind
 from topologies.users import service_users
 
@@ -181,7 +181,7 @@ class World:
     def _write_ways(self) -> None:
         ways: dict[str, list[tuple[str, int, str, int]]] = {}
         for (target, _), line in self.lines.items():
-            ways.setdefault(target, []).extend((*here, *proxy) for here, proxy in line.ways.items())
+            ways.setdefault(target, []).extend((*here, *proxy) for here, proxy in line.addresses.items())
         Path(os.environ[worker.WAYS]).write_text(json.dumps(ways), encoding="utf-8")
 
     def _all_ready(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from simulators.network.orders import Answer, Carried, Order
+from simulators.network.registry import Answer, Carried, Order
 from tests.containers.conftest import Project, compose_command, until
 
 OUT, BACK = ("tokyo", "duck-star"), ("duck-star", "tokyo")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulators.network.orders import Order
+from simulators.network.registry import Order
 from simulators.network.weather import Conditions
 from tests.containers.conftest import Project
 from tests.containers.lines import BACK, BOTH, Lines
@@ -211,7 +211,7 @@ def _together(project: Project, *services: str) -> None:
 
 _ASK = """
 import asyncio
-from fairlead.cli.commands.context import open_topology
+from topologies.context import open_topology
 from fairlead.kafka.client.cluster import Cluster
 
 async def ask():

@@ -1,8 +1,8 @@
 """A bad network for tests: makes Fairlead's clients in this process connect through a ``TcpProxy``.
 
-Kafka tells clients where its brokers are, so a proxy's port as bootstrap address is not enough: ``detoured`` makes
-Fairlead's own client (``fairlead.kafka``) take the detour at every connect. Clients made of librdkafka go straight on,
-which suits the tests: writers and audits must not depend on the line.
+Kafka tells clients where its brokers are, so a proxy's port as bootstrap address is not enough: ``through_proxy``
+makes Fairlead's own client (``fairlead.kafka``) connect to the proxies instead. Clients made of librdkafka connect
+directly, which suits the tests: writers and audits must not depend on the link.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from fairlead.kafka.client import pool
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import Connection
 from fairlead.kafka.endpoint import Address, KafkaEndpoint
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 
 
 @contextlib.contextmanager
-def detour(ways: Mapping[Address, Address], *, client: str = "") -> Iterator[None]:
+def address_overrides(addresses: Mapping[Address, Address], *, client: str = "") -> Iterator[None]:
     """Within, connections of ``fairlead.kafka`` to these addresses go to those given for them.
 
     Args:
-        ways: See ``Line.ways``.
+        addresses: See ``TcpProxy.addresses``.
         client: Only for clients whose id begins with this: a replicator's is ``fairlead-replicator.<target>``, for its
             target and for every source alike.
     """
-    before: Callable[..., Awaitable[Connection]] = vars(pool)["connect"]  # another detour, maybe
+    before: Callable[..., Awaitable[Connection]] = vars(pool)["connect"]  # perhaps overridden already
 
     async def connect(host: str, port: int, endpoint: KafkaEndpoint, *, client_id: str, **options: Any) -> Connection:
         if client_id.startswith(client):
-            host, port = ways.get((host, port), (host, port))
+            host, port = addresses.get((host, port), (host, port))
         return await before(host, port, endpoint, client_id=client_id, **options)
 
     with mock.patch.object(pool, "connect", connect):
@@ -54,14 +54,14 @@ def impatient(seconds: float, *, client: str = "") -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def detoured(
+async def through_proxy(
     endpoint: KafkaEndpoint, *, client: str = "", rtt: float = 0.0, rate: float = 0.0
 ) -> AsyncIterator[TcpProxy]:
-    """A line to all brokers of a cluster (``endpoint.bootstrap`` must name each), taken by this process's clients.
+    """A link to all brokers of a cluster (``endpoint.bootstrap`` must name each), used by this process's clients.
 
-    ``async with detoured(lab.kafka("alpha"), client="fairlead-replicator.beta", rtt=0.25, rate=100e6) as line:`` is
-    the link from alpha to beta.
+    ``async with through_proxy(lab.kafka("alpha"), client="fairlead-replicator.beta", rtt=0.25, rate=100e6) as line:``
+    is the link from alpha to beta.
     """
-    async with TcpProxy(endpoint.bootstrap, rtt=rtt, rate=rate) as line:
-        with detour(line.ways, client=client):
-            yield line
+    async with TcpProxy(endpoint.bootstrap, rtt=rtt, rate=rate) as proxy:
+        with address_overrides(proxy.addresses, client=client):
+            yield proxy

@@ -137,7 +137,9 @@ def sailed(
     rng = random.Random(seed)  # noqa: S311 - a simulation
     interval = dt.timedelta(hours=hours)
     scenario, big_blue = scenario_file.load("duck-voyage"), load("big-blue")
-    steps = list(Voyage(scenario, big_blue, seed=seed, containers=containers, reading_interval=interval).steps())
+    steps = list(
+        Voyage(scenario.adjusted(containers=containers, reading_interval=interval), big_blue, seed=seed).steps()
+    )
     readings = readings_of(steps)
     events = events_of(steps, lambda site: f"events.{site if site == PORT else HQ}")
     custody = custody_of(events, {one.box: one.log for one in readings}, f"custody.{PORT}")

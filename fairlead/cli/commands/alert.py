@@ -17,8 +17,6 @@ from edge.alerts.loss_report import LostContainerReport, ReportType, text
 from edge.alerts.operator import WAIT, chosen, clear_body, give, make_report, order_for, read_alerts
 from edge.alerts.thresholds import default_thresholds, load_thresholds
 from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
     DryRunOption,
     JsonOption,
     SiteOption,
@@ -26,14 +24,13 @@ from fairlead.cli.commands.context import (
     WaitOption,
     YesOption,
     complete_site,
-    open_topology,
-    running_kafka,
 )
 from fairlead.cli.commands.custody.app import ask_first
 from fairlead.cli.console import Consent, console, emit, lines, output
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.users import ADMIN
 
 T = TypeVar("T")

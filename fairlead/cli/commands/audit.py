@@ -10,17 +10,11 @@ from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    JsonOption,
-    TopologyOption,
-    complete_site,
-    open_topology,
-)
+from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from replication.audit import Audit, AuditDifference, Marks, compare, compare_records, mark_file
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.users import ADMIN
 from topologies.values import parse_rate
 

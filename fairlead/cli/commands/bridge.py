@@ -30,17 +30,7 @@ from edge.bridge import Bridge
 from edge.ingest.replay import ReplayChoice, ReplayPlan, log_of, look
 from edge.ingest.replay import replay as execute
 from edge.messages import RejectReason
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    YesOption,
-    complete_site,
-    open_topology,
-    running_kafka,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
 from fairlead.cli.commands.times import check_order, parse_moment
 from fairlead.cli.console import Consent, console, emit, errors
@@ -50,6 +40,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.local.mosquitto import bridge_session
 from fairlead.local.registry import LocalSite
 from fairlead.scrape import ADDRESS, MetricsServer
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import SiteKind, Topology
 from topologies.users import publisher
 

@@ -12,16 +12,7 @@ from rich.table import Table
 
 from fairlead.certs.authority import DAYS
 from fairlead.certs.facts import CertificateFacts, facts, load
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    SitesOption,
-    TopologyOption,
-    YesOption,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, lines
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.admin import require_answer
@@ -29,6 +20,7 @@ from fairlead.local.certificates import ISSUED, Certificates
 from fairlead.local.renewal import renew as renew_site
 from fairlead.local.sites import LocalSites
 from fairlead.local.state import locked, read_state
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(
     help="Create a test CA, issue certificates, show when they expire, and renew them without downtime.",

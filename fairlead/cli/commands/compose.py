@@ -9,8 +9,9 @@ import typer
 
 from compose.fleet import plan
 from compose.render import render as write_project
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption
+from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import console, emit
+from topologies.context import DEFAULT_TOPOLOGY
 from topologies.loader.load import load, locate
 
 app = typer.Typer(no_args_is_help=True, help="Render a topology as a Docker Compose project.")

@@ -12,21 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from acl.devices import by_site, device_book, local_sites, outside_sites, push, sites_of_device
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    YesOption,
-    complete_site,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.devices import MqttDevice, check_names, device_rules
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(
     help="Give each container, ship, terminal and booking office an MQTT password.",

@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead import home
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, JsonOption, TopologyOption, open_topology
+from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import console, emit
 from fairlead.errors import ExitCode, UnavailableError
 from fairlead.jars import ensure_jars, find_java, jar_set
@@ -32,6 +32,7 @@ from fairlead.local.files import nearest_existing, require_room
 from fairlead.local.mosquitto import find_mosquitto
 from fairlead.local.registry import LocalSite
 from fairlead.local.state import SiteState, read_state
+from topologies.context import DEFAULT_TOPOLOGY, open_topology
 
 JAR_SETS: Final = ("kafka", "delta")
 # Measured with Kafka 4.3.1, KRaft, one broker. With 20,000 open files a broker stopped at 18,400 logs.

@@ -22,14 +22,7 @@ from rich.markup import escape
 
 from acl.kafka import Received, StartAt, UserConsumer
 from acl.probe import entitlement, sites_of
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    JsonOption,
-    TopologyOption,
-    complete_site,
-    open_topology,
-)
+from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
 from fairlead.cli.console import console, emit, errors, output
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -39,6 +32,7 @@ from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.headers import ORIGIN
 from fairlead.records.reading import Reading
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import Topology
 
 CA_FILE: Final = "ca.pem"

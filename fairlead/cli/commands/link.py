@@ -6,7 +6,6 @@ Every verb goes the same way: look at both ends, plan, show the plan, ask, carry
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final
@@ -18,31 +17,19 @@ from rich.table import Table
 
 from acl.explain import explain
 from acl.rules import Operation
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    WaitOption,
-    YesOption,
-    complete_site,
-    open_topology,
-    running_kafka,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, WaitOption, YesOption, complete_site
 from fairlead.cli.commands.resolve import resolve
 from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
-from fairlead.kafka.endpoint import KafkaEndpoint
-from replication.check.ask import check_link
 from replication.check.rules import Severity
 from replication.operations.links.access import ClusterAccess, open_access
-from replication.operations.links.facts import PATIENCE, LinkScope, Verb, find_link, look, may_have
-from replication.operations.links.plan import LinkPlan, build, merge
-from replication.operations.links.report import list_links, logs_of, probe, releases_of
+from replication.operations.links.facts import PATIENCE, LinkScope, Verb, find_link, may_have
+from replication.operations.links.plan import LinkPlan, plan_links
+from replication.operations.links.report import describe_link, list_links
 from replication.operations.links.steps import WAIT, LinkRun, WriteOrders, carry_out
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import Link, Topology
-from topologies.users import ADMIN, Role, service_users, upstream_user
+from topologies.users import Role, service_users
 
 
 def run_verb(
@@ -58,9 +45,28 @@ def run_verb(
     every: bool = False,
 ) -> None:
     """Make the plan, and carry it out with consent."""
-    plan, away = asyncio.run(plan_verb(context, verb, links, scope, reason, every=every, patience=min(PATIENCE, wait)))
+
+    async def make_plan() -> tuple[LinkPlan, list[tuple[str, FairleadError]]]:
+        async with access_of(context) as access:
+            return await plan_links(
+                context.topology,
+                access,
+                verb,
+                links,
+                scope,
+                reason=reason,
+                every=every,
+                patience=min(PATIENCE, wait),
+            )
+
+    async def execute_plan() -> LinkRun:
+        async with access_of(context) as access:
+            with telling(quiet=as_json) as tell:
+                return await carry_out(plan, LinkRun(access, wait, tell))
+
+    plan, away = asyncio.run(make_plan())
     applied = not plan.is_empty and consent.given(lambda on: print_plan(plan.lines(), on))
-    run = asyncio.run(execute_plan(context, plan, wait, quiet=as_json)) if applied else None
+    run = asyncio.run(execute_plan()) if applied else None
     emit(
         {
             **plan.to_builtins(),
@@ -79,42 +85,6 @@ def run_verb(
             hint=error.hint,
             links=[each for each, _ in away],
         )
-
-
-async def plan_verb(
-    context: Context,
-    verb: Verb,
-    links: Sequence[Link],
-    scope: LinkScope,
-    reason: str,
-    *,
-    every: bool = False,
-    patience: float,
-) -> tuple[LinkPlan, list[tuple[str, FairleadError]]]:
-    by = getpass.getuser()
-    away: list[tuple[str, FairleadError]] = []
-    plans: list[LinkPlan] = []
-    async with access_of(context) as access:
-        for link in links:
-            try:
-                facts = await look(
-                    verb, context.topology, link, scope, access, by=by, reason=reason, every=every, patience=patience
-                )
-            except UnavailableError as error:
-                if len(links) == 1:
-                    raise
-                away.append((link.name, error))
-                continue
-            plans.append(build(verb, facts))
-    if not plans:
-        return LinkPlan(verb=verb, links=tuple(link.name for link in links), steps=()), away
-    return merge(plans) if len(plans) > 1 else plans[0], away
-
-
-async def execute_plan(context: Context, plan: LinkPlan, wait: float, *, quiet: bool) -> LinkRun:
-    async with access_of(context) as access:
-        with telling(quiet=quiet) as tell:
-            return await carry_out(plan, LinkRun(access, wait, tell))
 
 
 def _render(context: Context, plan: LinkPlan, run: LinkRun | None, consent: Consent) -> None:
@@ -146,47 +116,6 @@ def choose_links(
 
 def access_of(context: Context) -> AbstractAsyncContextManager[ClusterAccess]:
     return open_access(running_kafka(context), context.folder)
-
-
-async def describe_link(context: Context, link: Link) -> dict[str, Any]:
-    """All that is known of a link, as ``show_one`` prints it. ``checks`` are what should be otherwise at the
-    two ends, null when they could not be looked at; ``checks_error`` says why."""
-
-    def source() -> KafkaEndpoint:
-        return context.resolver.kafka(link.from_, upstream_user(link.to))
-
-    def target() -> KafkaEndpoint:
-        return context.resolver.kafka(link.to, "replicator")
-
-    async with access_of(context) as access:
-        (found,) = await list_links(context.topology, access, [link])
-        status = access.status(link.to)
-    ends = await asyncio.gather(probe(source), probe(target))
-    checks: list[dict[str, str]] | None = None
-    error = next((each["error"] for each in ends if not each["reachable"]), None)
-    if error is None:
-        try:
-            admins = {"source_admin": _admin(context, link.from_), "target_admin": _admin(context, link.to)}
-            checks = [each.as_json() for each in await check_link(context.topology, link, source(), target(), **admins)]
-        except FairleadError as trouble:
-            error = trouble.what
-    return {
-        **found,
-        "source": {"site": link.from_, **ends[0]},
-        "target": {"site": link.to, **ends[1]},
-        "logs_in_trouble": dict(logs_of(link, status)),
-        "released_logs": dict(releases_of(link, status)),
-        "checks": checks,
-        "checks_error": error,
-    }
-
-
-def _admin(context: Context, site: str) -> KafkaEndpoint | None:
-    """A site's administrator; None where this machine does not know it."""
-    try:
-        return context.resolver.kafka(site, ADMIN)
-    except FairleadError:
-        return None
 
 
 _STATES: Final = {"mirroring": "green", "closed": "dim", "stopped": "dim", "unavailable": "bold red"}
@@ -377,7 +306,13 @@ def describe(
     Example: fairlead link describe 'tokyo->sydney'
     """
     context = open_topology(topology)
-    found = asyncio.run(describe_link(context, find_link(context.topology, link, source, target)))
+    chosen = find_link(context.topology, link, source, target)
+
+    async def gather() -> dict[str, Any]:
+        async with access_of(context) as access:
+            return await describe_link(context.topology, context.resolver, access, chosen)
+
+    found = asyncio.run(gather())
     emit(found, as_json=as_json, render=lambda: show_one(found, console))
     if not (found["source"]["reachable"] and found["target"]["reachable"]):
         raise typer.Exit(ExitCode.UNAVAILABLE)

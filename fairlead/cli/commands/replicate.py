@@ -19,7 +19,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, Context, TopologyOption, complete_site, open_topology
+from fairlead.cli.commands.context import TopologyOption, complete_site
 from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
@@ -28,6 +28,7 @@ from fairlead.scrape import ADDRESS, MetricsServer, Watched
 from replication.operations.links.access import status_file
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.endpoints import read_address_overrides
 from topologies.users import upstream_user
 

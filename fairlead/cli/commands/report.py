@@ -12,11 +12,12 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.commands.times import check_order, parse_moment
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import UnavailableError
 from shore.places import Places
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(help="Write a report about one container or one port.", no_args_is_help=True)
 

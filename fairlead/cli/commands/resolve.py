@@ -8,16 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    YesOption,
-    complete_site,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.console import Consent, console, emit, errors, print_notes, print_plan
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -25,6 +16,7 @@ from replication.operations.links.access import open_access, read_status
 from replication.operations.resolve.look import look, parse_checked, trouble_of
 from replication.operations.resolve.plan import ResolveChoice, ResolvePlan, plan_resolution
 from replication.operations.resolve.steps import resolve_log
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.users import ADMIN, upstream_user
 
 

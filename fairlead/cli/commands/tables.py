@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, Context, JsonOption, TopologyOption, open_topology
+from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
@@ -26,6 +26,7 @@ from shore.opened import not_there
 from shore.places import CUSTOMERS, Places
 from shore.read import ColumnInfo, TableInfo
 from shore.tables import Table as Declared
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 MOST_ROWS: Final = 200  # side by side; --json and --csv give all
 _MOST_RECORDS: Final = 20  # one below the other

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, JsonOption, complete_topology
+from fairlead.cli.commands.context import JsonOption, complete_topology
 from fairlead.cli.console import console, emit, output
+from topologies.context import DEFAULT_TOPOLOGY
 from topologies.drawing.text import as_data, draw, mermaid
 from topologies.loader.load import load, shipped
 

@@ -1,4 +1,6 @@
-"""From facts to the plan of a verb, or to a refusal: one reason per log, each with what to do instead. Pure.
+"""From facts to the plan of a verb, or to a refusal: one reason per log, each with what to do instead.
+
+``plan_links`` asks the sites; the rest is pure.
 
 A log may be written at one site only. So a log whose writer follows from its name, or moves by custody, is never
 released here; and a promotion must lose nothing, so everything that could hide records refuses it. A pause is ended by
@@ -8,15 +10,16 @@ a resume of the same scope: link, stream or log.
 from __future__ import annotations
 
 import datetime as dt
+import getpass
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from fairlead.errors import RefusedError
+from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.plan import Plan, PlanStep
-from replication.operations.links.access import Status
-from replication.operations.links.facts import LinkEnd, LinkFacts, Verb
+from replication.operations.links.access import ClusterAccess, Status
+from replication.operations.links.facts import PATIENCE, LinkEnd, LinkFacts, LinkScope, Verb, look
 from replication.operations.links.steps import (
     AwaitActed,
     AwaitFollowing,
@@ -29,6 +32,7 @@ from replication.operations.links.steps import (
     WriteOrders,
 )
 from replication.overrides import Override, OverrideKind
+from topologies.model import Link, Topology
 
 SETTLE: Final = 2.0  # seconds for which both ends must be equal and unchanged
 _COMPARE: Final = "compare the two with fairlead audit; fairlead link resolve keeps both versions"
@@ -65,6 +69,49 @@ def _refuse(verb: Verb, reasons: Sequence[RefusalReason]) -> RefusedError:
     more = f" (and {others} more logs)" if others else ""
     listed: list[dict[str, Any]] = [reason._asdict() for reason in reasons]
     return RefusedError(what + more, hint=first.hint, verb=str(verb), refused=listed)
+
+
+async def plan_links(
+    topology: Topology,
+    access: ClusterAccess,
+    verb: Verb,
+    links: Sequence[Link],
+    scope: LinkScope,
+    *,
+    reason: str = "",
+    every: bool = False,
+    patience: float = PATIENCE,
+) -> tuple[LinkPlan, list[tuple[str, FairleadError]]]:
+    """Ask both ends of each link, and plan for all of them together, in the name of the operating system's user.
+
+    Args:
+        every: A resume ends every pause of the links, not only that of ``scope``.
+        patience: Seconds in which records that are on their way may arrive.
+
+    Returns:
+        The plan, and the links that could not be asked, by name with the error.
+
+    Raises:
+        RefusedError: a link refuses the verb.
+        UnavailableError: the only link cannot be asked.
+    """
+    user = getpass.getuser()
+    away: list[tuple[str, FairleadError]] = []
+    plans: list[LinkPlan] = []
+    for link in links:
+        try:
+            facts = await look(
+                verb, topology, link, scope, access, by=user, reason=reason, every=every, patience=patience
+            )
+        except UnavailableError as error:
+            if len(links) == 1:
+                raise
+            away.append((link.name, error))
+            continue
+        plans.append(build(verb, facts))
+    if not plans:
+        return LinkPlan(verb=verb, links=tuple(link.name for link in links), steps=()), away
+    return merge(plans) if len(plans) > 1 else plans[0], away
 
 
 def build(verb: Verb, facts: LinkFacts, *, settle: float = SETTLE) -> LinkPlan:

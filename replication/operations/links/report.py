@@ -14,10 +14,13 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.names import parse_log
+from replication.check.ask import check_link
 from replication.operations.links.access import ClusterAccess, Status
 from replication.overrides import Override, Overrides
 from replication.states import LinkState
+from topologies.endpoints import EndpointResolver
 from topologies.model import Link, Topology
+from topologies.users import ADMIN, upstream_user
 
 STOPPED: Final = "stopped"  # no replicator runs, so nothing is known about now
 PROBE: Final = 10.0
@@ -36,6 +39,48 @@ async def list_links(
     orders = dict(zip(sites, await asyncio.gather(*(_orders(access, site) for site in sites)), strict=True))
     status = {site: access.status(site) for site in sites}
     return [_one(link, orders[link.to], status[link.to]) for link in wanted]
+
+
+async def describe_link(
+    topology: Topology, resolver: EndpointResolver, access: ClusterAccess, link: Link
+) -> dict[str, Any]:
+    """All that is known of a link. ``checks`` are the settings of both ends that should differ, null when they could
+    not be read; ``checks_error`` says why."""
+
+    def source() -> KafkaEndpoint:
+        return resolver.kafka(link.from_, upstream_user(link.to))
+
+    def target() -> KafkaEndpoint:
+        return resolver.kafka(link.to, "replicator")
+
+    (found,) = await list_links(topology, access, [link])
+    status = access.status(link.to)
+    ends = await asyncio.gather(probe(source), probe(target))
+    checks: list[dict[str, str]] | None = None
+    error = next((each["error"] for each in ends if not each["reachable"]), None)
+    if error is None:
+        try:
+            admins = {"source_admin": _admin(resolver, link.from_), "target_admin": _admin(resolver, link.to)}
+            checks = [each.as_json() for each in await check_link(topology, link, source(), target(), **admins)]
+        except FairleadError as trouble:
+            error = trouble.what
+    return {
+        **found,
+        "source": {"site": link.from_, **ends[0]},
+        "target": {"site": link.to, **ends[1]},
+        "logs_in_trouble": dict(logs_of(link, status)),
+        "released_logs": dict(releases_of(link, status)),
+        "checks": checks,
+        "checks_error": error,
+    }
+
+
+def _admin(resolver: EndpointResolver, site: str) -> KafkaEndpoint | None:
+    """A site's administrator; None where this machine does not know it."""
+    try:
+        return resolver.kafka(site, ADMIN)
+    except FairleadError:
+        return None
 
 
 def logs_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:

@@ -31,7 +31,6 @@ from acl.kafka import Client, StartAt, UserConsumer
 from acl.store import KafkaRules, admin_stores
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.bridge import make_bridge
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.cli.commands.replicate import replicator_for
 from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.kafka.admin import create_logs, login_refused, require_answer
@@ -47,6 +46,7 @@ from tests.integration.edge.fleet import Publisher, until
 from tests.integration.fairlead.kafka.conftest import marker, record
 from tests.support.logins import answer
 from tests.support.waits import PATIENCE
+from topologies.context import Context, open_topology
 from topologies.model import KafkaAddress
 from topologies.users import ADMIN, service_users
 

@@ -21,7 +21,6 @@ from acl.apply import apply_topology
 from edge.bridge import Bridge
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.bridge import make_bridge
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import mosquitto, ports
@@ -33,6 +32,7 @@ from tests.integration.edge.fleet import Publisher, until
 from tests.support.logins import answer
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import reading, readings_topic
+from topologies.context import Context, open_topology
 from topologies.endpoints import SECRETS_FOLDER
 from topologies.users import ADMIN, service_users
 

@@ -16,7 +16,7 @@ from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from replication.replicator import Replicator
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from tests.integration.edge.fleet import Fleet, until
 from topologies.model import Topology
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from fairlead.cli import app as cli
-from fairlead.cli.commands.context import Context
 from fairlead.cli.commands.custody import app as custody
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.registry import LocalSiteRegistry
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, until
+from topologies.context import Context
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 

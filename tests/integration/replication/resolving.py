@@ -17,7 +17,6 @@ from typer.testing import CliRunner, Result
 from acl.apply import apply_sites, check_complete
 from acl.store import admin_stores
 from fairlead.cli.app import app
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.cli.commands.replicate import replicator_for
 from fairlead.errors import ExitCode
 from fairlead.kafka.convention import is_filler
@@ -28,6 +27,7 @@ from replication.operations.links.access import Status, read_status, status_file
 from replication.operations.resolve.plan import kept_copies
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, until
+from topologies.context import Context, open_topology
 
 
 @dataclass

@@ -27,7 +27,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.kafka import ensure_users
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, links, states, until
-from tests.support.chaos import detoured, impatient
+from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 
@@ -90,8 +90,8 @@ async def test_passwords_are_changed_while_it_runs(lab: Lab, keyring: Keyring) -
     with impatient(3.0, client="fairlead-replicator"):
         beta = Replicator(topology, "beta", lambda: keyring.endpoint("beta"), keyring.endpoint)
         async with (
-            detoured(here, client="fairlead-replicator") as source,
-            detoured(there, client="fairlead-replicator") as target,
+            through_proxy(here, client="fairlead-replicator") as source,
+            through_proxy(there, client="fairlead-replicator") as target,
             lab.running(beta),
             Traffic(here, own=own, idempotent=[plain]) as writers,
         ):

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import pytest
 
 from replication.replicator import Replicator
-from simulators.network.line import TcpProxy
-from simulators.network.way import ProxyDirection
+from simulators.network.proxy import ProxyDirection, TcpProxy
 from tests.integration.replication.conftest import Lab, links, states, until
-from tests.support.chaos import detoured, impatient
+from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 
@@ -66,7 +65,7 @@ async def voyage(lab: Lab) -> AsyncIterator[Voyage]:
     here, there = lab.kafka("alpha"), lab.kafka("beta")
     replicator = lab.replicator(lab.one_way(), "beta")
     writers = Traffic(here, own=own, idempotent=[plain], transactional=[transactional])
-    async with detoured(here, client=CLIENT) as source, detoured(there, client=CLIENT) as target:
+    async with through_proxy(here, client=CLIENT) as source, through_proxy(there, client=CLIENT) as target:
         async with lab.running(replicator), writers:
             under_way = Voyage(lab, writers, source, target, replicator)
             await under_way.grows()

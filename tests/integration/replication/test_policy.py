@@ -24,9 +24,9 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.link import source_link as source_link
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, encode
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.support.chaos import detoured
+from tests.support.chaos import through_proxy
 from tests.support.steadyclock import SteadyClock
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -67,7 +67,7 @@ async def fill(lab: Lab, site: str, topics: list[str], *, batches: int, per: int
 async def copying(lab: Lab, shape: Topology, **line: float) -> AsyncIterator[TcpProxy]:
     """The link's replicator at work over a line of its own."""
     (link,) = shape.directed_links()
-    async with detoured(lab.kafka(link.from_), client=f"fairlead-replicator.{link.to}", **line) as way:
+    async with through_proxy(lab.kafka(link.from_), client=f"fairlead-replicator.{link.to}", **line) as way:
         async with lab.running(lab.replicator(shape, link.to)):
             yield way
 

@@ -13,7 +13,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.integration.replication.consumers import producer
-from tests.support.chaos import detoured
+from tests.support.chaos import through_proxy
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
@@ -50,7 +50,7 @@ async def following(lab: Lab, later: str) -> AsyncIterator[Replicator]:
     async with contextlib.AsyncExitStack() as stack:
         if later:
             client = f"fairlead-replicator.{TARGET}"
-            await stack.enter_async_context(detoured(lab.kafka(later), client=client, rtt=ROUND_TRIP))
+            await stack.enter_async_context(through_proxy(lab.kafka(later), client=client, rtt=ROUND_TRIP))
         await stack.enter_async_context(lab.running(gamma))
         yield gamma
 

@@ -25,7 +25,6 @@ from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from acl.store import AdminStore
 from fairlead.cli.app import run
 from fairlead.cli.commands.bridge import make_bridge
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
@@ -36,6 +35,7 @@ from tests.integration.edge.fleet import Publisher, until
 from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.operators_day import PAGE, parts_of_the_day
 from tests.support.patience import patient
+from topologies.context import Context, open_topology
 from topologies.users import ADMIN, service_users
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.chaos]  # more than a minute

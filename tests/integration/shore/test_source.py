@@ -21,7 +21,7 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord
 from shore.datasource import register
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from tests.integration.shore.readings import forget_commit, readings_of
 from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.waits import PATIENCE
@@ -198,7 +198,7 @@ def line_to(endpoint: KafkaEndpoint) -> Iterator[TcpProxy]:
     thread.start()
     line, loop, end = ready.get(timeout=PATIENCE)
     try:
-        yield _FromOutside(line, loop)  # type: ignore[misc]  # the two calls that the test needs, and ``detours``
+        yield _FromOutside(line, loop)  # type: ignore[misc]  # the attributes that the test needs
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join(PATIENCE)

@@ -18,7 +18,7 @@ from fairlead.local.sites import LocalSites
 from fairlead.records import decoder
 from fairlead.records.reading import Reading
 from simulators.fleet.scenario_file import load as load_scenario
-from simulators.steps import Barrier, BarrierKind, MessageKind, Publish, Step
+from simulators.steps import BarrierKind, MessageKind, Publish, Step, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout, Player, Progress, no_wait
 from simulators.voyage.recording import ReplayedVoyage, recording
 from simulators.voyage.truth import Truth
@@ -37,11 +37,9 @@ reading = decoder(Reading)
 @pytest.fixture(scope="module")
 def voyage() -> Voyage:
     return Voyage(
-        load_scenario("duck-voyage"),
+        load_scenario("duck-voyage").adjusted(containers=20, reading_interval=dt.timedelta(hours=12)),
         load_topology("big-blue", env={}),
         seed=7,
-        containers=20,
-        reading_interval=dt.timedelta(hours=12),
         with_bad=True,
     )
 
@@ -109,9 +107,9 @@ async def test_a_recorded_voyage_is_published_again(
             stood.append(now)
             player.resume()
 
-    player = Player(lambda _: mqtt("alpha", "device"), no_wait, speed=3_000_000, on_progress=goes_on)
+    player = Player(lambda _: mqtt("alpha", "device"), no_wait, on_progress=goes_on)
     with recording(voyage, tmp_path / "voyage.gz", with_bad=True) as sailed:
-        await player.play(sailed.steps())
+        await player.play(sailed.steps(), speed=3_000_000)
     [paused] = stood
     assert paused.published == paused.acknowledged > 300
     replay = ReplayedVoyage(tmp_path / "voyage.gz", load_topology("big-blue", env={}))
@@ -135,7 +133,7 @@ async def test_a_restarted_broker_loses_nothing(
         troubles.extend(why for why in progress.troubles.values() if why not in troubles)
 
     # At this speed the second half takes two seconds, in which the broker goes and comes.
-    player = Player(lambda site: mqtt(site, "device"), no_wait, speed=500_000, on_progress=watch)
+    player = Player(lambda site: mqtt(site, "device"), no_wait, on_progress=watch)
     half = asyncio.Event()
 
     def with_a_break() -> Iterator[Step]:
@@ -144,7 +142,7 @@ async def test_a_restarted_broker_loses_nothing(
                 half.set()
             yield step
 
-    task = asyncio.create_task(player.play(with_a_break()))
+    task = asyncio.create_task(player.play(with_a_break(), speed=500_000))
     await half.wait()
     await asyncio.to_thread(sites.restart, "beta", "mqtt")
     played = await asyncio.wait_for(task, PATIENCE)
@@ -192,7 +190,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def test_a_barrier_behind_a_dead_broker_names_it(voyage: Voyage, mqtt: Endpoints) -> None:
     nowhere = dataclasses.replace(mqtt("beta", "device"), port=1)
     first = next(step for step in at("beta", voyage.steps()) if isinstance(step, Publish))
-    stop = Barrier(first.sim_time, BarrierKind.RECORDED, "everything is recorded", site="beta")
+    stop = VoyageBarrier(first.sim_time, BarrierKind.RECORDED, "everything is recorded", site="beta")
     with pytest.raises(BarrierTimeout, match=r"everything is recorded; MQTT broker of beta: .*refused"):
         await Player(lambda _: nowhere, no_wait, patience=0.5).play([first, stop])
 
@@ -213,8 +211,8 @@ async def test_an_interrupted_voyage_leaves_nothing_behind(voyage: Voyage, mqtt:
         if player.played.published["beta"] == 20:
             begun.set()
 
-    player = Player(lambda site: mqtt(site, "device"), no_wait, speed=100_000, on_published=watch)
-    task = asyncio.create_task(player.play(at("beta", voyage.steps())))
+    player = Player(lambda site: mqtt(site, "device"), no_wait, on_published=watch)
+    task = asyncio.create_task(player.play(at("beta", voyage.steps()), speed=100_000))
     await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -15,11 +15,11 @@ from fairlead.certs.served import served
 from fairlead.kafka.endpoint import Address
 from fairlead.local.state import read_state
 from replication.replicator import Replicator
-from simulators.network.line import TcpProxy
+from simulators.network.proxy import TcpProxy
 from tests.integration.replication.conftest import Lab, links, until
 from tests.integration.tls.conftest import Secure
 from tests.integration.tls.elsewhere import ELSEWHERE, relay
-from tests.support.chaos import detour, detoured
+from tests.support.chaos import address_overrides, through_proxy
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 
@@ -83,8 +83,8 @@ async def copying(lab: Lab, beta: Replicator, own: list[str], plain: list[str]) 
     """A replicator under writers, with lines whose connections can be ended."""
     here, there = lab.kafka("alpha"), lab.kafka("beta")
     async with (
-        detoured(here, client=CLIENT) as source,
-        detoured(there, client=CLIENT) as target,
+        through_proxy(here, client=CLIENT) as source,
+        through_proxy(there, client=CLIENT) as target,
         lab.running(beta),
         Traffic(here, own=own, idempotent=plain) as writers,
     ):
@@ -132,7 +132,7 @@ async def test_a_site_whose_certificate_is_for_another_name_is_refused(wrong: st
 
     async with relay(port(pair, wrong)) as elsewhere:
         ways: dict[Address, Address] = {("127.0.0.1", port(pair, wrong)): (ELSEWHERE, elsewhere)}
-        with detour(ways, client=CLIENT):
+        with address_overrides(ways, client=CLIENT):
             async with lab.running(beta):
                 await until(refused, f"the reason is not shown: {beta.snapshot()}", PATIENCE)
                 assert await lab.end("beta", log) == -1

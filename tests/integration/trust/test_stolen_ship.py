@@ -38,7 +38,6 @@ from edge.alerts.site_alerts import KIND
 from edge.bridge import Bridge
 from fairlead.cli.app import run
 from fairlead.cli.commands.bridge import make_bridge
-from fairlead.cli.commands.context import open_topology
 from fairlead.cli.commands.replicate import replicator_for
 from fairlead.custody.history import chains
 from fairlead.custody.ledger import read_ledgers
@@ -60,6 +59,7 @@ from tests.integration.edge.fleet import EVENTS, Publisher, now, until
 from tests.support.honest_ledgers import claim, grant, log
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import event, reading
+from topologies.context import open_topology
 from topologies.trust import sifted
 from topologies.users import upstream_user
 

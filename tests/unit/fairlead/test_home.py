@@ -13,13 +13,13 @@ import pytest
 import shore.session
 from edge.metrics import write_snapshot
 from fairlead.cli.commands import bridge
-from fairlead.cli.commands.context import Context
 from fairlead.home import private_folder
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
 from replication import replicator
 from shore.jobs.lock import only_one
 from shore.places import Places
+from topologies.context import Context
 from topologies.endpoints import write_address_overrides
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.scenario import Scenario
 from simulators.fleet.scenario_file import load, parse
-from simulators.steps import Barrier, Publish, Step
+from simulators.steps import Publish, Step, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
@@ -29,7 +29,7 @@ def ducks() -> Scenario:
 def voyage(seed: int = 7, containers: int = 30, *, hours: int = 12, with_bad: bool = True) -> Voyage:
     intervals = {"ship_interval": dt.timedelta(hours=6), "reading_interval": dt.timedelta(hours=hours)}
     scenario = ducks().model_copy(update=intervals)
-    return Voyage(scenario, big_blue(), seed=seed, containers=containers, with_bad=with_bad)
+    return Voyage(scenario.adjusted(containers=containers), big_blue(), seed=seed, with_bad=with_bad)
 
 
 @cache
@@ -46,8 +46,8 @@ def published(steps: Iterable[Step]) -> list[Publish]:
     return [step for step in steps if isinstance(step, Publish)]
 
 
-def barriers(steps: Iterable[Step]) -> list[Barrier]:
-    return [step for step in steps if isinstance(step, Barrier)]
+def barriers(steps: Iterable[Step]) -> list[VoyageBarrier]:
+    return [step for step in steps if isinstance(step, VoyageBarrier)]
 
 
 TRANSHIPMENT = """

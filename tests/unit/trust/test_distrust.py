@@ -1,7 +1,8 @@
-"""``fairlead site distrust``: what is planned, what is refused, and that nothing is done without consent."""
+"""Distrusting a ship: what is planned, what is refused, and that nothing is done without consent."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fairlead.cli.commands.sites import app as site
+from fairlead import distrust
+from fairlead.cli.commands.sites import app as command
 from fairlead.custody.ledger import Ledgers, Told
 from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.records.custody import LedgerEntry
 from tests.support.honest_ledgers import grant, log
+from topologies.context import open_topology
 
 ABOARD, ASHORE, NEVER_ASHORE = log(1), log(2), log(3)
 SHIP = "duck-star"
@@ -24,6 +27,7 @@ ENTRIES: dict[str, list[tuple[str, LedgerEntry]]] = {
         ("tokyo", grant("tokyo", ABOARD, 2, SHIP)),
         ("tokyo", grant("tokyo", ASHORE, 1, "tokyo")),
         ("tokyo", grant("tokyo", ASHORE, 2, SHIP)),
+        ("blue-marlin", grant("blue-marlin", NEVER_ASHORE, 2, SHIP)),  # only another ship says so
     ],
     # Only Sydney knows that one of them was discharged there.
     "sydney": [(SHIP, grant(SHIP, ASHORE, 3, "sydney", event="DISC"))],
@@ -41,78 +45,73 @@ class FakeLedgers:
 
 
 @pytest.fixture
-def called(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the command carried out."""
+def carried_out(monkeypatch: pytest.MonkeyPatch) -> list[distrust.DistrustPlan]:
+    """The plans that the command carries out; nothing is done."""
 
     @asynccontextmanager
-    async def access_of(_context: Any) -> Any:
+    async def open_ledgers(*_: Any) -> Any:
         yield FakeLedgers()
 
-    done: list[Any] = []
+    done: list[distrust.DistrustPlan] = []
 
-    def carried_out(_context: Any, plan: Any, *_: Any, quiet: bool) -> site.Outcome:
+    def carry_out(_context: Any, plan: distrust.DistrustPlan, *_: Any, **__: Any) -> distrust.DistrustResult:
         done.append(plan)
-        return site.Outcome(done=["all"])
+        return distrust.DistrustResult(done=["all"])
 
-    monkeypatch.setattr(site, "access_of", access_of)
-    monkeypatch.setattr(site, "_carry_out", carried_out)
+    monkeypatch.setattr(distrust, "open_ledgers", open_ledgers)
+    monkeypatch.setattr(command, "carry_out", carry_out)
     return done
 
 
-def says(*arguments: str) -> Any:
-    return CliRunner().invoke(site.app, ["distrust", *arguments, "--topology", "big-blue"])
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(command.app, ["distrust", *arguments, "--topology", "big-blue"])
 
 
-def test_the_plan_names_links_passwords_and_logs(called: list[Any]) -> None:
-    answer = says(SHIP, "--reason", "stolen", "--dry-run")
+@pytest.mark.usefixtures("carried_out")
+def test_the_plan_names_links_passwords_and_logs() -> None:
+    lines = asyncio.run(distrust.plan_distrust(open_topology("big-blue"), SHIP)).lines()
+    assert "los-angeles: fetch nothing more over duck-star->los-angeles" in lines
+    assert "sydney: fetch nothing more over duck-star->sydney:berthed" in lines
+    assert f"tokyo: give replicator.{SHIP} another password" in lines
+    assert f"{SHIP}: give bridge another password" in lines
+    assert f"tokyo: seize {ABOARD} (term 2)" in lines
+    assert not any(ASHORE in line or NEVER_ASHORE in line for line in lines)
+
+
+@pytest.mark.parametrize(("options", "code"), [(["--dry-run"], 0), ([], 1)])
+def test_nothing_is_done_without_consent(
+    carried_out: list[distrust.DistrustPlan], options: list[str], code: int
+) -> None:
+    answer = invoke(SHIP, "--reason", "stolen", *options)
+    assert answer.exit_code == code
+    assert code == 0 or isinstance(answer.exception, FairleadError)
+    assert carried_out == []
+
+
+def test_a_named_site_seizes_every_log(carried_out: list[distrust.DistrustPlan]) -> None:
+    answer = invoke(SHIP, "--reason", "stolen", "--yes", "--site", "sydney")
     assert answer.exit_code == 0, answer.output
-    told = answer.stdout.splitlines()
-    assert "los-angeles: fetch nothing more over duck-star->los-angeles" in told
-    assert "sydney: fetch nothing more over duck-star->sydney:berthed" in told
-    assert f"tokyo: give replicator.{SHIP} another password" in told
-    assert f"{SHIP}: give bridge another password" in told
-    assert f"tokyo: seize {ABOARD} (term 2)" in told
-    assert not any(ASHORE in line for line in told)
-    assert "Nothing was changed" in answer.stdout
-    assert called == []
-
-
-def test_it_is_done_with_consent_only(called: list[Any]) -> None:
-    assert isinstance(says(SHIP, "--reason", "stolen").exception, FairleadError)
-    assert called == []
-    answer = says(SHIP, "--reason", "stolen", "--yes", "--site", "sydney")
-    assert answer.exit_code == 0, answer.output
-    (plan,) = called
+    (plan,) = carried_out
     assert [(each.log, each.at) for each in plan.seizures] == [(ABOARD, "sydney")]
 
 
-def test_what_only_another_ship_says_to_have_given_is_not_seized(
-    called: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone = {"tokyo": [("blue-marlin", grant("blue-marlin", NEVER_ASHORE, 2, SHIP)), *ENTRIES["tokyo"]]}
-    monkeypatch.setattr(f"{__name__}.ENTRIES", gone)
-    answer = says(SHIP, "--reason", "stolen", "--yes")
-    assert answer.exit_code == 0, answer.output
-    assert NEVER_ASHORE not in answer.stdout
-
-
 @pytest.mark.parametrize(
-    ("arguments", "kind", "said"),
+    ("ship", "at", "reason", "error", "words"),
     [
-        (("tokyo", "--reason", "x"), RefusedError, "is ashore"),
-        (("duck-stra", "--reason", "x"), UnknownNameError, "duck-stra"),
-        ((SHIP, "--reason", " "), RefusedError, "needs a reason"),
-        ((SHIP, "--reason", "x", "--site", "blue-marlin"), UnknownNameError, "blue-marlin"),
+        ("tokyo", None, "x", RefusedError, "is ashore"),
+        ("duck-stra", None, "x", UnknownNameError, "duck-stra"),
+        (SHIP, None, " ", RefusedError, "needs a reason"),
+        (SHIP, "blue-marlin", "x", UnknownNameError, "blue-marlin"),
     ],
 )
-def test_what_is_refused(called: list[Any], arguments: tuple[str, ...], kind: type[Exception], said: str) -> None:
-    error = says(*arguments, "--yes").exception
-    assert isinstance(error, kind)
-    assert said in str(error)
-    assert called == []
+def test_a_bad_request_is_refused(
+    ship: str, at: str | None, reason: str, error: type[FairleadError], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        distrust.check_request(open_topology("big-blue").topology, ship, at, reason)
 
 
-def test_the_tests_that_the_page_on_security_names_are_there() -> None:
+def test_every_test_that_the_page_on_security_names_exists() -> None:
     root = Path(__file__).parents[3]
     named = re.findall(r"`(tests/[^`]+)`", (root / "docs" / "security.md").read_text(encoding="utf-8"))
     assert len(named) > 15

@@ -26,8 +26,6 @@ from acl.users import create_missing
 from fairlead.cli.commands.acl.audit import audit
 from fairlead.cli.commands.acl.users import offboard, rotate
 from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
     DryRunOption,
     JsonOption,
     SitesOption,
@@ -35,11 +33,11 @@ from fairlead.cli.commands.context import (
     WaitOption,
     YesOption,
     complete_site,
-    open_topology,
 )
 from fairlead.cli.console import Consent, console, emit, errors, print_plan
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
 from fairlead.plan import LineStyle, PlanLine
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.users import ADMIN
 
 

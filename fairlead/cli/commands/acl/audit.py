@@ -3,128 +3,24 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from acl.audit import ReadVerdict, TopicReader, readers
-from acl.plan import CurrentAcls, Unread, check_sites, read_current_acls
+from acl.audit import LogReaders, ReadVerdict, TopicReader, audit_logs, log_of_container
+from acl.plan import Unread, check_sites
 from acl.store import admin_stores
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    JsonOption,
-    SitesOption,
-    TopologyOption,
-    open_topology,
-)
+from fairlead.cli.commands.context import JsonOption, SitesOption, TopologyOption
 from fairlead.cli.console import console, emit
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError
-from fairlead.names import container_check_digit, is_container_number
-from topologies.model import Topology
+from fairlead.errors import ExitCode
+from topologies.context import DEFAULT_TOPOLOGY, open_topology
 
-
-@dataclass(frozen=True, slots=True)
-class Entitled:
-    """A customer in whose feed the container's records are, of these device times (null: open).
-
-    ``feed`` is what it gets: detailed, coarse, or movements, which need no booking; null: it has no feed.
-    """
-
-    customer: str
-    feed: str | None
-    feed_at: str | None
-    valid_from: dt.datetime | None
-    valid_to: dt.datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Booked:
-    """What a booking says, or has said until ``until``, of its customer (``party``: customer) or its consignee.
-
-    What is entitled no more was taken back in the feed, by records that say so; what was delivered is still there.
-    """
-
-    customer: str
-    party: str
-    booking: str
-    status: str
-    valid_from: dt.datetime
-    valid_to: dt.datetime | None
-    recorded_from: dt.datetime | None
-    until: dt.datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Feeds:
-    """Who has the container's records in a feed. ``unknown`` says why the bookings are not known, if they are not."""
-
-    entitled: tuple[Entitled, ...]
-    bookings: tuple[Booked, ...]
-    unknown: str = ""
-
-
-def feeds_of(context: Context, container: str) -> Feeds:
-    """The feeds that have the container's records, and the bookings that it follows from."""
-    from shore.feeds.periods import PERIODS
-    from shore.read import rows, sql  # loads DuckDB and delta-rs, which the other commands of acl do without
-    from shore.tables.bookings import STATES
-
-    topology = context.topology
-    authorities = tuple(
-        Entitled(name, each.feed, each.feed_at, None, None)
-        for name, each in topology.customers.items()
-        if each.feed == "movements" and each.feed_at
-    )
-    if topology.shore is None:
-        return Feeds(authorities, (), "this topology does not say where shore runs, so it has no feeds")
-    # A number with a check digit, and constants of shore.
-    states = STATES.format(booking_changes="booking_changes")
-    periods = PERIODS.format(bookings=f"({states})")
-    entitled = f"""
-        select * from ({periods}) where equipment_reference = '{container}' order by valid_from, customer
-    """  # noqa: S608
-    booked = f"""
-        select p.*, s.* from ({states}) s,
-            lateral (values ('customer', s.customer), ('consignee', s.consignee)) p(party, name)
-        where s.equipment_reference = '{container}' and coalesce(p.name, '') <> ''
-        order by s.recorded_from, s.log_offset, p.party desc
-    """  # noqa: S608
-    try:
-        now, history = (
-            rows(sql(context.folder, query, storage=topology.shore.storage)) for query in (entitled, booked)
-        )
-    except FairleadError as error:
-        return Feeds(authorities, (), f"{error.what}, so nobody here knows the bookings ({error.hint})")
-    here = tuple(
-        Entitled(row["customer"], *feed_of(topology, row["customer"]), row["valid_from"], row["valid_to"])
-        for row in now
-    )
-    bookings = tuple(
-        Booked(
-            row["name"],
-            row["party"],
-            row["booking_reference"],
-            row["status"],
-            row["valid_from"],
-            row["valid_to"],
-            row["recorded_from"],
-            row["recorded_to"],
-        )
-        for row in history
-    )
-    return Feeds((*here, *authorities), bookings)
-
-
-def feed_of(topology: Topology, customer: str) -> tuple[str | None, str | None]:
-    """What a customer gets in its feed and where; nothing where it has none."""
-    found = topology.customers.get(customer)
-    return (found.feed, found.feed_at) if found is not None and found.feed_at else (None, None)
+if TYPE_CHECKING:
+    from shore.report.entitled import ContainerFeeds
 
 
 _DRIFT: Final = frozenset({ReadVerdict.EXTRA, ReadVerdict.MISSING, ReadVerdict.PARTLY})
@@ -143,15 +39,6 @@ _SAYS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LogAt:
-    """Who can read one log at one site."""
-
-    log: str
-    site: str
-    readers: tuple[TopicReader, ...]
-
-
 def audit(
     container: Annotated[str, typer.Argument(help="A container's number, for example BIGU1000010.")],
     topology: TopologyOption = DEFAULT_TOPOLOGY,
@@ -165,15 +52,14 @@ def audit(
 
     Example: fairlead acl audit BIGU1000010
     """
+    from shore.report.entitled import feed_logs, feeds_of_container  # loads DuckDB and delta-rs
+
     context = open_topology(topology)
-    log = _log(context.topology, container)
-    held = read_current_acls(admin_stores(context.resolver), check_sites(context.topology, site or None))
-    feeds = feeds_of(context, container)
-    with_feed = {each.customer: None for each in feeds.entitled if each.feed_at}
-    with_feed |= {each.customer: None for each in feeds.bookings if feed_of(context.topology, each.customer)[1]}
-    logs = [log, *(f"feeds.{name}" for name in with_feed)]
-    found = [LogAt(one, at, _readers(context.topology, at, one, held[at])) for one in logs for at in held]
-    away = [one for one in held.values() if isinstance(one, Unread)]
+    log = log_of_container(context.topology, container)
+    check_sites(context.topology, site or None)
+    feeds = feeds_of_container(context.topology, context.folder, container)
+    logs = [log, *feed_logs(context.topology, feeds)]
+    found, away = audit_logs(context.topology, admin_stores(context.resolver), logs, site or None)
     body = {
         "container": container,
         "log": log,
@@ -190,23 +76,7 @@ def audit(
         raise typer.Exit(ExitCode.UNAVAILABLE)
 
 
-def _log(topology: Topology, container: str) -> str:
-    if not is_container_number(container):
-        right = len(container) == 11 and container[:10].isalnum() and container.isupper() and container.isascii()
-        raise ConfigurationError(
-            f"{container!r} is no container number (ISO 6346)",
-            hint=f"its check digit would be {container_check_digit(container[:10])}"
-            if right
-            else "four letters and seven digits, upper case: BIGU1000010",
-        )
-    return f"{topology.stream_of_container(container)}.{container}"
-
-
-def _readers(topology: Topology, site: str, log: str, held: CurrentAcls) -> tuple[TopicReader, ...]:
-    return readers(topology, site, log, None if isinstance(held, Unread) else held)
-
-
-def _show(container: str, log: str, found: list[LogAt], away: list[Unread], feeds: Feeds) -> None:
+def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[Unread], feeds: ContainerFeeds) -> None:
     for name in dict.fromkeys(one.log for one in found):
         console.print(f"[bold]{name}[/]" + ("" if name == log else f", the feed that has records of {container}"))
         table = Table("user", "who", "sites", "", "why", box=None, pad_edge=False)
@@ -240,7 +110,7 @@ def _show(container: str, log: str, found: list[LogAt], away: list[Unread], feed
         console.print(table)
 
 
-def _grouped(found: Iterator[LogAt]) -> dict[tuple[str, str, ReadVerdict, str], list[str]]:
+def _grouped(found: Iterator[LogReaders]) -> dict[tuple[str, str, ReadVerdict, str], list[str]]:
     """Sites by what is the same at each of them."""
     out: dict[tuple[str, str, ReadVerdict, str], list[str]] = {}
     for one in found:

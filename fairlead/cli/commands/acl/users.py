@@ -12,18 +12,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from acl.plan import check_sites
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    SitesOption,
-    TopologyOption,
-    YesOption,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, errors, lines, site_progress
 from fairlead.errors import UnknownNameError
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 if TYPE_CHECKING:
     from acl.rotate import Rotated

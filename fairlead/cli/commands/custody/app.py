@@ -25,8 +25,6 @@ from edge.custody.operator.plan import (
 )
 from edge.strays.report import WaitingLog
 from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
     DryRunOption,
     JsonOption,
     SiteOption,
@@ -34,8 +32,6 @@ from fairlead.cli.commands.context import (
     WaitOption,
     YesOption,
     complete_site,
-    open_topology,
-    running_kafka,
 )
 from fairlead.cli.commands.custody import render as custodyshow
 from fairlead.cli.commands.custody.render import chain_body, holders_of, list_body, plan_body, strays_body
@@ -45,6 +41,7 @@ from fairlead.custody.history import Chain, chain
 from fairlead.custody.ledger import Ledgers
 from fairlead.errors import ExitCode, FairleadError, UnknownNameError
 from fairlead.records.custody import CustodyEntry
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import SiteKind, Topology
 
 T = TypeVar("T")

@@ -15,13 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import shore
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    YesOption,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
 from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption
 from fairlead.cli.commands.shore.context import ShorePlace, open_shore
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
@@ -32,6 +26,7 @@ from shore.lag import Lag, lags
 from shore.losses import LostLog, Watch, in_words, read_losses
 from shore.losses import acknowledge as acknowledge_losses
 from shore.status import IN_TROUBLE, JobStatus, ShoreStatus, read_status
+from topologies.context import DEFAULT_TOPOLOGY
 
 STYLES: Final = {
     "running": "green",

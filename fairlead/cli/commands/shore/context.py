@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.cli.commands.context import Context, open_topology
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.places import Places
+from topologies.context import Context, open_topology
 from topologies.model import Topology
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.cli.commands.context import DEFAULT_TOPOLOGY, DryRunOption, JsonOption, TopologyOption, YesOption
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
 from fairlead.cli.commands.shore.context import open_shore
 from fairlead.cli.commands.tables import size
 from fairlead.cli.commands.times import check_order, parse_moment, parse_span
@@ -24,6 +24,7 @@ from shore.feeds.tables import kept_tables
 from shore.maintenance.compact import CompactStep, compact, plan_compaction
 from shore.maintenance.vacuum import VacuumStep, plan_vacuum, vacuum
 from shore.opened import check_tables
+from topologies.context import DEFAULT_TOPOLOGY
 
 if TYPE_CHECKING:
     from shore.verify.model import Difference, Verification

@@ -16,16 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acl.apply import apply_topology
 from acl.devices import place_devices
-from fairlead.cli.commands.context import (
-    DEFAULT_TOPOLOGY,
-    Context,
-    DryRunOption,
-    JsonOption,
-    TopologyOption,
-    YesOption,
-    complete_site,
-    open_topology,
-)
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.commands.sites.status import look, loses, show
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
@@ -34,6 +25,7 @@ from fairlead.local.sites import Progress as Tell
 from fairlead.local.state import Profile
 from fairlead.local.tls import OwnCertificate, Wanted
 from fairlead.local.workers import Workers
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.loader.load import shipped
 from topologies.model import Topology
 from topologies.users import mqtt_users, service_users

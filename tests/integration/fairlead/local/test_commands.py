@@ -16,13 +16,13 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fairlead.cli.commands import devices
-from fairlead.cli.commands.context import open_topology
 from fairlead.cli.commands.sites import local as sites
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.admin import require_answer
 from fairlead.local.devices import DeviceBook
 from fairlead.local.mosquitto import wait_taken
 from tests.support.logins import answer
+from topologies.context import open_topology
 
 pytestmark = pytest.mark.integration
 

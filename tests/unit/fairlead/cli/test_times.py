@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import datetime as dt
 from pathlib import Path
 
 import pytest
 
 from fairlead.cli.app import run
-from fairlead.cli.commands import times
 from fairlead.cli.commands.times import TimeError, check_order, parse_moment, parse_span
 from fairlead.errors import ExitCode
-
-COMMANDS = Path(times.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -80,14 +76,3 @@ def test_every_command_ends_with_2_for_what_is_no_time(
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     assert run(command) == ExitCode.USAGE
     assert "what to do" in capsys.readouterr().err
-
-
-def test_no_command_reads_times_or_looks_for_a_running_kafka_by_itself() -> None:
-    parsing, refusing = set(), set()
-    for file in COMMANDS.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "parse_duration":
-                parsing.add(file.name)
-            if isinstance(node, ast.JoinedStr) and ast.unparse(node).startswith("f'the Kafka of {"):
-                refusing.add(file.name)
-    assert (parsing, refusing) == ({"times.py"}, {"context.py"})

@@ -17,13 +17,13 @@ from typer.testing import CliRunner, Result
 
 from acl.devices import by_site, place_devices, sites_of_device
 from fairlead.cli.commands.bridge import session_of
-from fairlead.cli.commands.context import Context
 from fairlead.cli.commands.devices import app
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.local import mosquitto
 from fairlead.local.devices import DeviceBook, DeviceKind, MqttDevice, device_kind, device_rules, hashed
 from fairlead.local.registry import LocalSiteRegistry
 from fairlead.local.state import Profile
+from topologies.context import Context
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load
 from topologies.model import MqttAddress

@@ -69,7 +69,7 @@ def test_whatever_the_seed(name: str, seed: int) -> None:
 def test_bridges_take_every_message(name: str) -> None:
     judges = {site: Classifier(topology(name), site) for site in topology(name).sites}
     now = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
-    made = Voyage(load(name), topology(name), seed=7, containers=10, reading_interval=12 * HOUR)
+    made = Voyage(load(name).adjusted(containers=10, reading_interval=12 * HOUR), topology(name), seed=7)
     for step in published(made.steps()):
         verdict = judges[step.site].classify(step.topic, step.payload, now)
         assert not isinstance(verdict, Rejected), (step, verdict)
@@ -165,7 +165,7 @@ def test_a_blackout_concerns_the_boxes_in_the_yard() -> None:
 
 def test_a_typhoon_switches_every_link_of_tokyo() -> None:
     rarely = load("typhoon-tokyo").model_copy(update={"ship_interval": DAY, "reading_interval": DAY})
-    made = Voyage(rarely, big_blue(), seed=7, containers=4)
+    made = Voyage(rarely.adjusted(containers=4), big_blue(), seed=7)
     switches = [step for step in made.steps() if isinstance(step, LinkChange)]
     assert len(switches) == 12
     assert {step.sim_time - made.starts for step in switches} == {8 * DAY, 10 * DAY}
@@ -177,7 +177,9 @@ def test_a_typhoon_switches_every_link_of_tokyo() -> None:
 
 @cache
 def claim() -> tuple[Publish, ...]:
-    return tuple(published(Voyage(load("reefer-claim"), big_blue(), seed=7, reading_interval=4 * HOUR).steps()))
+    return tuple(
+        published(Voyage(load("reefer-claim").adjusted(reading_interval=4 * HOUR), big_blue(), seed=7).steps())
+    )
 
 
 def box_of(trouble: str) -> str:

@@ -69,7 +69,7 @@ def test_readings_say_where_the_box_stands_aboard_and_nowhere_else() -> None:
 
 
 def test_reefers_are_inspected_before_they_are_loaded_and_never_aboard() -> None:
-    voyage = Voyage(ducks(), big_blue(), seed=7, containers=20, reading_interval=dt.timedelta(minutes=30))
+    voyage = Voyage(ducks().adjusted(containers=20, reading_interval=dt.timedelta(minutes=30)), big_blue(), seed=7)
     loaded = {box.number: box.first_load.time for box in voyage.plan.boxes}
     inspected = defaultdict(list)
     at_tokyo = takewhile(lambda step: step.sim_time < voyage.starts + dt.timedelta(days=4), voyage.steps())
@@ -94,7 +94,7 @@ def test_reefers_are_inspected_before_they_are_loaded_and_never_aboard() -> None
 
 def test_boxes_that_fall_from_one_bay_are_evidence_for_each_other() -> None:
     """The ducks' own voyage, judged by the rules of the ship's bridge: who fell, and nobody else."""
-    voyage = Voyage(ducks(), big_blue(), seed=7, containers=60)
+    voyage = Voyage(ducks().adjusted(containers=60), big_blue(), seed=7)
     fallen = {box.number for box in voyage.plan.boxes if box.falls}
     assert len(fallen) == 4
     assert len({box.moves[-1].stowage[:3] for box in voyage.plan.boxes if box.falls and box.moves[-1].stowage}) == 1

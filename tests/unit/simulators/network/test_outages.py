@@ -5,16 +5,16 @@ from __future__ import annotations
 import datetime as dt
 
 from simulators.fleet.scenario_file import load
-from simulators.steps import Barrier, BarrierKind, LinkChange
+from simulators.steps import BarrierKind, LinkChange, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from tests.unit.simulators.worlds import barriers, big_blue
 
 MINUTE = dt.timedelta(minutes=1)
 
 
-def steps_of(name: str) -> list[Barrier | LinkChange]:
-    voyage = Voyage(load(name), big_blue(), seed=7, containers=6, reading_interval=dt.timedelta(days=1))
-    return [step for step in voyage.steps() if isinstance(step, Barrier | LinkChange)]
+def steps_of(name: str) -> list[VoyageBarrier | LinkChange]:
+    voyage = Voyage(load(name).adjusted(containers=6, reading_interval=dt.timedelta(days=1)), big_blue(), seed=7)
+    return [step for step in voyage.steps() if isinstance(step, VoyageBarrier | LinkChange)]
 
 
 def test_a_ship_at_sea_has_written_down_all_it_said_before_its_link_changes() -> None:
@@ -23,7 +23,7 @@ def test_a_ship_at_sea_has_written_down_all_it_said_before_its_link_changes() ->
     assert [change.up for change in changes] == [False, True]
     for change in changes:
         before = steps[steps.index(change) - 1]
-        assert isinstance(before, Barrier)
+        assert isinstance(before, VoyageBarrier)
         assert (before.kind, before.site) == (BarrierKind.RECORDED, "duck-star")
         assert before.sim_time == change.sim_time - MINUTE
         assert len(before.log_ends) > 2

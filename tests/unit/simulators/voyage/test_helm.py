@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import UnavailableError
-from simulators.steps import Barrier, BarrierKind, Step
+from simulators.steps import BarrierKind, Step, VoyageBarrier
 from simulators.voyage.control import PAUSE, RESUME, VoyageControl, control_files, read_underway, steer
 from simulators.voyage.player import Player, Progress, no_wait
 from tests.unit.simulators.voyage.fakes import nobody
@@ -40,7 +40,7 @@ class Sea:
         def endless() -> Iterator[Step]:
             while not self.arrives:
                 self.steps += 1
-                yield Barrier(START + dt.timedelta(minutes=self.steps), BarrierKind.RECORDED, "all is well")
+                yield VoyageBarrier(START + dt.timedelta(minutes=self.steps), BarrierKind.RECORDED, "all is well")
 
         async def breathe(_: Step) -> None:
             await asyncio.sleep(0)

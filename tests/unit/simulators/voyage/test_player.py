@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fairlead.errors import ExitCode, UnavailableError
+from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import MqttEndpoint
-from simulators.steps import Barrier, BarrierKind, LinkChange, Publish, Step
+from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout, Player, Progress, VoyageClock, no_wait
 from tests.support.examples import examples
 from tests.unit.simulators.voyage.fakes import nobody
@@ -24,8 +24,8 @@ START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
 
 
-def barrier(minute: int = 0) -> Barrier:
-    return Barrier(
+def barrier(minute: int = 0) -> VoyageBarrier:
+    return VoyageBarrier(
         START + minute * MINUTE,
         BarrierKind.DEPARTURE,
         "duck-star takes custody of 3 boxes at tokyo",
@@ -37,7 +37,7 @@ def barrier(minute: int = 0) -> Barrier:
 async def test_barriers_are_waited_for_in_order_and_timed() -> None:
     seen: list[int] = []
 
-    async def wait(one: Barrier) -> None:
+    async def wait(one: VoyageBarrier) -> None:
         seen.append((one.sim_time - START) // MINUTE)
 
     played = await Player(nobody, wait).play([barrier(0), barrier(5), barrier(5)])
@@ -65,19 +65,6 @@ async def test_brokers_that_acknowledge_slowly_are_waited_for(broker: Recorder) 
     assert played.seconds_waited > 0.03  # many times its patience
 
 
-async def test_links_are_switched_by_the_caller_or_refused() -> None:
-    change = LinkChange(START, ("duck-star", "los-angeles"), up=False)
-    with pytest.raises(UnavailableError, match="duck-star and los-angeles"):
-        await Player(nobody, no_wait).play([change])
-    switched: list[LinkChange] = []
-
-    async def switch(one: LinkChange) -> None:
-        switched.append(one)
-
-    await Player(nobody, no_wait, on_link=switch).play([change])
-    assert switched == [change]
-
-
 async def test_a_step_waits_for_whom_it_was_told_to() -> None:
     order: list[tuple[str, dt.datetime]] = []
     told, go_on = asyncio.Event(), asyncio.Event()
@@ -87,7 +74,7 @@ async def test_a_step_waits_for_whom_it_was_told_to() -> None:
         told.set()
         await go_on.wait()
 
-    async def wait(one: Barrier) -> None:
+    async def wait(one: VoyageBarrier) -> None:
         order.append(("waited", one.sim_time))
 
     playing = asyncio.create_task(Player(nobody, wait, on_step=tell).play([barrier(0), barrier(5)]))
@@ -113,23 +100,23 @@ async def test_waiting_does_not_make_the_voyage_hurry_afterwards() -> None:
     """A minute at 600 times is 0.1 s, also after a barrier that took longer than that."""
     moments: list[float] = []
 
-    async def wait(_: Barrier) -> None:
+    async def wait(_: VoyageBarrier) -> None:
         moments.append(time.monotonic())
         if len(moments) == 1:
             await asyncio.sleep(0.3)
             moments.append(time.monotonic())
 
-    await Player(nobody, wait, speed=600).play([barrier(0), barrier(1)])
+    await Player(nobody, wait).play([barrier(0), barrier(1)], speed=600)
     _, opened, second = moments
     assert second - opened >= 0.09
 
 
 async def test_pause_stops_simulated_time() -> None:
     player: Player
-    reached: list[Barrier] = []
+    reached: list[VoyageBarrier] = []
     first = asyncio.Event()
 
-    async def wait(one: Barrier) -> None:
+    async def wait(one: VoyageBarrier) -> None:
         reached.append(one)
         if len(reached) == 1:
             player.pause()
@@ -318,7 +305,7 @@ async def test_the_time_in_which_the_process_was_stopped_does_not_count(monkeypa
 async def test_an_interrupted_voyage_says_how_far_it_came() -> None:
     waits = asyncio.Event()
 
-    async def never(_: Barrier) -> None:
+    async def never(_: VoyageBarrier) -> None:
         waits.set()
         await asyncio.Event().wait()
 
@@ -333,9 +320,9 @@ async def test_an_interrupted_voyage_says_how_far_it_came() -> None:
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan")])
-def test_speed_is_above_zero(speed: float) -> None:
+async def test_speed_is_above_zero(speed: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
-        Player(nobody, no_wait, speed=speed)
+        await Player(nobody, no_wait).play([], speed=speed)
 
 
 async def test_a_pace_without_speed_never_sleeps() -> None:

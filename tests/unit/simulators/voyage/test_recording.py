@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import ExitCode, UnavailableError
-from simulators.steps import Barrier, BarrierKind, LinkChange, MessageKind, Probes, Publish, ReadingId, Step
+from simulators.steps import BarrierKind, LinkChange, MessageKind, Probes, Publish, ReadingId, Step, VoyageBarrier
 from simulators.voyage.recording import (
     BadRecording,
     RecordingEnd,
@@ -50,7 +50,7 @@ messages = st.builds(
     moves_log=st.none() | names,
 )
 barriers = st.builds(
-    Barrier,
+    VoyageBarrier,
     sim_time=times,
     kind=st.sampled_from(BarrierKind),
     description=names,
@@ -189,7 +189,8 @@ def test_another_topology_is_named(tmp_path: Path) -> None:
 def test_another_plan_of_the_same_scenario_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = recorded(voyage(5, 12), tmp_path / "voyage")
     monkeypatch.setattr(
-        "simulators.voyage.recording.make_plan", lambda *_: Voyage(ducks(), big_blue(), seed=6, containers=12).plan
+        "simulators.voyage.recording.make_plan",
+        lambda *_: Voyage(ducks().adjusted(containers=12), big_blue(), seed=6).plan,
     )
     with pytest.raises(BadRecording, match="plans that scenario differently"):
         ReplayedVoyage(file, big_blue())

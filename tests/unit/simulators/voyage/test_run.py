@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
-from simulators.steps import Barrier
+from simulators.steps import VoyageBarrier
 from simulators.voyage import run
 from simulators.voyage.player import BarrierTimeout
 from simulators.voyage.run import check_clock, sail
@@ -44,7 +44,7 @@ async def test_a_voyage_does_not_wait_for_ever_for_an_mqtt_broker_that_is_gone(m
     clusters = FakeClusters(*big_blue().sites)
     monkeypatch.setattr(run, "Clusters", lambda *_, **__: clusters)
     monkeypatch.setattr(run, "AlertWatch", lambda *_, **__: NoAlerts())
-    first = next(step for step in small_steps() if isinstance(step, Barrier))
+    first = next(step for step in small_steps() if isinstance(step, VoyageBarrier))
     async with asyncio.timeout(20):
         with pytest.raises(BarrierTimeout, match=r"MQTT broker of [a-z-]+: ") as error:
             await sail(voyage(), big_blue(), cast(EndpointResolver, NoBrokers()), barrier_timeout=0.5)

@@ -19,7 +19,7 @@ from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.scenario_file import parse
-from simulators.steps import Barrier, BarrierKind, LinkChange, MessageKind, Publish
+from simulators.steps import BarrierKind, LinkChange, MessageKind, Publish, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from tests.unit.simulators import worlds
 from tests.unit.simulators.worlds import barriers, big_blue, digest, published, small_plan, small_steps, voyage
@@ -108,7 +108,7 @@ def test_barriers_say_how_long_each_log_is(seed: int) -> None:
             ends[log] += 1
             if step.moves_log:
                 ends[step.moves_log] += 1
-        elif isinstance(step, Barrier):
+        elif isinstance(step, VoyageBarrier):
             assert step.log_ends
             assert {log: ends[log] for log in step.log_ends} == step.log_ends
             if step.kind is BarrierKind.FINISHED:
@@ -120,10 +120,10 @@ def test_barriers_come_before_what_they_guard() -> None:
     kinds = Counter(barrier.kind for barrier in barriers(steps))
     assert kinds[BarrierKind.DEPARTURE] == 3, "tokyo and singapore for one ship, singapore for the other"
     assert kinds[BarrierKind.CUSTODY] == 3
-    assert isinstance(steps[-1], Barrier)
+    assert isinstance(steps[-1], VoyageBarrier)
     assert steps[-1].kind is BarrierKind.FINISHED
     for i, step in enumerate(steps):
-        if isinstance(step, Barrier) and step.kind is BarrierKind.DEPARTURE:
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.DEPARTURE:
             sails = [s for s in steps[i + 1 : i + 3] if isinstance(s, Publish)]
             assert {(s.detail, s.site) for s in sails} == {("DEPA", step.site), ("DEPA", step.peer)}
             loaded = [s for s in published(steps[:i]) if s.detail == "LOAD" and s.site == step.site]
@@ -135,7 +135,7 @@ def test_a_box_leaves_the_port_only_after_the_port_took_it() -> None:
     taken: set[str] = set()
     left = 0
     for step in small_steps():
-        if isinstance(step, Barrier) and step.kind is BarrierKind.CUSTODY:
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.CUSTODY:
             taken |= set(step.containers)
         elif isinstance(step, Publish) and step.detail == "GTOT":
             left += 1
@@ -148,7 +148,7 @@ def test_bookings_are_known_before_load_and_before_release() -> None:
     known: dict[str, Booking] = {}
     recorded: set[str] = set()
     for step in steps:
-        if isinstance(step, Barrier) and step.kind is BarrierKind.RECORDED and step.site == "los-angeles":
+        if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.RECORDED and step.site == "los-angeles":
             recorded = {f"{number} {state.status}" for number, state in known.items()}
         if not isinstance(step, Publish):
             continue
@@ -174,7 +174,7 @@ def test_bookings_are_known_before_load_and_before_release() -> None:
 def test_repeats_have_the_bytes_of_an_earlier_reading_at_the_same_site() -> None:
     seen: dict[object, Publish] = {}
     repeats = 0
-    for step in published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60).steps()):
+    for step in published(Voyage(worlds.ducks().adjusted(containers=60), big_blue(), seed=3).steps()):
         if step.kind is MessageKind.READING:
             seen[step.reading] = step
         elif step.kind is MessageKind.REPEAT:
@@ -186,7 +186,7 @@ def test_repeats_have_the_bytes_of_an_earlier_reading_at_the_same_site() -> None
 
 def test_devices_boot_again() -> None:
     boots = defaultdict(set)
-    for step in published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60).steps()):
+    for step in published(Voyage(worlds.ducks().adjusted(containers=60), big_blue(), seed=3).steps()):
         if step.kind is MessageKind.READING and step.reading:
             boots[step.key].add(step.reading.boot_id)
     assert sum(len(ids) > 1 for ids in boots.values()) >= 2
@@ -284,7 +284,7 @@ def test_the_bridges_own_rules_take_every_message_but_the_bad_ones() -> None:
     now = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
     judges = {site: Classifier(big_blue(), site) for site in big_blue().sites}
     reasons: Counter[str] = Counter()
-    steps = published(Voyage(worlds.ducks(), big_blue(), seed=3, containers=60, with_bad=True).steps())
+    steps = published(Voyage(worlds.ducks().adjusted(containers=60), big_blue(), seed=3, with_bad=True).steps())
     for step in steps:
         verdict = judges[step.site].classify(step.topic, step.payload, now)
         if step.kind is MessageKind.BAD:
@@ -310,16 +310,19 @@ def test_bad_messages_come_only_when_asked_for() -> None:
 
 def test_the_start_moves_every_clock() -> None:
     start = dt.datetime(2026, 10, 5, 6, tzinfo=dt.UTC)
-    moved = Voyage(worlds.ducks(), big_blue(), seed=7, containers=10, start=start)
+    moved = Voyage(worlds.ducks().adjusted(containers=10, start=start), big_blue(), seed=7)
     assert moved.starts == start
     first = next(s for s in moved.steps() if isinstance(s, Publish))
     assert first.sim_time >= start
-    assert moved.ends - start == Voyage(worlds.ducks(), big_blue(), seed=7, containers=10).ends - worlds.ducks().start
+    assert (
+        moved.ends - start
+        == Voyage(worlds.ducks().adjusted(containers=10), big_blue(), seed=7).ends - worlds.ducks().start
+    )
 
 
 @pytest.mark.parametrize("containers", [10, 200])
 def test_the_expected_count_is_near(containers: int) -> None:
-    planned = Voyage(worlds.ducks(), big_blue(), seed=7, containers=containers)
+    planned = Voyage(worlds.ducks().adjusted(containers=containers), big_blue(), seed=7)
     found = len(published(planned.steps()))
     assert planned.expected_messages() == pytest.approx(found, rel=0.03)
 
@@ -343,6 +346,6 @@ def test_link_outages_become_switches() -> None:
 def test_a_start_without_time_zone_and_a_zero_interval_are_refused() -> None:
     naive = dt.datetime(2026, 9, 1)  # noqa: DTZ001 - that is the mistake
     with pytest.raises(ConfigurationError, match="no time zone"):
-        Voyage(worlds.ducks(), big_blue(), seed=1, start=naive)
+        Voyage(worlds.ducks().adjusted(start=naive), big_blue(), seed=1)
     with pytest.raises(ConfigurationError, match="too short"):
-        Voyage(worlds.ducks(), big_blue(), seed=1, reading_interval=dt.timedelta(0))
+        Voyage(worlds.ducks().adjusted(reading_interval=dt.timedelta(0)), big_blue(), seed=1)

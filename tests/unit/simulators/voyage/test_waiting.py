@@ -12,7 +12,7 @@ from fairlead.kafka.protocol.errors import ConnectionLost
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
-from simulators.steps import Barrier, BarrierKind
+from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage import waiting
 from simulators.voyage.player import BarrierTimeout
 from simulators.voyage.waiting import Waiter
@@ -33,9 +33,11 @@ def waiter(sites: FakeClusters, timeout: float = 5.0) -> Waiter:
     return Waiter(load("minimal", env={}), sites, timeout=timeout)
 
 
-def barrier(kind: BarrierKind, ends: Mapping[str, int], *, site: str = "tokyo", peer: str = "duck-star") -> Barrier:
+def barrier(
+    kind: BarrierKind, ends: Mapping[str, int], *, site: str = "tokyo", peer: str = "duck-star"
+) -> VoyageBarrier:
     boxes = (BOX,) if kind in (BarrierKind.CUSTODY, BarrierKind.DEPARTURE) else ()
-    return Barrier(TIME, kind, "the test", site=site, peer=peer, containers=boxes, log_ends=ends)
+    return VoyageBarrier(TIME, kind, "the test", site=site, peer=peer, containers=boxes, log_ends=ends)
 
 
 def grant(term: int, marker: int, to: str | None) -> bytes:
@@ -56,7 +58,7 @@ def grant(term: int, marker: int, to: str | None) -> bytes:
     )
 
 
-async def reaches(waiting: Waiter, wanted: Barrier) -> bool:
+async def reaches(waiting: Waiter, wanted: VoyageBarrier) -> bool:
     """Whether the barrier is passed with the logs as they are."""
     try:
         await waiting.wait(wanted)

@@ -1,4 +1,4 @@
-"""What the tests of lines share: something to reach over them."""
+"""A server to reach through proxies."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.kafka.endpoint import Address
-from simulators.network.line import HOST
+from simulators.network.proxy import HOST
 
 
 @pytest.fixture
 async def echo() -> AsyncIterator[Address]:
-    """A server that answers with what it is sent."""
+    """The address of a server that sends back what it gets."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1000):
-            writer.write(data)
-        writer.close()
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
 
     server = await asyncio.start_server(serve, HOST, 0)
     yield server.sockets[0].getsockname()[:2]

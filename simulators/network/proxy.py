@@ -1,38 +1,108 @@
-"""A line: a TCP proxy between one client and one cluster, of which everything can be changed while it runs.
+"""A TCP proxy for one link: delay, jitter, rate, loss, cuts and resets, all changeable while it runs.
 
-All connections over a line share it, as they share a link at sea: the rate is of the line, not of each connection. They
-end at the proxy and begin anew behind it. So a delay is one of requests and answers, as Kafka's protocol meets it; a
-loss is a pause (``way``); what TCP does with its windows, and how it slows down after a loss, is not modelled. What the
-line cannot take yet stays with the sender, whose own buffers fill.
+``TcpProxy`` accepts connections for the brokers of one cluster. Its two ``ProxyDirection`` decide when bytes arrive;
+they are pure and take the clock as a parameter. All connections share the two directions, so a rate limits the link and
+not each connection. TCP ends at the proxy and begins anew behind it: a delay applies to requests and answers, a lost
+segment delays everything behind it on its connection, and congestion control is not modelled. When the link is full,
+the sender's buffers fill.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import struct
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from fairlead.kafka.endpoint import Address
-from simulators.network.way import ProxyDirection
+
+SEGMENT: Final = 1448  # bytes of data in an Ethernet frame with TCP's timestamps
+LEAST_RETRANSMISSION: Final = 0.2  # seconds: Linux's TCP_RTO_MIN
+_MOST_RETRANSMISSION: Final = 60.0
+_CHUNK_SECONDS: Final = 0.005  # how long the link takes for one read
+_CHUNK_BYTES: Final = (512, 1 << 20)
+_AHEAD: Final = 0.05  # seconds of data that are read before the sender has to wait: the modem's buffer
+
+
+@dataclass(slots=True)
+class ProxyDirection:
+    """One direction of a link: computes when what is sent arrives. No sockets.
+
+    Every field may be changed at any time; bytes under way keep the conditions under which they were sent. What is read
+    from a connection at once counts as a packet of as many segments as it fills. TCP repairs a loss, so a lost segment
+    only delays everything behind it on the same connection.
+    """
+
+    rate: float = 0.0  # bits per second; 0 means no limit
+    delay: float = 0.0  # seconds
+    jitter: float = 0.0  # seconds: the most that is added to the delay, at random; order is kept
+    loss: float = 0.0  # chance that a segment is lost
+    bytes: int = 0  # delivered
+    lost: int = 0  # segments sent again
+    resets: int = 0  # connections that ``fuse`` has reset
+    open: asyncio.Event = field(default_factory=asyncio.Event)
+    fuse: int | None = None  # bytes that still come through; then their connection is reset
+    chance: random.Random = field(default_factory=random.Random)
+    _free_at: float = 0.0  # when everything sent so far has left
+
+    def __post_init__(self) -> None:
+        self.open.set()
+
+    @property
+    def read_size(self) -> int:
+        """Bytes to read at once."""
+        wanted = int(self.rate / 8 * _CHUNK_SECONDS) if self.rate else 1 << 16
+        return min(max(wanted, _CHUNK_BYTES[0]), _CHUNK_BYTES[1])
+
+    @property
+    def retransmission(self) -> float:
+        """Seconds until a lost segment is sent again: two round trips."""
+        return max(LEAST_RETRANSMISSION, 4 * self.delay)
+
+    def busy_for(self, now: float) -> float:
+        """Seconds until more may be sent."""
+        return max(0.0, self._free_at - now - _AHEAD)
+
+    def send(self, size: int, now: float) -> float:
+        """Send ``size`` bytes at time ``now``; return when they arrive.
+
+        Whoever delivers them keeps the order of sending on each connection.
+        """
+        seconds = size * 8 / self.rate if self.rate else 0.0
+        self._free_at = max(self._free_at, now) + seconds
+        return self._free_at + self.delay + self._extra_delay(size)
+
+    def _extra_delay(self, size: int) -> float:
+        late = self.jitter * self.chance.random() if self.jitter else 0.0
+        if self.loss and size:
+            segments = -(-size // SEGMENT)
+            again, wait = 1 - (1 - self.loss) ** segments, self.retransmission
+            while self.chance.random() < again:  # the repeat may be lost as well; TCP then waits twice as long
+                late += wait
+                again, wait = self.loss, min(2 * wait, _MOST_RETRANSMISSION)
+                self.lost += 1
+        return late
+
 
 HOST: Final = "127.0.0.1"
-_QUEUED: Final = 256  # pieces under way in one direction of one connection
-_THIN: Final = 10e6  # bits per second below which the kernel must not hide the thinness in its buffers
+_QUEUED: Final = 256  # reads under way in one direction of one connection
+_SLOW: Final = 10e6  # bits per second below which the kernel's buffers would hide how slow the link is
 
 
 class TcpProxy:
-    """A network line between a client and some addresses, each behind a port of this machine.
+    """A link between a client and some servers, each behind a port of this machine, while it is entered.
 
-    Everything may be changed while it runs. ``up`` is the direction to the servers, ``down`` the one to the client.
+    ``up`` is the direction to the servers, ``down`` the one to the client.
 
     Args:
-        rtt: Seconds that a request and its answer are delayed together.
+        rtt: Seconds that a request and its answer take together.
         rate: Bits per second in each direction; 0 means no limit.
-        at: Where to listen for each address; a free port of loopback where nothing is said.
-        up, down: Given where several lines share a direction; they are then left as they are.
+        at: Where to listen for each address; by default a free port of loopback.
+        up, down: Directions shared with other proxies.
     """
 
     def __init__(
@@ -50,7 +120,7 @@ class TcpProxy:
         self.up, self.down = up or ProxyDirection(), down or ProxyDirection()
         self.shape(rtt=rtt, rate=rate)
         self.connections = 0  # accepted so far
-        self.ways: dict[Address, Address] = {}  # real address -> address of its proxy; complete once entered
+        self.addresses: dict[Address, Address] = {}  # of a server -> where this listens for it
         self._cut = False
         self._listeners: list[socket.socket] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -58,10 +128,8 @@ class TcpProxy:
 
     @property
     def address_overrides(self) -> tuple[tuple[Address, Address], ...]:
-        """``ways`` for ``KafkaEndpoint.address_overrides``."""
-        return tuple(self.ways.items())
-
-    # --- what can go wrong
+        """``addresses`` for ``KafkaEndpoint.address_overrides``."""
+        return tuple(self.addresses.items())
 
     def shape(
         self,
@@ -71,8 +139,7 @@ class TcpProxy:
         jitter: float | None = None,
         loss: float | None = None,
     ) -> None:
-        """Change both directions (jitter in seconds, loss a share of segments); what is under way keeps the old ones,
-        and None is no change."""
+        """Change both directions; None keeps the value. Jitter is in seconds, loss a share of segments."""
         for way in (self.up, self.down):
             way.delay = way.delay if rtt is None else rtt / 2
             way.rate = way.rate if rate is None else rate
@@ -80,7 +147,7 @@ class TcpProxy:
             way.loss = way.loss if loss is None else loss
 
     def cut(self) -> None:
-        """Reset every connection, and every new one at once, until ``mend``."""
+        """Reset every connection, and every new one, until ``mend``."""
         self._cut = True
         self.reset()
 
@@ -91,29 +158,27 @@ class TcpProxy:
         self.down.open.set()
 
     def reset(self) -> None:
-        """Reset every connection there is now; new ones are welcome."""
+        """Reset every connection that is open; new ones are accepted."""
         for pair in list(self._open):
             pair.break_off()
 
     def reset_after(self, size: int, way: ProxyDirection) -> None:
-        """Let ``size`` more bytes through in this direction, then reset the connection in the middle of them.
+        """Let ``size`` more bytes through in this direction, then reset the connection that carries them.
 
-        ``way.resets`` tells when it has happened.
+        ``way.resets`` counts it when it has happened.
         """
         way.fuse = size
 
     def freeze(self, *ways: ProxyDirection) -> None:
-        """Half-open: connections stay, new ones are accepted, and nothing comes through in these directions (both by
-        default) until ``mend``, not even that a side has closed."""
+        """Hold back everything in these directions (default: both) until ``mend``, even that a side has closed.
+        Connections stay, and new ones are accepted."""
         for way in ways or (self.up, self.down):
             way.open.clear()
 
     @property
-    def alive(self) -> int:
-        """Connections that are open now."""
+    def open_connections(self) -> int:
+        """How many connections are open now."""
         return len(self._open)
-
-    # --- running
 
     async def __aenter__(self) -> Self:
         for address in self._servers:
@@ -121,7 +186,7 @@ class TcpProxy:
             listener.setblocking(False)
             self._set_buffer(listener)
             self._listeners.append(listener)
-            self.ways[address] = listener.getsockname()[:2]
+            self.addresses[address] = listener.getsockname()[:2]
             self._spawn(self._accept(listener, address))
         return self
 
@@ -139,7 +204,7 @@ class TcpProxy:
         task.add_done_callback(self._tasks.discard)
 
     def _set_buffer(self, sock: socket.socket) -> None:
-        if 0 < self.up.rate < _THIN:
+        if 0 < self.up.rate < _SLOW:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 10)
 
     async def _accept(self, listener: socket.socket, server: Address) -> None:
@@ -181,7 +246,7 @@ class _Pair:
         self.graceful = True
 
     async def run(self, *pumps: Any) -> None:
-        """Until one side has closed, one pump failed, or ``break_off``."""
+        """Run until one side has closed, one pump has failed, or ``break_off``."""
         self._tasks = [asyncio.ensure_future(each) for each in (*pumps, self._broken.wait())]
         try:
             done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -198,7 +263,7 @@ class _Pair:
 
     def close(self) -> None:
         for sock in self._sockets:
-            if not self.graceful:  # a reset instead of a farewell
+            if not self.graceful:  # RST instead of FIN
                 with contextlib.suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             sock.close()
@@ -208,22 +273,22 @@ async def _pump(source: socket.socket, sink: socket.socket, way: ProxyDirection)
     """Carry one direction of one connection until its source closes.
 
     Raises:
-        OSError: a side reset the connection, or the fuse did.
+        OSError: a side or the fuse reset the connection.
     """
-    queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(_QUEUED)  # when due, and what; None: a reset
+    queue: asyncio.Queue[tuple[float, bytes | None]] = asyncio.Queue(_QUEUED)  # when due, and the bytes; None: a reset
     loop = asyncio.get_running_loop()
 
-    async def take() -> None:
+    async def read() -> None:
         while True:
             await way.open.wait()
-            while busy := way.busy_for(loop.time()):  # noqa: ASYNC110 - what is awaited is the clock
+            while busy := way.busy_for(loop.time()):  # noqa: ASYNC110 - waits for the clock
                 await asyncio.sleep(busy)
             try:
-                data = await loop.sock_recv(source, way.piece)
+                data = await loop.sock_recv(source, way.read_size)
             except OSError:
                 await queue.put((0.0, None))
                 return
-            await queue.put((way.take(len(data), loop.time()), data))
+            await queue.put((way.send(len(data), loop.time()), data))
             if not data:
                 return
 
@@ -241,15 +306,15 @@ async def _pump(source: socket.socket, sink: socket.socket, way: ProxyDirection)
                 data, way.fuse = data[: way.fuse], None
                 way.resets += 1
                 await loop.sock_sendall(sink, data)
-                raise ConnectionResetError("as asked for")
+                raise ConnectionResetError("by the fuse")
             if way.fuse is not None:
                 way.fuse -= len(data)
             await loop.sock_sendall(sink, data)
             way.bytes += len(data)
 
-    taking = asyncio.ensure_future(take())
+    reading = asyncio.ensure_future(read())
     try:
         await deliver()
     finally:
-        taking.cancel()
-        await asyncio.gather(taking, return_exceptions=True)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Whether the other end of a line, which says what it is told, is heard."""
+"""Ask the echo server of ``conftest`` through a proxy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def answers(streams: Streams, *, within: float = 5.0) -> bool:
-    """Whether the other end answers; False also when the connection has ended."""
+    """Return whether the server answers; False also when the connection has ended."""
     reader, writer = streams
     try:
         writer.write(b"?")

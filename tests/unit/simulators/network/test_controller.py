@@ -1,4 +1,4 @@
-"""A topology's lines follow simulated time: what is cut swallows, what is back works, what was cut is told."""
+"""The proxies of a topology follow the weather of simulated time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import time
 import pytest
 
 from fairlead.kafka.endpoint import Address
-from simulators.network.leader import Cut
-from simulators.network.network import Network
+from simulators.network.controller import Cut, Network
 from simulators.network.weather import Conditions, LinkTrouble, LinkWeather
-from simulators.steps import Barrier, BarrierKind, LinkChange, Step
+from simulators.steps import BarrierKind, LinkChange, Step, VoyageBarrier
 from simulators.voyage.run import steered
-from tests.unit.simulators.voyage.echoes import answers
+from tests.unit.simulators.network.echo import answers
 from topologies.loader.load import load
 from topologies.model import Link, Topology
 
@@ -50,17 +49,17 @@ async def test_a_link_swallows_everything_while_it_is_cut(minimal: Topology, ech
             SITES,
             SITES[::-1],
         }
-        network.at(START)
+        network.apply_weather(START)
         before = [await connected(network, *each) for each in (SITES, SITES[::-1])]
         assert [await answers(each) for each in before] == [True, True]
         assert not network.cut_sites
 
-        network.at(START + 5 * DAY)
+        network.apply_weather(START + 5 * DAY)
         assert set(network.cut_sites) == set(SITES)
         during = await connected(network, *SITES)
         assert [await answers(each, within=0.05) for each in (*before, during)] == [False] * 3
 
-        network.at(START + 7 * DAY)
+        network.apply_weather(START + 7 * DAY)
         assert [await answers(each) for each in (*before, during)] == [False] * 3, "the old connections are reset"
         after = await connected(network, *SITES)
         assert await answers(after)
@@ -71,7 +70,7 @@ async def test_a_link_swallows_everything_while_it_is_cut(minimal: Topology, ech
     assert 0 < cut.seconds < 60
 
 
-async def test_what_is_still_cut_at_the_end_is_mended(minimal: Topology, echo: Address) -> None:
+async def test_the_end_of_a_voyage_mends_every_link(minimal: Topology, echo: Address) -> None:
     seen: list[Step] = []
 
     async def then(step: Step) -> None:
@@ -79,8 +78,8 @@ async def test_what_is_still_cut_at_the_end_is_mended(minimal: Topology, echo: A
 
     steps: list[Step] = [
         LinkChange(START + 6 * DAY, ("tokyo", "duck-star"), up=False),
-        Barrier(START + 6 * DAY, BarrierKind.RECORDED, "a barrier in between"),
-        Barrier(START + 6.5 * DAY, BarrierKind.FINISHED, "all is in the logs"),
+        VoyageBarrier(START + 6 * DAY, BarrierKind.RECORDED, "a barrier in between"),
+        VoyageBarrier(START + 6.5 * DAY, BarrierKind.FINISHED, "all is in the logs"),
     ]
     with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
         before = steered(network, then)
@@ -101,7 +100,7 @@ async def test_latency_is_that_of_what_carries_the_link(minimal: Topology, echo:
             return Conditions(latency=50.0 if link.when == "always" else 500.0)
 
     with Network(minimal, Slow(minimal, START, ()), dict.fromkeys(SITES, (echo,)), seed=1) as network:
-        network.at(START)
+        network.apply_weather(START)
         streams = await connected(network, *SITES)
         began = time.monotonic()
         assert await answers(streams)
@@ -109,10 +108,10 @@ async def test_latency_is_that_of_what_carries_the_link(minimal: Topology, echo:
         streams[1].close()
 
 
-async def test_what_goes_wrong_at_the_start_is_told(minimal: Topology) -> None:
+async def test_a_network_must_be_entered_first(minimal: Topology) -> None:
     network = Network(minimal, weather(minimal), dict.fromkeys(SITES, (("127.0.0.1", 1),)), seed=1)
     with pytest.raises(RuntimeError, match="not been entered"):
-        network.at(START)
+        network.apply_weather(START)
 
 
 async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Address) -> None:
@@ -120,9 +119,9 @@ async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Ad
         before = steered(network, least=0.3)
         for hour, cut in ((120, True), (121, True), (167, True), (168, False), (169, False)):
             time = START + dt.timedelta(hours=hour)
-            await before(Barrier(time, BarrierKind.RECORDED, "any step will do"))
+            await before(VoyageBarrier(time, BarrierKind.RECORDED, "any step will do"))
             assert bool(network.cut_sites) == cut, hour
-            assert network.too_early(time + dt.timedelta(minutes=1), 9.0) == 0.0, "nothing changes then"
+            assert network.seconds_missing(time + dt.timedelta(minutes=1), 9.0) == 0.0, "nothing changes then"
     (cut_then,) = network.cuts
     assert cut_then.seconds >= 0.3
     assert (cut_then.starts, cut_then.ends) == (START + 5 * DAY, START + 7 * DAY)

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.cli.commands.acl.audit import Entitled, feeds_of
-from fairlead.cli.commands.context import Context
-from fairlead.local.registry import LocalSiteRegistry
+from shore.report.entitled import ContainerFeeds, FeedEntitlement, feeds_of_container
 from tests.support.tables import fill
 from tests.unit.shore.fleet import BOX, at, change
-from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load
-from topologies.model import Customer, Topology
-
-
-def asked(topology: Topology, folder: Path) -> Context:
-    local = LocalSiteRegistry(folder)
-    return Context("audit", topology, folder, local, EndpointResolver(topology, local))
+from topologies.model import Customer
 
 
 def test_a_port_authority_needs_no_booking(tmp_path: Path) -> None:
@@ -25,8 +17,8 @@ def test_a_port_authority_needs_no_booking(tmp_path: Path) -> None:
     big_blue = load("big-blue")
     customers = {"ducks": big_blue.customers["ducks"], "harbour": harbour, "nowhere": nowhere}
     topology = big_blue.model_copy(update={"customers": customers})
-    found = feeds_of(asked(topology, tmp_path), "BIGU1000010")
-    assert found.entitled == (Entitled("harbour", "movements", "los-angeles", None, None),)
+    found = feeds_of_container(topology, tmp_path, BOX)
+    assert found.entitled == (FeedEntitlement("harbour", "movements", "los-angeles", None, None),)
     assert found.bookings == () and "nobody here knows the bookings" in found.unknown
 
 
@@ -40,9 +32,9 @@ def test_a_cancelled_booking_entitles_at_the_times_that_are_left(tmp_path: Path)
             ]
         },
     )
-    found = feeds_of(asked(load("big-blue"), tmp_path), BOX)
+    found = feeds_of_container(load("big-blue"), tmp_path, BOX)
     assert [each for each in found.entitled if each.valid_from] == [
-        Entitled(customer, kind, "los-angeles", *times)
+        FeedEntitlement(customer, kind, "los-angeles", *times)
         for times in ((at(0), at(2)), (at(4), None))
         for customer, kind in (("ducks", "detailed"), ("toyshop", "coarse"))
     ]
@@ -56,7 +48,6 @@ def test_a_cancelled_booking_entitles_at_the_times_that_are_left(tmp_path: Path)
 
 def test_a_topology_without_shore_has_no_feeds(tmp_path: Path) -> None:
     topology = load("big-blue").model_copy(update={"shore": None, "customers": {}})
-    found = feeds_of(asked(topology, tmp_path), "BIGU1000010")
-    assert found.entitled == ()
-    assert found.bookings == ()
+    found = feeds_of_container(topology, tmp_path, BOX)
+    assert found == ContainerFeeds((), (), found.unknown)
     assert "does not say where shore runs" in found.unknown

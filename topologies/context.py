@@ -1,0 +1,69 @@
+"""One topology with its state folder, its local sites and where each site is: where a Python program begins.
+
+``open_topology("big-blue")`` gives all of it; nothing is started or created by opening it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.errors import UnavailableError
+from fairlead.home import topology_folder
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.local.registry import LocalSiteRegistry
+from topologies.endpoints import EndpointResolver
+from topologies.loader.load import load
+from topologies.model import Topology
+from topologies.users import ADMIN
+
+DEFAULT_TOPOLOGY = "big-blue"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """An opened topology.
+
+    Args:
+        source: The topology's name, or its file with the whole path: workers that start elsewhere open it again.
+        folder: The state folder.
+    """
+
+    source: str
+    topology: Topology
+    folder: Path
+    local: LocalSiteRegistry
+    resolver: EndpointResolver
+
+
+def open_topology(name: str = DEFAULT_TOPOLOGY) -> Context:
+    """Load a topology by name or file.
+
+    Raises:
+        TopologyErrors: the file has mistakes; all of them are in the error.
+    """
+    topology = load(name)
+    folder = topology_folder(topology.name)
+    local = LocalSiteRegistry(folder)
+    source = str(Path(name).resolve()) if Path(name).is_file() else name
+    return Context(source, topology, folder, local, EndpointResolver(topology, local))
+
+
+def running_kafka(context: Context, *, started: bool = True) -> Callable[[str], KafkaEndpoint]:
+    """Return a function from a site to its Kafka as administrator. A local site that does not run is not asked.
+
+    The function raises UnavailableError for a local site that does not run or was never started.
+
+    Args:
+        started: Whether a site that was never started on this machine counts as one that does not run.
+    """
+    processes = context.local.status()
+
+    def kafka(site: str) -> KafkaEndpoint:
+        here = context.topology.sites[site].is_local
+        if here and not (processes[site].kafka_up if site in processes else not started):
+            raise UnavailableError(f"the Kafka of {site} does not run", hint=f"fairlead up {site}", site=site)
+        return context.resolver.kafka(site, ADMIN)
+
+    return kafka
