@@ -2,8 +2,8 @@
 
     python -m benchmarks.replication.page [--figures build/bench/replication.json]
 
-Copies the figures to ``docs/benchmarks/replication.json`` and writes ``docs/benchmarks.md`` from them. Without
-``--figures`` the page is made again from the copy that is there.
+Copies the figures to ``docs/benchmarks/replication.json`` and writes ``docs/benchmarks/replication.md`` from them.
+Without ``--figures`` the page is made again from the copy that is there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.replication.ratios import Figures, verdicts
 
 TEMPLATE: Final = Path(__file__).with_name("page.md.j2")
 FIGURES: Final = Path("docs/benchmarks/replication.json")
-PAGE: Final = Path("docs/benchmarks.md")
+PAGE: Final = Path("docs/benchmarks/replication.md")
 
 WORDS: Final = {
     "speed_ratio": "times MirrorMaker's speed",

@@ -19,12 +19,12 @@ from benchmarks._suite import Say
 from benchmarks.edge.names import topology
 from benchmarks.shore.gauge import Gauge
 from benchmarks.shore.site import Site
+from shore.datasource import register
 from shore.jobs import readings
 from shore.jobs.model import JobContext
 from shore.places import Places
 from shore.session import close, spark
 from shore.session import settings as usual_settings
-from shore.source.datasource import register
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
 STUCK_SECONDS: Final = 900
