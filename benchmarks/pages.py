@@ -21,10 +21,12 @@ from benchmarks.harness import flatten
 
 PAGES: Final = {
     "access": Path("docs/benchmarks/access.md"),
-    "replication": Path("docs/benchmarks.md"),
+    "replication": Path("docs/benchmarks/replication.md"),
     "shore": Path("docs/benchmarks/shore.md"),
 }
-AT_LEAST: Final = frozenset({"speed_ratio", "throughput_ratio"})  # and rates per second; other targets are upper limits
+AT_LEAST: Final = frozenset({"speed_ratio", "throughput_ratio", "rows_per_second", "readings_per_second"})
+"""The targets that are lower limits; all others are upper limits."""
+
 WORDS: Final = {
     "speed_ratio": "times MirrorMaker's speed",
     "cpu_ratio": "of MirrorMaker's CPU",
@@ -75,7 +77,7 @@ def verdicts(part: Mapping[str, Any]) -> list[Verdict]:
         KeyError: a target is for a figure that was not measured.
     """
     return [
-        Verdict(name, part[name], ">=" if name in AT_LEAST or name.endswith("_per_second") else "<=", target)
+        Verdict(name, part[name], ">=" if name in AT_LEAST else "<=", target)
         for name, target in part.get("target", {}).items()
     ]
 

@@ -1,4 +1,4 @@
-"""Replication beside MirrorMaker 2: the figures of docs/benchmarks.md.
+"""Replication beside MirrorMaker 2: the figures of docs/benchmarks/replication.md.
 
     python -m benchmarks.replication [--only many_topics,bulk,...,idle,latency,tls,growth] [--topics N]
 

@@ -23,13 +23,13 @@ from benchmarks.harbour import topology
 from benchmarks.harness import Say
 from benchmarks.shore.session import STUCK_SECONDS, Gauge, Work, session
 from benchmarks.shore.site import Site, fresh
+from shore.datasource import register
 from shore.errors import SlowWorkerError
 from shore.jobs import alerts
 from shore.jobs.model import JobContext
 from shore.jobs.progress import failure
 from shore.jobs.runner import MAX_STARTS
 from shore.places import Places
-from shore.source.datasource import register
 from shore.tables import TABLES
 
 INTERVAL_SECONDS: Final = 300

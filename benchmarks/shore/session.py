@@ -23,12 +23,12 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from benchmarks.harbour import topology
 from benchmarks.harness import Say
 from benchmarks.shore.site import Site
+from shore.datasource import register
 from shore.jobs import readings
 from shore.jobs.model import JobContext
 from shore.places import Places
 from shore.session import close, spark
 from shore.session import settings as usual_settings
-from shore.source.datasource import register
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
 _SAMPLE_SECONDS: Final = 0.5

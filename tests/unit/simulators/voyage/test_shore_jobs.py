@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import shore
-from fairlead.cli.commands.voyage.sail import shore_beside
 from fairlead.errors import ConfigurationError, UnavailableError
 from shore.jobs import runner
+from simulators.voyage.services import shore_jobs
 from topologies.context import Context, open_topology
 
 
@@ -60,7 +60,7 @@ def minimal() -> Context:
 
 
 def test_spark_starts_while_a_voyage_sails_and_runs_again_afterwards(spark: Spark) -> None:
-    with shore_beside(minimal(), early=True) as fill:
+    with shore_jobs(minimal(), early=True) as fill:
         assert spark.first_run.wait(30)  # the voyage sails
         fill()
     assert spark.said == [
@@ -72,36 +72,37 @@ def test_spark_starts_while_a_voyage_sails_and_runs_again_afterwards(spark: Spar
 
 
 def test_a_paced_voyage_starts_spark_afterwards(spark: Spark) -> None:
-    with shore_beside(minimal(), early=False) as fill:
+    with shore_jobs(minimal(), early=False) as fill:
         assert spark.said == []
         fill()
     assert spark.said == ["run with None in MainThread"]  # shore.run opens its own session
 
 
-def test_a_retriable_failure_is_shown_and_the_run_repeated(spark: Spark, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_retriable_failure_is_shown_and_the_run_repeated(spark: Spark) -> None:
     spark.failure = UnavailableError("tokyo is away")
-    with shore_beside(minimal(), early=True) as fill:
+    told: list[str] = []
+    with shore_jobs(minimal(), early=True, tell=told.append) as fill:
         fill()
-    assert "the tables will be filled later: tokyo is away" in capsys.readouterr().err
+    assert told == ["the tables will be filled later: tokyo is away"]
     assert spark.said[-2:] == ["session ends", "run with None in MainThread"]
 
 
 def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:
     spark.failure = ConfigurationError("no such job")
-    with pytest.raises(ConfigurationError, match="no such job"), shore_beside(minimal(), early=True) as fill:
+    with pytest.raises(ConfigurationError, match="no such job"), shore_jobs(minimal(), early=True) as fill:
         fill()
     assert spark.said[-1] == "session ends"
 
 
 def test_an_interrupted_voyage_stops_the_first_run(spark: Spark) -> None:
     spark.endless = True
-    with pytest.raises(KeyboardInterrupt), shore_beside(minimal(), early=True):
+    with pytest.raises(KeyboardInterrupt), shore_jobs(minimal(), early=True):
         assert spark.first_run.wait(30)
         raise KeyboardInterrupt
     assert spark.said == ["session opens in spark_0", "run with session in shore", "session ends"]
 
 
 def test_a_topology_without_shore_fills_nothing(spark: Spark) -> None:
-    with shore_beside(open_topology("two-way"), early=True) as fill:
+    with shore_jobs(open_topology("two-way"), early=True) as fill:
         fill()
     assert spark.said == []

@@ -6,20 +6,23 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fairlead.cli.commands.voyage.sail import weather
 from fairlead.errors import ConfigurationError
 from simulators.fleet.scenario_file import load
 from simulators.network.registry import Order, ProxyRegistry
 from simulators.network.relay import ControlClient
 from simulators.network.server import ControlServer
 from simulators.physics.climate import link_weather
+from simulators.voyage.services import SailSettings, link_network
 from simulators.voyage.voyage import Voyage
 from topologies.context import Context, open_topology
 from topologies.endpoints import LINES
+
+SETTINGS = SailSettings(speed=None, patience=60, elsewhere=True)
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def closed(at: Path) -> set[str]:
 
 def test_a_voyage_leads_the_lines_that_are_there(context: Context, trip: Voyage, lines: Path) -> None:
     (one, other), begins, ends = next(link_weather(trip.plan).outages())
-    with weather(context, trip, calm=False, elsewhere=True) as leader:
+    with link_network(context, trip, SETTINGS) as leader:
         assert leader is not None
         leader.apply_weather(begins)
         assert {f"{one}>{other}", f"{other}>{one}"} <= closed(lines)
@@ -75,12 +78,12 @@ def test_a_voyage_leads_the_lines_that_are_there(context: Context, trip: Voyage,
 
 def test_without_lines_a_voyage_that_cuts_links_is_refused(context: Context, trip: Voyage) -> None:
     with pytest.raises(ConfigurationError, match="cuts the link") as refused:
-        with weather(context, trip, calm=False, elsewhere=True):
+        with link_network(context, trip, SETTINGS):
             raise AssertionError
     assert "--calm" in str(refused.value.hint)
 
 
 def test_calm_leaves_the_lines_alone(context: Context, trip: Voyage, lines: Path) -> None:
-    with weather(context, trip, calm=True, elsewhere=True) as leader:
+    with link_network(context, trip, replace(SETTINGS, calm=True)) as leader:
         assert leader is None
     assert not closed(lines)

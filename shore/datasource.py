@@ -28,17 +28,14 @@ from pyspark.sql.types import StructType
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
-from shore.sink.errors import SinkOptionError
+from shore.errors import SinkOptionError, SourceOptionError, site_unreachable
 from shore.sink.options import parse_sink_options
 from shore.source.columns import RAW_SCHEMA
-from shore.source.edges import resolve
-from shore.source.errors import SourceOptionError
-from shore.source.logs import find_ends
 from shore.source.offsets import Positions
 from shore.source.options import EARLIEST, LATEST, Edge, Rows, SourceOptions, parse_options
 from shore.source.readings import READINGS_SCHEMA
-from shore.source.stream import StreamReader
-from shore.source.task import Task, unreachable
+from shore.source.stream import StreamReader, find_ends, resolve
+from shore.source.task import Task
 from shore.tablefiles import FILES_SCHEMA
 
 _SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA, "files": FILES_SCHEMA}
@@ -76,7 +73,7 @@ class FairleadSource(DataSource):
         return BatchReader(Task(self._endpoint(settings.site), settings))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from shore.sink.writer import BatchLogWriter  # which needs this package itself
+        from shore.sink.writer import BatchLogWriter  # processes that only read do without it
 
         options = parse_sink_options(self.options, streaming=False)
         _only_append(overwrite)
@@ -122,7 +119,7 @@ class BatchReader(DataSourceReader):
         try:
             return self._task.partitions(*asyncio.run(self._edges()))
         except (ConnectionLost, RequestTimeout) as error:
-            raise unreachable(self._task.endpoint, error) from error
+            raise site_unreachable(self._task.endpoint, error) from error
 
     async def _edges(self) -> tuple[Positions, Positions]:
         options = self._task.options
