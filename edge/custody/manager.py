@@ -20,8 +20,7 @@ from edge.logwriter.retry import retry_transient
 from edge.logwriter.writer import Barrier
 from edge.site_kafka import SiteKafka
 from edge.site_logs import custody_logs, fixed_logs
-from edge.strays.index import StrayBook
-from edge.strays.store import Strays
+from edge.strays.store import StrayBook, Strays
 from edge.writer_registry import AlertWriter, Settlement, SiteCustody, WriterRegistry
 from fairlead.kafka.protocol.record import Record
 from fairlead.records.custody import CUSTODY_ORDERS

@@ -77,7 +77,9 @@ class MessageRouter:
             self._saw_dropped(delivery.payload)
             return
         self._metrics.received += 1
-        if self._floods(delivery, now):
+        limit = self.limits.check(delivery.topic, delivery.payload, now)
+        if limit is not Limit.TAKE:
+            self._refuse_flood(limit, delivery, now)
             return
         message = self._classify(delivery.topic, delivery.payload, now)
         match message:
@@ -92,18 +94,14 @@ class MessageRouter:
             case Rejected():
                 self._reject(message, delivery, now)
 
-    def _floods(self, delivery: Delivery, now: int) -> bool:
-        """Whether a message is over its device's limit, and was dealt with."""
-        match self.limits.check(delivery.topic, delivery.payload, now):
-            case Limit.TAKE:
-                return False
-            case Limit.LETTER:
-                self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
-            case Limit.DROP:
-                self._metrics.flood_dropped += 1
-                if delivery.ack is not None:
-                    delivery.ack.finish()
-        return True
+    def _refuse_flood(self, limit: Limit, delivery: Delivery, now: int) -> None:
+        """Deal with a message over its device's limit."""
+        if limit is Limit.LETTER:
+            self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
+            return
+        self._metrics.flood_dropped += 1
+        if delivery.ack is not None:
+            delivery.ack.finish()
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         writer = self._writers.box(message.log)

@@ -106,6 +106,7 @@ class LogWriter(Generic[K]):
         "_settle",
         "_sink",
         "_work",
+        "blocked",
         "log",
         "memory",
         "progress",
@@ -132,6 +133,7 @@ class LogWriter(Generic[K]):
         )
         self._sent: _Sent[K] | None = None  # under way
         self._barrier: Barrier | None = None  # running
+        self.blocked = False  # whether what comes is kept elsewhere, see ``keep_elsewhere``
         self.progress = 0  # changes whenever something of the queue is done
         # What goes on now: a start in the next turn of the event loop, an append without a task, or a task.
         self._work: asyncio.Handle | asyncio.Future[Appended] | asyncio.Task[None] | None = None
@@ -147,15 +149,13 @@ class LogWriter(Generic[K]):
 
     def put(self, item: LogEntry[K] | Barrier) -> None:
         """Add to the end of the queue."""
+        if self.blocked and self.keep_elsewhere(item):
+            return
         if self._queue is None:
             self._queue = deque((item,))
         else:
             self._queue.append(item)
-        self.wake()
-
-    def wake(self) -> None:
-        """Go on, if there is something to do and nobody does it."""
-        if self._work is None and self._queue:
+        if self._work is None:
             self._work = asyncio.get_running_loop().call_soon(self._start)
 
     async def append(self, record: NewRecord, key: K, *, redelivered: bool = False) -> LogEntry[K]:
@@ -247,6 +247,14 @@ class LogWriter(Generic[K]):
     async def divert(self, entry: LogEntry[K]) -> bool:
         """Whether the entry was taken elsewhere, because this site may not append to the log."""
         return False
+
+    def keep_elsewhere(self, item: LogEntry[K] | Barrier) -> bool:
+        """Whether an item was kept elsewhere; called only while the writer is ``blocked``."""
+        return False
+
+    def unblock(self) -> None:
+        """The log takes something again. Called only while the writer is ``blocked``."""
+        self.blocked = False
 
     async def refused(self, error: Exception, entries: Sequence[LogEntry[K]]) -> bool:
         """An append failed for good, or the log cannot be read (then without entries); True when that was dealt with.
@@ -438,6 +446,8 @@ class LogWriter(Generic[K]):
     def went_on(self) -> None:
         """Something of the queue is done."""
         self.progress += 1
+        if self.blocked:
+            self.unblock()
 
     def remember(self, entry: LogEntry[K]) -> None:
         """An entry is in the log now."""

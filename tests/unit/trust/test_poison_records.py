@@ -18,9 +18,8 @@ from edge.custody.operator.execute import KafkaLedgers
 from edge.custody.term_writer import decode_marker
 from edge.logwriter import records
 from edge.logwriter.tail_reader import TailReader
-from edge.strays.index import StrayBook
 from edge.strays.report import StrayList
-from edge.strays.store import Strays
+from edge.strays.store import StrayBook, Strays
 from fairlead.custody.ledger import read_ledgers
 from fairlead.custody.view import CustodyView
 from fairlead.kafka import columnar

@@ -12,7 +12,7 @@ from edge.custody import recovery
 from edge.holdings import CustodyState
 from edge.logwriter import container
 from edge.logwriter import retry as patience
-from edge.logwriter.dedup_writer import DedupWriter
+from edge.logwriter.container import DedupWriter
 from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import Barrier, LogEntry
 from edge.messages import MessageId
@@ -88,7 +88,7 @@ async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tail that is in memory does not tell whether a reading is new, and its log cannot be read any further now."""
-    monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
+    monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
     async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         for sequence in (0, 5):
@@ -110,7 +110,7 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both logs are drained in one pass, for which more of the first must be read than is in memory."""
-    monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
+    monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
     other = "containers.BIGU1000010"
     async with running(fake, request_timeout=0.3) as port:
         for event_id, number in (("one", "BIGU1000005"), ("two", "BIGU1000010")):

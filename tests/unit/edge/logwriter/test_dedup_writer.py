@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edge.logwriter import records
-from edge.logwriter.dedup_writer import DedupWriter
+from edge.logwriter.container import DedupWriter
 from edge.logwriter.tail_reader import DEEP, DEPTH, NEWEST, LogTail
 from edge.logwriter.writer import EntryOutcome, LogEntry
 from edge.messages import MessageId

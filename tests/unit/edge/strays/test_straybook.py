@@ -11,8 +11,7 @@ from edge.logwriter import records
 from edge.logwriter.writer import LogEntry
 from edge.messages import MessageId
 from edge.metrics import Metrics
-from edge.strays.index import StrayBook
-from edge.strays.store import KeptReading, StrayIndex, Strays
+from edge.strays.store import KeptReading, StrayBook, StrayIndex, Strays
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.convention import filler_batch
 from fairlead.kafka.protocol.record import Record, decode_batch
@@ -57,7 +56,7 @@ def view() -> CustodyView:
 @pytest.fixture
 def book(view: CustodyView) -> StrayBook:
     own = MagicMock(spec=Strays)
-    own.log, own.index, own.wait_for = OWN, StrayIndex(), lambda log: own.index.has(log)
+    own.log, own.index, own.wait_for = OWN, StrayIndex(), lambda log: log in own.index.kept
     own.is_box_log = lambda log: True
     return StrayBook(cast(Strays, own), (OTHER,), view)
 
