@@ -105,7 +105,7 @@ class AlertWriter(LogWriter[AlertKey]):
         for alert in alerts:
             if ack is not None:
                 ack.parts += 1
-            self.put(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))
+            self.enqueue(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))
 
 
 class WriterRegistry:

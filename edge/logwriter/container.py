@@ -113,7 +113,7 @@ class DedupWriter(LogWriter[MessageId]):
         self.memory = self._dedup = SequenceDedup()
         self._floor, self._depth = None, 0
 
-    async def cover(self, offset: int) -> None:
+    async def load_from(self, offset: int) -> None:
         """Remember the log from ``offset`` on at least."""
         await self.prepare()
         if self._floor is not None and self._floor > offset and self._depth < DEPTH:
@@ -135,7 +135,7 @@ class DedupWriter(LogWriter[MessageId]):
         if self._floor is not None and self._floor > self._start_offset:
             # Set first: what the memory's bounds make it forget while reading must show as "not complete".
             self._dedup.complete = True
-            await self.cover(self._start_offset)
+            await self.load_from(self._start_offset)
 
     def arrange(self, batch: Sequence[LogEntry[MessageId]]) -> None:
         """Mark what comes after a newer reading of its device: the order in the log is no longer the device's."""
@@ -162,7 +162,7 @@ class StrayKeeper(Protocol):
     @property
     def log(self) -> str: ...
 
-    def keep(self, log: str, entry: LogEntry[MessageId]) -> None: ...
+    def keep_reading(self, log: str, entry: LogEntry[MessageId]) -> None: ...
 
     def custody_came(self, log: str) -> None: ...
 
@@ -252,7 +252,7 @@ class ContainerWriter(DedupWriter):
                 return False
             item.keep()
         elif not item.kept:
-            self._strays.keep(self.log, item)
+            self._strays.keep_reading(self.log, item)
             item.ack, item.kept = None, True
         return True
 
@@ -296,7 +296,7 @@ class ContainerWriter(DedupWriter):
         """This site holds the log now: bring its strays in and carry out the events that wait for it."""
         self.unload()
         if self.log in self._holdings.view.seized() or self._book.wait_for(self.log):
-            self.put(Barrier(self.prepare))
+            self.enqueue(Barrier(self.prepare))
         self._strays.custody_came(self.log)
 
     async def drain(self) -> None:

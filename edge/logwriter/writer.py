@@ -147,7 +147,7 @@ class LogWriter(Generic[K]):
         """Whether the writer has something to do."""
         return self._work is not None
 
-    def put(self, item: LogEntry[K] | Barrier) -> None:
+    def enqueue(self, item: LogEntry[K] | Barrier) -> None:
         """Add to the end of the queue."""
         if self.blocked and self.keep_elsewhere(item):
             return
@@ -161,7 +161,7 @@ class LogWriter(Generic[K]):
     async def append(self, record: NewRecord, key: K, *, redelivered: bool = False) -> LogEntry[K]:
         """Put one record in and wait until it is stored; returns its entry with the offset (-1 for a repeat)."""
         entry = LogEntry(record, key, redelivered, stored=asyncio.get_running_loop().create_future())
-        self.put(entry)
+        self.enqueue(entry)
         assert entry.stored is not None  # noqa: S101 - for the type checker
         await entry.stored
         return entry
@@ -182,7 +182,7 @@ class LogWriter(Generic[K]):
                 if not done.done():
                     done.set_result(None)
 
-        self.put(Barrier(run))
+        self.enqueue(Barrier(run))
         await done
 
     async def flush(self) -> None:
@@ -360,7 +360,7 @@ class LogWriter(Generic[K]):
         batch: list[LogEntry[K]] = []
         followers: list[LogEntry[K]] = []
         try:
-            batch, followers = await self._take(waiting)
+            batch, followers = await self._take_batch(waiting)
             if not batch:
                 return 0
             self.arrange(batch)
@@ -395,7 +395,7 @@ class LogWriter(Generic[K]):
             self.finish(entry, EntryOutcome.REPEAT)
         self.went_on()
 
-    async def _take(
+    async def _take_batch(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]
     ) -> tuple[list[LogEntry[K]], list[LogEntry[K]]]:
         """The next batch, and repeats of entries in it, which are safe only once it is stored."""
@@ -410,7 +410,7 @@ class LogWriter(Generic[K]):
     def _gather(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]], looked: LogEntry[K] | None = None
     ) -> tuple[list[LogEntry[K]], list[LogEntry[K]], LogEntry[K] | None]:
-        """``_take`` as far as the memory can tell; last the first entry of which it cannot, where nothing comes before.
+        """The next batch, repeats of entries in it, and the entry that ``memory`` cannot decide if it is the first one.
 
         Args:
             looked: The entry for which the log was read further back. A memory that still cannot say has reached its

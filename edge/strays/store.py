@@ -188,20 +188,22 @@ class Strays:
         self._event_times: dict[str, dt.datetime] = {}
         self.writer: LogWriter[StrayKey] = LogWriter(log, sink, _StrayMemory(self), settle=self._settled, fail=fail)
 
-    def keep(self, log: str, entry: LogEntry[MessageId]) -> None:
+    def keep_reading(self, log: str, entry: LogEntry[MessageId]) -> None:
         """Keep a reading of a log that is not held here; its message is acknowledged when the stray is stored."""
-        self._put(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ack)
+        self._enqueue(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ack)
 
     def keep_event(
         self, log: str, record: NewRecord, event_id: str, at: dt.datetime, mqtt_topic: str, ack: PendingAck | None
     ) -> None:
         """Keep an event until custody comes; its message is acknowledged when it is stored."""
         self._event_times[event_id] = at
-        self._put(log, records.stray_event(log, record, mqtt_topic), MessageId(event_id, _EVENT, _EVENT), False, ack)
+        self._enqueue(
+            log, records.stray_event(log, record, mqtt_topic), MessageId(event_id, _EVENT, _EVENT), False, ack
+        )
 
-    def _put(self, log: str, wrapped: NewRecord, key: MessageId, redelivered: bool, ack: PendingAck | None) -> None:
+    def _enqueue(self, log: str, wrapped: NewRecord, key: MessageId, redelivered: bool, ack: PendingAck | None) -> None:
         self._on_the_way[log] += 1
-        self.writer.put(LogEntry(wrapped, (log, key), redelivered, ack))
+        self.writer.enqueue(LogEntry(wrapped, (log, key), redelivered, ack))
 
     def custody_came(self, log: str) -> None:
         """This site holds a log now: have the events that wait for it carried out at once."""
@@ -212,7 +214,7 @@ class Strays:
         """Whether there are readings of this log here, stored or on their way."""
         return log in self.index.kept or log in self._on_the_way
 
-    def found(
+    def recall_record(
         self, record: Record, drained_before: Callable[[str], int], done: Callable[[str, WaitingEvent], bool]
     ) -> None:
         """Take in a record of the strays log at start.

@@ -52,7 +52,7 @@ class Site:
             self.holdings.hold(BOX_LOG, 1)
         self.strays = Strays(STRAYS, self.kafka, self.metrics, is_box_log=lambda log: True, fail=self.failures.append)
         for record in self.kafka.logs.get(STRAYS, []):
-            self.strays.found(record, lambda log: 0, lambda log, event: False)
+            self.strays.recall_record(record, lambda log: 0, lambda log, event: False)
         self.broken = BrokenLogs()
         book = self.book = StrayBook(self.strays, (), self.holdings.view)
         protocol = CustodyProtocol(self.holdings, book, sites=(), now=lambda: NOW, nonce=lambda: "n")
@@ -75,7 +75,7 @@ class Site:
         return self.metrics.drained
 
     def put(self, sequence: int, *, redelivered: bool = False) -> None:
-        self.writer.put(LogEntry(said(sequence), MessageId("d1", 1, sequence), redelivered))
+        self.writer.enqueue(LogEntry(said(sequence), MessageId("d1", 1, sequence), redelivered))
 
     async def quiet(self) -> None:
         while self.writer.busy or self.strays.writer.busy:
@@ -318,10 +318,10 @@ async def test_after_a_seizure_nothing_is_passed_on_before_its_strays_were_looke
     site.holdings.view.apply(seizure(17, {}))
     site.holdings.hold(BOX_LOG, 17)
     site.writer.unload()
-    site.writer.put(Barrier(site.writer.prepare))  # as a grant begins
+    site.writer.enqueue(Barrier(site.writer.prepare))  # as a grant begins
     await site.quiet()
     assert (site.stored(), site.drained) == ([0, 1, 2], 3)
-    site.writer.put(Barrier(site.writer.prepare))
+    site.writer.enqueue(Barrier(site.writer.prepare))
     await site.quiet()
     assert (site.stored(), site.drained) == ([0, 1, 2], 3)
 
@@ -339,7 +339,7 @@ async def test_a_stray_that_comes_while_they_are_looked_for_anew_is_not_forgotte
             yield record
             if topic == STRAYS and not came:
                 came = True
-                site.strays.keep(BOX_LOG, LogEntry(said(2), MessageId("d1", 1, 2)))
+                site.strays.keep_reading(BOX_LOG, LogEntry(said(2), MessageId("d1", 1, 2)))
                 await site.strays.writer.idle()
 
     site.kafka.records = slow  # type: ignore[method-assign]

@@ -155,7 +155,9 @@ async def test_events_that_wait_are_known_again_after_a_restart() -> None:
     for _ in range(2):  # the MQTT broker sends it again
         first.keep_event(A, event, "e7", AT, "fairlead/v1/events", None)
         await first.writer.idle()
-    first.keep(A, LogEntry(records.published(reading(0), key="k", at_ms=1, received_ms=2), MessageId("d1", 1, 0)))
+    first.keep_reading(
+        A, LogEntry(records.published(reading(0), key="k", at_ms=1, received_ms=2), MessageId("d1", 1, 0))
+    )
     await first.writer.idle()
     assert len(stored) == 2
     assert [each.event_id for each in first.events[A]] == ["e7"]
@@ -165,7 +167,7 @@ async def test_events_that_wait_are_known_again_after_a_restart() -> None:
         again = strays()
         for offset, record in enumerate(stored):
             kept = Record(offset, record.timestamp_ms, record.key, record.value, record.headers)
-            again.found(kept, lambda log: 0, lambda log, waiting: done)
+            again.recall_record(kept, lambda log: 0, lambda log, waiting: done)
         return again
 
     assert recalled(done=False).events == first.events
