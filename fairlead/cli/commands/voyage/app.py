@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.commands.times import parse_span
-from fairlead.cli.commands.voyage.sail import How, phase, sail_and_report, weather, workers
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
 from fairlead.home import home
@@ -26,6 +26,7 @@ from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 if TYPE_CHECKING:
     from simulators.report.model import Report
     from simulators.voyage.recording import ReplayedVoyage
+    from simulators.voyage.services import SailSettings
     from simulators.voyage.voyage import Voyage, VoyageSource
 
 
@@ -255,7 +256,9 @@ def run(
 
     Example: fairlead voyage run minimal --speed 7200 --live
     """
-    how = _how(speed, patience, realtime=realtime, live=live, as_json=as_json)
+    from simulators.voyage.services import SailSettings
+
+    settings = SailSettings(_speed(speed, realtime=realtime), patience, calm=calm, elsewhere=no_workers)
     context, trip = planned(
         topology,
         scenario,
@@ -269,7 +272,7 @@ def run(
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
         return
-    made, page = _on_sites(context, trip, how, calm=calm, elsewhere=no_workers)
+    made, page = _sail(context, trip, settings, live=live, quiet=as_json)
     _show(made, page, report, as_json=as_json)
 
 
@@ -387,21 +390,23 @@ def replay(
 
     Example: fairlead voyage replay ducks.gz --speed 3600
     """
-    how = _how(speed, patience, realtime=realtime, live=live, as_json=as_json)
+    from simulators.voyage.services import SailSettings
+
+    settings = SailSettings(_speed(speed, realtime=realtime), patience, calm=calm, elsewhere=no_workers)
     context, trip = recorded(topology, file, calm=calm)
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
         return
-    made, page = _on_sites(context, trip, how, calm=calm, elsewhere=no_workers)
+    made, page = _sail(context, trip, settings, live=live, quiet=as_json)
     _show(made, page, report, as_json=as_json)
 
 
-def _how(speed: float | None, patience: float, *, realtime: bool, live: bool, as_json: bool) -> How:
+def _speed(speed: float | None, *, realtime: bool) -> float | None:
     if realtime and speed is not None:
         raise ConfigurationError(
             "--realtime and --speed were both given", hint="--realtime is --speed 1; leave out --speed"
         )
-    return How(1.0 if realtime else speed, patience, live=live, quiet=as_json)
+    return 1.0 if realtime else speed
 
 
 def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: bool) -> None:
@@ -417,19 +422,29 @@ def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: 
     emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: asked.unchanged(lines(plan)))
 
 
-def _on_sites(context: Context, trip: VoyageSource, how: How, *, calm: bool, elsewhere: bool) -> tuple[Report, str]:
+def _sail(
+    context: Context, trip: VoyageSource, settings: SailSettings, *, live: bool, quiet: bool
+) -> tuple[Report, str]:
     """Start what is missing, sail, and report; the workers that were started are stopped."""
+    from fairlead.cli.commands.voyage.display import telling, terminal_display
+    from simulators.sail import make_report, sail_watched
     from simulators.voyage.run import check_clock
+    from simulators.voyage.services import timed, voyage_services
 
-    check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), how.speed)
+    def tell(text: str) -> None:
+        errors.print(text, markup=False, soft_wrap=True)
+
+    check_clock(trip.starts, trip.ends, dt.datetime.now(dt.UTC), settings.speed)
     phases: dict[str, float] = {}
-    with phase(phases, "starting sites"):
-        bring_up(context, list(context.topology.sites), quiet=how.quiet)
-    with (
-        weather(context, trip, calm=calm, elsewhere=elsewhere) as network,
-        workers(context, phases, weather=network is not None, elsewhere=elsewhere) as check,
-    ):
-        return sail_and_report(context, trip, how, phases, network, check)
+    with timed(phases, "starting sites"):
+        bring_up(context, list(context.topology.sites), quiet=quiet)
+    with voyage_services(context, trip, settings, phases, tell=tell) as services:
+        display = terminal_display(context, trip, speed=settings.speed, live=live, quiet=quiet)
+        sailed = asyncio.run(sail_watched(context, trip, settings, services, display))
+        if sailed is None:
+            raise KeyboardInterrupt
+        with telling(quiet=quiet) as tell_now:
+            return make_report(context, sailed, settings, services, tell=tell_now)
 
 
 def _show(made: Report, page: str, folder: Path, *, as_json: bool) -> None:

@@ -1,0 +1,128 @@
+"""How a voyage is shown in the terminal, and the keys that steer it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import termios
+import tty
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from fairlead.cli.console import errors
+from simulators.live.gather import Gathering
+from simulators.live.screen import shown
+from simulators.sail import Display, VoyageListeners
+from simulators.voyage.control import VoyageControl
+from simulators.voyage.player import Progress as Sailing
+from simulators.voyage.voyage import VoyageSource
+from topologies.context import Context
+
+
+def terminal_display(context: Context, trip: VoyageSource, *, speed: float | None, live: bool, quiet: bool) -> Display:
+    """A progress bar or, with ``live``, the whole screen; plain lines where there is no terminal."""
+
+    @asynccontextmanager
+    async def display(control: VoyageControl) -> AsyncIterator[VoyageListeners]:
+        with _steered(control, quiet=quiet) as steerable:
+            if live and errors.is_terminal and not quiet:
+                gathering = Gathering(trip, speed=speed, keys=steerable)
+                async with shown(gathering, context.topology, context.folder, errors, lambda: control.player):
+                    yield VoyageListeners(gathering.progressed, gathering.published, gathering.alerted)
+            else:
+                with sailing(trip, quiet=quiet, steerable=steerable) as on_progress:
+                    yield VoyageListeners(on_progress)
+
+    return display
+
+
+@contextmanager
+def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show what is being done: on one line of a terminal, or on lines of their own."""
+    if quiet:
+        yield lambda text: None
+    elif errors.is_terminal:
+        with errors.status("") as status:
+            yield lambda text: status.update(escape(text))
+    else:
+        yield lambda text: errors.print(escape(text))
+
+
+@contextmanager
+def sailing(trip: VoyageSource, *, quiet: bool, steerable: bool) -> Iterator[Callable[[Sailing], None]]:
+    """Show where the voyage is; with ``steerable``, which keys there are."""
+    if quiet:
+        yield lambda _: None
+        return
+    if not errors.is_terminal:
+        said: list[str] = []
+
+        def say(now: Sailing) -> None:
+            if now.phase != "publishing" and now.phase not in said[-1:]:
+                said.append(now.phase)
+                errors.print(escape(f"{now.sim_time:%d %b %H:%M} {now.published:>7,} published  {now.phase}"))
+
+        yield say
+        return
+    if steerable:
+        errors.print("[dim]space pauses and goes on, q ends[/]")
+    columns = (SpinnerColumn(), TextColumn("{task.fields[when]}"), BarColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, TimeElapsedColumn(), console=errors) as progress:
+        task = progress.add_task("", total=trip.expected_messages(), when="")
+
+        def show(now: Sailing) -> None:
+            trouble = "".join(f"; {site}: {why}" for site, why in now.troubles.items())
+            text = f"{now.published:,} published, {now.phase}{trouble}"
+            progress.update(task, completed=now.published, description=escape(text), when=f"{now.sim_time:%d %b %H:%M}")
+
+        yield show
+
+
+def usable() -> bool:
+    """Whether this process may read keys: its terminal is there, and it is not in the background."""
+    return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+
+
+@contextmanager
+def keys(control: VoyageControl) -> Iterator[bool]:
+    """Read keys in the running event loop; the terminal is as before afterwards. False where there are none."""
+    if not usable():
+        yield False
+        return
+    stdin, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(stdin)
+
+    def listen() -> None:
+        if usable():  # in the background a process may not change the terminal
+            tty.setcbreak(stdin)
+
+    def pressed() -> None:
+        for key in os.read(stdin, 64).decode(errors="replace"):
+            if key in " pP":
+                control.toggle()
+            elif key in "qQ":
+                control.quit()
+
+    listen()
+    control.on_continued = listen  # after Ctrl-Z the shell has had the terminal
+    loop.add_reader(stdin, pressed)
+    try:
+        yield True
+    finally:
+        loop.remove_reader(stdin)
+        if usable():
+            termios.tcsetattr(stdin, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def _steered(control: VoyageControl, *, quiet: bool) -> Iterator[bool]:
+    """Read keys where somebody watches."""
+    if quiet or not errors.is_terminal:
+        yield False
+        return
+    with keys(control) as steerable:
+        yield steerable

@@ -1,0 +1,106 @@
+"""Sail a voyage on real sites that are up, and report what arrived.
+
+``voyage_services`` first, then ``sail_watched``, then ``make_report``. ``fairlead voyage run`` does nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+from fairlead.plan import Tell, silent
+from fairlead.records.alert import Alert
+from simulators.report.assemble import assemble
+from simulators.report.model import Report
+from simulators.report.page import page_data, render
+from simulators.steps import Publish
+from simulators.voyage.control import VoyageControl
+from simulators.voyage.player import Progress
+from simulators.voyage.run import Sailed, sail
+from simulators.voyage.services import SailSettings, VoyageServices, timed
+from simulators.voyage.voyage import VoyageSource
+from simulators.voyage.waiting import wait_until_settled
+from topologies.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class VoyageListeners:
+    """What a display is told while a voyage sails; see ``simulators.voyage.run.sail``."""
+
+    on_progress: Callable[[Progress], None] = lambda _: None
+    on_published: Callable[[Publish], None] = lambda _: None
+    on_alert: Callable[[Alert], None] = lambda _: None
+
+
+Display = Callable[[VoyageControl], AbstractAsyncContextManager[VoyageListeners]]
+"""Shows a voyage for as long as the block lasts, and may steer it."""
+
+
+@asynccontextmanager
+async def no_display(_control: VoyageControl) -> AsyncIterator[VoyageListeners]:
+    """Show nothing."""
+    yield VoyageListeners()
+
+
+async def sail_watched(
+    context: Context,
+    trip: VoyageSource,
+    settings: SailSettings,
+    services: VoyageServices,
+    display: Display = no_display,
+) -> Sailed | None:
+    """Play the voyage; other processes can pause it and let it go on. None when it was told to end.
+
+    Raises:
+        BarrierTimeout: a barrier made no progress for ``settings.patience`` seconds.
+    """
+    control = VoyageControl(context.folder, trip.plan.scenario.name)
+    async with display(control) as listeners:
+
+        def progressed(now: Progress) -> None:
+            control.progressed(now)
+            listeners.on_progress(now)
+
+        with timed(services.phases, "voyage"):
+            return await control.run(
+                sail(
+                    trip,
+                    context.topology,
+                    context.resolver,
+                    speed=settings.speed,
+                    barrier_timeout=settings.patience,
+                    check=services.check,
+                    network=services.network,
+                    on_player=control.take,
+                    on_progress=progressed,
+                    on_published=listeners.on_published,
+                    on_alert=listeners.on_alert,
+                )
+            )
+
+
+def make_report(
+    context: Context, sailed: Sailed, settings: SailSettings, services: VoyageServices, *, tell: Tell = silent
+) -> tuple[Report, str]:
+    """Wait for the last records, fill the tables and feeds, and compare all sites with what was published.
+
+    Returns:
+        The report, and its page as HTML.
+    """
+    topology, resolver, folder = context.topology, context.resolver, context.folder
+
+    def settle() -> None:
+        asyncio.run(wait_until_settled(topology, resolver, folder, patience=settings.patience, check=services.check))
+
+    with timed(services.phases, "last replication"):
+        tell("waiting for the last records to reach every site")
+        settle()
+    if topology.shore:
+        with timed(services.phases, "tables and feeds"):
+            tell("filling the Delta tables and the customers' feeds")
+            services.fill()
+            settle()
+    report = asyncio.run(assemble(sailed, topology, resolver, folder, seconds=services.phases, tell=tell))
+    return report, render(report, page_data(sailed, topology, folder))

@@ -1,0 +1,326 @@
+"""What runs beside a voyage: bridges and replicators, the proxies under the links, and shore's jobs.
+
+``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
+own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it needs
+a minute before the first row of each table.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
+from fairlead.health import health_problem
+from fairlead.home import run_folder
+from fairlead.kafka.clusters import Clusters
+from fairlead.local.workers import Workers
+from fairlead.plan import Tell, silent
+from simulators.network.controller import Network, NetworkController, brokers_of
+from simulators.network.relay import ControlClient
+from simulators.physics.climate import link_weather
+from simulators.voyage.supervisor import Supervisor, WorkerEnd
+from simulators.voyage.voyage import VoyageSource
+from topologies.context import Context
+from topologies.endpoints import LINES, write_address_overrides
+from topologies.model import Shore, SiteKind
+from topologies.users import ADMIN
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READY_TIMEOUT = 120.0  # seconds for bridges and replicators that others start
+FRESH = 15.0  # seconds; they write their files each second
+NICE: Final = 10
+"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards."""
+
+Phases = dict[str, float]
+"""Seconds that each phase of a run took."""
+
+
+@dataclass(frozen=True, slots=True)
+class SailSettings:
+    """How a voyage is sailed.
+
+    Args:
+        speed: Simulated seconds per second; None is as fast as it goes.
+        patience: Seconds without progress after which a barrier fails.
+        calm: Links have no outages and delays.
+        elsewhere: Others run the bridges and replicators, in containers for example, with this state folder.
+    """
+
+    speed: float | None
+    patience: float
+    calm: bool = False
+    elsewhere: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class VoyageServices:
+    """What runs beside a voyage.
+
+    Args:
+        network: The proxies under the links; None without weather.
+        check: Call it while the voyage waits; it raises when a worker is gone for good.
+        fill: Fill the tables and feeds with everything that is in the logs now.
+    """
+
+    network: NetworkController | None
+    check: Callable[[], None]
+    fill: Callable[[], None]
+    phases: Phases
+
+
+@contextmanager
+def voyage_services(
+    context: Context, trip: VoyageSource, settings: SailSettings, phases: Phases, *, tell: Tell = silent
+) -> Iterator[VoyageServices]:
+    """Start what a voyage needs beside its sites, and stop at the end what was started.
+
+    Args:
+        phases: Receives the seconds of each phase.
+        tell: Receives what the operator should know, such as a worker that ended and is started again.
+
+    Raises:
+        ConfigurationError: the scenario cuts links, and replicators that run already do not go over proxies.
+        UnavailableError: a bridge or replicator does not start.
+    """
+    with (
+        link_network(context, trip, settings, tell) as network,
+        background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
+        shore_jobs(context, early=settings.speed is None, tell=tell) as fill,
+    ):
+        yield VoyageServices(network, check, fill, phases)
+
+
+@contextmanager
+def link_network(
+    context: Context, trip: VoyageSource, settings: SailSettings, tell: Tell = silent
+) -> Iterator[NetworkController | None]:
+    """The controller of the proxies between replicators and their sources; None without weather.
+
+    The proxies are in this process, and ``background_workers`` starts replicators that use them. Where replicators run
+    elsewhere, the proxies are in a process of their own.
+    """
+    if settings.calm:
+        yield None
+        return
+    sky = link_weather(trip.plan)
+    if settings.elsewhere and (there := context.folder / "run" / LINES).exists():
+        with ControlClient(there) as client:
+            yield NetworkController(context.topology, sky, client.send)
+        return
+    if settings.elsewhere or _running(context, "replicate"):
+        cut = next(sky.outages(), None)
+        if cut is not None:
+            raise ConfigurationError(
+                f"scenario {trip.plan.scenario.name} cuts the link between {' and '.join(cut[0])}, and the replicators "
+                "that run already do not go over links that can be cut",
+                hint="stop them, so that the voyage starts its own; --calm sails it with every link up",
+            )
+        tell("links have no weather: it takes replicators that the voyage starts")
+        yield None
+        return
+
+    async def brokers() -> dict[str, tuple[tuple[str, int], ...]]:
+        async with Clusters(lambda site: context.resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
+            return await brokers_of(clusters, context.topology.sites)
+
+    with Network(context.topology, sky, asyncio.run(brokers()), seed=trip.plan.seed) as network:
+        write_address_overrides(_address_overrides(context), network.address_overrides)
+        yield network
+
+
+def _address_overrides(context: Context) -> Path:
+    return context.folder / "run" / "detours.json"
+
+
+@contextmanager
+def timed(phases: Phases, name: str) -> Iterator[None]:
+    """Note the seconds that the block takes under its name."""
+    began = time.monotonic()
+    yield
+    phases[name] = round(time.monotonic() - began, 1)
+
+
+@contextmanager
+def background_workers(
+    context: Context, settings: SailSettings, phases: Phases, *, proxied: bool, tell: Tell = silent
+) -> Iterator[Callable[[], None]]:
+    """One bridge and one replicator process for all sites, unless they run already; stopped at the end.
+
+    A worker that ends meanwhile is started again. Gives ``VoyageServices.check``.
+
+    Args:
+        proxied: Replicators go over the proxies of ``link_network``.
+
+    Raises:
+        UnavailableError: they run elsewhere, and one of them is not ready within ``READY_TIMEOUT`` seconds.
+    """
+    background = Workers(context.folder)
+    if settings.elsewhere:
+        with timed(phases, "waiting for bridges and replicators"):
+            _await_ready(context)
+        yield background.check
+        return
+    options = {"bridge": [], "replicate": ["--detours", str(_address_overrides(context))] if proxied else []}
+    with Supervisor(background, on_end=lambda end: tell(_how_it_ended(end))) as supervisor:
+
+        def check() -> None:
+            supervisor.check()
+            background.check(but=supervisor.names)
+
+        with timed(phases, "starting bridges and replicators"):
+            started: dict[str, list[Path]] = {}
+            for command, files in _STATUS_FILES.items():
+                if _running(context, command):
+                    tell(f"{command}: using the workers that run")
+                    continue
+                wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
+                for file in wanted:
+                    file.unlink(missing_ok=True)  # of an earlier run, whose "ready" says nothing
+                name = f"{command}.all"
+                supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
+                started[name] = wanted
+            for name, wanted in started.items():
+                supervisor.await_ready(name, lambda wanted=wanted: not any(map(health_problem, wanted)))  # type: ignore[misc]
+        yield check
+
+
+def _how_it_ended(end: WorkerEnd) -> str:
+    command = end.name.partition(".")[0]
+    return f"fairlead {command} {end.how} after {end.lived:.0f} s and is started again; the voyage goes on"
+
+
+def _await_ready(context: Context) -> None:
+    end = time.monotonic() + READY_TIMEOUT
+    files = [
+        run_folder(context.folder, site) / name.format(site)
+        for command, name in _STATUS_FILES.items()
+        for site in _sites_of(context, command)
+    ]
+    while late := [file for file in files if health_problem(file, fresh=FRESH)]:
+        if time.monotonic() > end:
+            raise UnavailableError(
+                f"{len(late)} of {len(files)} bridges and replicators are not ready, for example {late[0].stem}",
+                hint="--no-workers uses those that run elsewhere with this state folder; are they up?",
+                late=[file.stem for file in late],
+            )
+        time.sleep(0.2)  # files of other machines tell of no events
+
+
+def _running(context: Context, command: str) -> bool:
+    return any(w.running and w.name.startswith(f"{command}.") for w in Workers(context.folder).all())
+
+
+_STATUS_FILES = {"bridge": "bridge.{}.json", "replicate": "replicator.{}.json"}
+
+
+def _sites_of(context: Context, command: str) -> list[str]:
+    topology = context.topology
+    if command == "bridge":
+        return [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+    return [name for name in topology.sites if topology.links_to(name)]
+
+
+@contextmanager
+def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[Callable[[], None]]:
+    """Gives ``VoyageServices.fill``, which does nothing where the topology has no shore.
+
+    Args:
+        early: Start Spark now, in a thread, and fill the tables with what is there already.
+    """
+    where = context.topology.shore
+    if where is None:
+        yield lambda: None
+        return
+    with ExitStack() as stack:
+        shore = _ShoreJobs(context, where, stack, tell)
+        if early:
+            shore.begin()
+        try:
+            yield shore.finish
+        finally:
+            shore.end()
+
+
+class _ShoreJobs:
+    """Runs of shore's jobs in one Spark session, the first of them in a thread."""
+
+    def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
+        self._context = context
+        self._where = where
+        self._settings = context.resolver.spark_settings(where.at)
+        self._stack = stack
+        self._tell = tell
+        self._session: SparkSession | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._failure: Exception | None = None
+
+    def begin(self) -> None:
+        """Start Spark and the first run in a thread."""
+        self._thread = threading.Thread(target=self._first, name="shore", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Fill the tables and feeds with everything that is in the logs now.
+
+        Raises:
+            FairleadError: Spark does not start, or a job failed.
+        """
+        self._join()
+        if self._failure is not None:
+            if not (isinstance(self._failure, FairleadError) and self._failure.retriable):
+                raise self._failure
+            self._tell(f"the tables will be filled later: {self._failure.what}")
+            self._stack.close()  # a session whose query was broken off may be left with a broken connection to Python
+            self._session = None
+        self._run(threading.Event())
+
+    def end(self) -> None:
+        """Stop the first run, when the voyage ends before its time."""
+        self._stop.set()
+        self._join()
+
+    def _first(self) -> None:
+        try:
+            with ThreadPoolExecutor(1, "spark") as starter:
+                self._session = starter.submit(self._open_session).result()
+            if not self._stop.is_set():
+                self._run(self._stop)
+        except Exception as error:
+            self._failure = error
+
+    def _open_session(self) -> SparkSession:
+        """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
+        from shore.jobs.runner import own_session
+
+        os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
+        return self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
+
+    def _run(self, stop: threading.Event) -> None:
+        import shore
+
+        endpoint = self._context.resolver.kafka(self._where.at, "shore")
+        shore.run(
+            self._context.topology,
+            endpoint,
+            self._context.folder,
+            once=True,
+            session=self._session,
+            settings=self._settings,
+            stop=stop,
+        )
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,108 @@
+"""Spark fills the tables while a voyage sails, and the rest of them afterwards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shore
+from fairlead.errors import ConfigurationError, UnavailableError
+from shore.jobs import runner
+from simulators.voyage.services import shore_jobs
+from topologies.context import Context, open_topology
+
+
+class Spark:
+    """Stands in for Spark: notes its sessions and the runs that use them, each with its thread."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.first_run = threading.Event()
+        self.failure: Exception | None = None
+        self.endless = False
+
+    @contextmanager
+    def session(self, *_: Any, **__: Any) -> Iterator[str]:
+        self.said.append(f"session opens in {threading.current_thread().name}")
+        try:
+            yield "session"
+        finally:
+            self.said.append("session ends")
+
+    def run(self, *_: Any, once: bool, session: Any, settings: Any, stop: threading.Event) -> None:
+        self.said.append(f"run with {session} in {threading.current_thread().name}")
+        assert once
+        if threading.current_thread().name == "shore":
+            self.first_run.set()
+            if self.failure is not None:
+                raise self.failure
+            if self.endless:
+                assert stop.wait(30)
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    made = Spark()
+    monkeypatch.setattr(runner, "own_session", made.session)
+    monkeypatch.setattr(shore, "run", made.run)
+    monkeypatch.setattr("topologies.endpoints.EndpointResolver.kafka", lambda *_: "kafka")
+    return made
+
+
+def minimal() -> Context:
+    return open_topology("minimal")
+
+
+def test_spark_starts_while_a_voyage_sails_and_runs_again_afterwards(spark: Spark) -> None:
+    with shore_jobs(minimal(), early=True) as fill:
+        assert spark.first_run.wait(30)  # the voyage sails
+        fill()
+    assert spark.said == [
+        "session opens in spark_0",
+        "run with session in shore",
+        "run with session in MainThread",
+        "session ends",
+    ]
+
+
+def test_a_paced_voyage_starts_spark_afterwards(spark: Spark) -> None:
+    with shore_jobs(minimal(), early=False) as fill:
+        assert spark.said == []
+        fill()
+    assert spark.said == ["run with None in MainThread"]  # shore.run opens its own session
+
+
+def test_a_retriable_failure_is_shown_and_the_run_repeated(spark: Spark) -> None:
+    spark.failure = UnavailableError("tokyo is away")
+    told: list[str] = []
+    with shore_jobs(minimal(), early=True, tell=told.append) as fill:
+        fill()
+    assert told == ["the tables will be filled later: tokyo is away"]
+    assert spark.said[-2:] == ["session ends", "run with None in MainThread"]
+
+
+def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:
+    spark.failure = ConfigurationError("no such job")
+    with pytest.raises(ConfigurationError, match="no such job"), shore_jobs(minimal(), early=True) as fill:
+        fill()
+    assert spark.said[-1] == "session ends"
+
+
+def test_an_interrupted_voyage_stops_the_first_run(spark: Spark) -> None:
+    spark.endless = True
+    with pytest.raises(KeyboardInterrupt), shore_jobs(minimal(), early=True):
+        assert spark.first_run.wait(30)
+        raise KeyboardInterrupt
+    assert spark.said == ["session opens in spark_0", "run with session in shore", "session ends"]
+
+
+def test_a_topology_without_shore_fills_nothing(spark: Spark) -> None:
+    with shore_jobs(open_topology("two-way"), early=True) as fill:
+        fill()
+    assert spark.said == []
