@@ -14,9 +14,9 @@ from typing import Any
 
 from acl.apply import apply_sites, check_complete
 from acl.compile import compile_site
+from acl.kafka import OpenStore, admin_stores
 from acl.plan import plan_topology
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
-from acl.store import OpenStore, admin_stores
 from benchmarks._suite import Say
 from benchmarks.access.world import HQ, world
 from fairlead.local.sites import LocalSites, SiteSpec

@@ -16,9 +16,9 @@ from typing import Any
 
 from acl.compile import SetQuota, compile_site
 from acl.history import Entry, SuspendedUsers
+from acl.kafka import RuleStore
 from acl.plan import plan_topology
 from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
-from acl.store import RuleStore
 from benchmarks._suite import Say
 from benchmarks.access.world import world
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from acl.apply import apply_sites, check_complete
+from acl.kafka import admin_stores
 from acl.plan import plan_topology
-from acl.store import admin_stores
 from benchmarks._suite import Say
 from benchmarks.access.world import world
 from fairlead.local.sites import LocalSites, SiteSpec

@@ -26,9 +26,7 @@ from typer.testing import CliRunner
 from acl import rotate as rotation
 from acl.apply import apply_sites, apply_topology
 from acl.history import UserChange, suspended_users
-from acl.history import read as read_history
-from acl.kafka import Client, StartAt, UserConsumer
-from acl.store import KafkaRules, admin_stores
+from acl.kafka import Client, KafkaRules, StartAt, UserConsumer, admin_stores, read_history
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.bridge import make_bridge
 from fairlead.cli.commands.replicate import replicator_for
