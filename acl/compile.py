@@ -389,8 +389,8 @@ def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | Non
     """Everything one user needs at its site. ``stated`` are the topology's clauses; give them for many users.
 
     Raises:
-        ConfigurationError: a customer or user has a service's name, or one whose prefix covers another's groups; or a link's
-            pattern of groups is neither a name nor a prefix.
+        ConfigurationError: a customer or user has a service's name, or one whose prefix covers another's groups; or a
+            link's pattern of groups is neither a name nor a prefix.
         ExpressionError: a permission that cannot be understood.
     """
     match user.role:

@@ -116,7 +116,7 @@ def test_users_are_made_with_passwords_from_the_environment_only(world: World) -
     wrong = dataclasses.replace(with_user.kafka(SHIP, "ducks"), password=SecretStr("quack"))
     with pytest.raises(WrongPassword), Client(wrong) as client:
         client.cluster_operations()
-    with pytest.raises(ConfigurationError, match="users are made by fairlead up"):
+    with pytest.raises(ConfigurationError, match="fairlead up creates its users"):
         create_missing(world.topology, world.resolver, PORT)
 
 

@@ -34,7 +34,7 @@ _SAYS: Final = {
     ReadVerdict.AGREED: "as the topology says",
     ReadVerdict.EXTRA: "NOT by the topology; the cluster allows it",
     ReadVerdict.MISSING: "by the topology; the cluster refuses it",
-    ReadVerdict.PARTLY: "by the topology; the cluster allows it from some hosts only",
+    ReadVerdict.PARTLY: "by the topology; the cluster allows only some hosts",
     ReadVerdict.UNCHECKED: "cluster not asked",
 }
 

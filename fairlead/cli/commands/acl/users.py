@@ -117,8 +117,8 @@ def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> 
         if not as_json:
             errors.print(
                 f"{result.site}: the last old session ends within {revoked.left:.0f} s; then the ACLs of "
-                f"{result.user} are restored. After Ctrl-C, fairlead acl apply restores them: after that time, or at once with "
-                f"--readmit {result.user} when all brokers were restarted, which ends all sessions.",
+                f"{result.user} are restored. After Ctrl-C, fairlead acl apply restores them: after that time, "
+                f"or at once with --readmit {result.user} when all brokers were restarted, which ends all sessions.",
                 soft_wrap=True,
             )
         time.sleep(revoked.left)  # no broker tells when they have ended
