@@ -1,10 +1,13 @@
-"""Errors of shore's jobs and readers."""
+"""Errors of shore: of its jobs and readers, and of the source and the sink ``fairlead``."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError
+from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError, UnavailableError
+
+if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+    from fairlead.kafka.endpoint import KafkaEndpoint
 
 
 class JobFailedError(FairleadError):
@@ -55,3 +58,56 @@ class QueryError(ConfigurationError):
     """A SQL query cannot be run as it is written."""
 
     exit_code = ExitCode.USAGE
+
+
+class SourceOptionError(ConfigurationError):
+    """An option of ``spark.read.format("fairlead")`` is missing, unknown or has an impossible value."""
+
+
+class DataLossError(FairleadError):
+    """Records that were to be read are gone: retention overtook the reader, or a log was deleted or truncated."""
+
+
+class SiteUnreachableError(UnavailableError):
+    """No broker of the site answered for longer than the source waits. Nothing is lost: a query that is started again
+    goes on from its checkpoint."""
+
+
+def site_unreachable(endpoint: KafkaEndpoint, error: Exception) -> SiteUnreachableError:
+    """The error for a site whose brokers do not answer."""
+    first, *_ = str(error).splitlines()
+    return SiteUnreachableError(
+        f"site {endpoint.site} cannot be reached ({type(error).__name__}: {first})",
+        hint="nothing is lost: start the query again when the site is back, it goes on from its checkpoint",
+        site=endpoint.site,
+    )
+
+
+class SinkOptionError(ConfigurationError):
+    """An option or a column of ``writeStream.format("fairlead")`` is missing, unknown or has an impossible value."""
+
+
+class SinkRowError(FairleadError):
+    """A row cannot become a record of a log; nothing of its batch was appended."""
+
+
+class BatchTooLargeError(FairleadError):
+    """A batch has more bytes than the driver may hold; nothing of it was appended."""
+
+
+class NotHeldError(RefusedError):
+    """A log is held by another site, or is no log of Fairlead: shore must not append to it."""
+
+
+class StaleBatchError(RefusedError):
+    """A log already has records of a later batch: the query was started with another checkpoint, or twice."""
+
+
+class ChangedBatchError(RefusedError):
+    """A batch that was appended in part came back with other rows, so what is missing cannot be told."""
+
+
+class LogMovedError(FairleadError):
+    """Somebody else appended to a log while the sink was about to; a repeated batch goes on where this one was."""
+
+    retriable = True

@@ -19,8 +19,7 @@ import uvloop
 from confluent_kafka import KafkaError, Message, Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks.custody.devices import connect
-from benchmarks.edge.names import BRIDGE_CLIENT, PLAIN_CLIENT, SITE, USER, log_of, topology
+from benchmarks.harbour import BRIDGE_CLIENT, PLAIN_CLIENT, SITE, USER, connect, log_of, topology
 from fairlead.local.registry import LocalSiteRegistry
 
 SPAWN: Final = mp.get_context("spawn")

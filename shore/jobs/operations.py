@@ -18,8 +18,8 @@ from fairlead.records import decoder
 from shore.append import append_once
 from shore.jobs import custody, reference
 from shore.jobs.model import JobContext, query_id
-from shore.parsing import read_strict
 from shore.places import Places
+from shore.source.parsing import read_strict
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, Operation
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
-from shore.source.datasource import register
+from shore.datasource import register
 
 
 class Site:

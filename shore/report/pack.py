@@ -1,6 +1,6 @@
 """The files of a claim: every row that a report of a container stands on, as CSV and Parquet, and a manifest.
 
-The files are named after the tables (``docs/tables-reference.md``); Parquet keeps the columns' meanings and units,
+The files are named after the tables (``docs/tables/``); Parquet keeps the columns' meanings and units,
 and the payload of each reading as it stands in the log, which CSV leaves out. ``manifest.json`` says which Delta
 versions were read, which offsets of which logs the readings are, with a digest over their payloads, and the digest of
 every file. ``SHA256SUMS`` is for ``sha256sum --check``.

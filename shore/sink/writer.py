@@ -1,12 +1,12 @@
 """The sink ``fairlead``: what Spark calls when rows are written. Options: ``shore.sink.options``; columns:
-``shore.sink.rows``.
+``shore.sink.options``.
 
 Contract
 --------
 * Tasks write nothing. They check their rows and hand them to the driver in commit messages; a task that is tried again,
   or runs twice, does no harm. A batch of more than ``maxBytesPerBatch`` fails before anything is appended.
 * When all tasks are done, the driver appends each log's rows: in the order of the tasks, contiguous unless others write
-  the log, each record with a header that names app, batch and index (``shore.sink.resume``).
+  the log, each record with a header that names app, batch and index (``shore.sink.append``).
 * Spark repeats a batch with the same number until it has noted its success, so a batch may come again after a crash at
   any point. The driver therefore first reads the log back to the app's last record:
   nothing of the batch there: all is appended; a part of it: what is missing is appended; all of it: nothing.
@@ -33,11 +33,9 @@ from pyspark.sql.types import StructType
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
+from shore.errors import BatchTooLargeError, site_unreachable
 from shore.sink.append import append_batch
-from shore.sink.errors import BatchTooLargeError
-from shore.sink.options import SinkOptions
-from shore.sink.rows import ROWS, by_log, check_columns, normal, size_of
-from shore.source.task import unreachable
+from shore.sink.options import ROWS, SinkOptions, by_log, check_columns, normal, size_of
 
 CLIENT_ID = "fairlead-sink"
 
@@ -56,7 +54,7 @@ class RowsMessage(WriterCommitMessage):
         return pa.ipc.open_stream(self.content).read_all()
 
 
-class LogWriter:
+class SinkWriter:
     """What batch and streaming writers have in common; holds nothing that cannot be pickled."""
 
     def __init__(self, endpoint: KafkaEndpoint, options: SinkOptions, schema: StructType) -> None:
@@ -107,13 +105,13 @@ class LogWriter:
         try:
             return asyncio.run(work()) if rows else 0
         except (ConnectionLost, RequestTimeout) as error:
-            raise unreachable(self._endpoint, error) from error
+            raise site_unreachable(self._endpoint, error) from error
 
     def appended(self, log: str, count: int) -> None:
         """Called after each append; tests plant their crashes here."""
 
 
-class StreamLogWriter(LogWriter, DataSourceStreamArrowWriter):
+class StreamLogWriter(SinkWriter, DataSourceStreamArrowWriter):
     """Micro-batches of a streaming query."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -128,7 +126,7 @@ class StreamLogWriter(LogWriter, DataSourceStreamArrowWriter):
         """Nothing to undo: nothing was appended yet."""
 
 
-class BatchLogWriter(LogWriter, DataSourceArrowWriter):
+class BatchLogWriter(SinkWriter, DataSourceArrowWriter):
     """One batch write: batch 0 of its ``app``. Written again with the same app and rows, it adds nothing; without an
     app it is a batch of its own each time, and one that failed half-way may be there in part."""
 

@@ -1,6 +1,7 @@
-"""The Python Data Source ``fairlead``: thousands of logs in a few tasks, for batch and streaming.
+"""The reading half of the Python Data Source ``fairlead``: thousands of logs in a few tasks, for batch and streaming.
 
 In: a site's logs, by ``fairlead.kafka``. Out: rows in Arrow record batches, raw or as the columns of table
-``readings``. Runs on executors, so these modules hold no state of the driver. ``datasource.register(spark, endpoint)``
-makes it known. Nothing is imported here: who only compares positions (``offsets``) needs no Spark.
+``readings``. ``stream`` runs on the driver and decides where each micro-batch ends; ``task`` runs on executors and
+reads ranges of logs; the other modules are pure. ``shore.datasource`` is what Spark calls: open it first. Nothing is
+imported here: who only compares positions (``offsets``) needs no Spark.
 """

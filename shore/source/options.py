@@ -15,7 +15,7 @@
 ``keepLogsWhole``         ``true``: all of a log's records of a batch are read by one task, in order; default ``false``
 ``maxRecordsPerTrigger``  at most so many offsets in one micro-batch; default 500000
 ``maxBytesPerTrigger``    about so many bytes of keys, values and headers in one micro-batch; default: no such limit.
-                          Sizes are not known before reading, so they are estimated (``shore.source.sizes``).
+                          Sizes are not known before reading, so they are estimated (``shore.source.stream``).
 ``startingOffsets``       where a new query begins in the logs that are there then: ``earliest`` (default), ``latest``,
                           or JSON by log, ``{"containers.MSKU1234565": 1200, "events.tokyo": -1}``: an offset, -1 for
                           latest, -2 for earliest; logs not named begin at their first record. A log that appears
@@ -38,14 +38,59 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
+from fairlead.errors import ConfigurationError, nearest
 from fairlead.names import STREAM_NAME, parse_log
-from shore.options import known_options, one_of, positive
-from shore.source.errors import SourceOptionError
+from shore.errors import SourceOptionError
 from shore.source.offsets import parse_partition_id
+
+_SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname"})  # Spark hands its own options on, too
+
+
+def known_options(
+    given: Mapping[str, str], names: Sequence[str], owner: str, error: type[ConfigurationError]
+) -> dict[str, str]:
+    """The options that were given, by their names as documented; these are compared without case, as all over Spark.
+
+    Args:
+        owner: Whose they are, in words.
+
+    Raises:
+        error: one of them is none of ``names``, nor one of Spark's own.
+    """
+    known = {name.lower(): name for name in names}
+    options: dict[str, str] = {}
+    for key, value in given.items():
+        name = known.get(key.lower())
+        if name is not None:
+            options[name] = value
+        elif key.lower() not in _SPARKS:
+            near = nearest(key.lower(), known)
+            raise error(
+                f"{owner} has no option {key!r}",
+                hint=(f"did you mean {known[near]!r}? " if near else "") + f"valid: {', '.join(names)}",
+            )
+    return options
+
+
+def one_of(options: Mapping[str, str], name: str, valid: Sequence[str], error: type[ConfigurationError]) -> str:
+    """An option that has one of some values, the first of them when it was not given."""
+    value = options.get(name, valid[0]).lower()
+    if value not in valid:
+        raise error(f"option {name!r} is {value!r}", hint=f"valid: {', '.join(valid)}")
+    return value
+
+
+def positive(options: Mapping[str, str], name: str, default: int, error: type[ConfigurationError]) -> int:
+    """An option that is a whole number above 0."""
+    text = options.get(name, str(default))
+    if not text.isdecimal() or int(text) == 0:
+        raise error(f"option {name!r} is {text!r}", hint="expected a whole number above 0")
+    return int(text)
+
 
 Rows = Literal["raw", "readings", "files"]
 EARLIEST = -2

@@ -1,15 +1,24 @@
 """The streaming half of the source, on the driver: where each micro-batch ends, and what there is to say about logs.
 
-Nothing of what this reader remembers is needed to read every record once: a repeated batch follows from its two offsets
-alone. What it remembers (sizes, losses told, whom it met) is lost with the driver and learned anew.
+Nothing of what ``StreamReader`` remembers is needed to read every record once: a repeated batch follows from its two
+offsets alone. What it remembers (sizes, losses told, whom it met) is lost with the driver and learned anew.
+
+**Sizes**, for admission by bytes: Kafka tells offsets, never bytes, so before a batch is admitted a few records at the
+beginning of what is to be read are fetched from the logs with the longest lags (``SAMPLED_LOGS`` of them: they decide
+how large the batch gets), and the mean of each is its estimate. All other logs count as the mean of their stream, which
+is smoothed over the batches; a stream of which nothing was ever seen counts as ``UNSEEN_BYTES``. Estimates stay between
+``LEAST_BYTES`` and ``MOST_BYTES``. So a batch exceeds ``maxBytesPerTrigger`` where records grow all of a sudden behind
+what was looked at, and the next one is right again. A restarted query measures anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import heapq
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,24 +26,196 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, split
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, RequestTimeout
+from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TopicPartition
+from shore.errors import DataLossError, site_unreachable
 from shore.losses import Loss
-from shore.source.edges import resolve
-from shore.source.errors import DataLossError
-from shore.source.logs import Ends, find_ends
 from shore.source.offsets import (
     Positions,
     StoredPositions,
     admit,
     parse_partition_id,
+    partition_id,
     restore,
     restore_begin,
     store,
 )
-from shore.source.options import EARLIEST, Edge
-from shore.source.sizes import Sizes, measure, most_behind
-from shore.source.task import Task, unreachable
+from shore.source.options import EARLIEST, LATEST, Edge
+from shore.source.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where the logs end now. ``starts`` holds the first offsets of logs that were not known before.
+
+    ``unreadable``: logs that are there and could not be asked (no permission, no leader), with the reason.
+    """
+
+    ends: Positions
+    starts: Positions
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Collection[str] | None) -> Ends:
+    """The logs this user can see and the selection takes, and where they end.
+
+    Args:
+        known: Logs whose beginnings are not asked for; None: those of none are.
+    """
+    topics = await cluster.topics(None, refresh=True)
+    logs = [
+        TopicPartition(topic, partition)
+        for topic, info in topics.items()
+        if takes(topic)
+        for partition in info.partitions
+    ]
+    ends: Positions = {}
+    unreadable: dict[str, str] = {}
+    for log, answer in (await cluster.end_offsets(logs) if logs else {}).items():
+        if isinstance(answer, BrokerError):
+            unreadable[partition_id(*log)] = answer.name
+        else:
+            ends[partition_id(*log)] = answer
+    strange = [log for log, end in ends.items() if end > 0 and log not in known] if known is not None else []
+    new = [TopicPartition(*parse_partition_id(log)) for log in strange]
+    starts: Positions = {}
+    for log, answer in (await cluster.start_offsets(new) if new else {}).items():
+        if not isinstance(answer, BrokerError):
+            starts[partition_id(*log)] = answer
+    return Ends(ends, starts, unreadable)
+
+
+async def resolve(cluster: Cluster, edge: Edge, ends: Positions) -> Positions:
+    """An edge's offset in each log of ``ends``, and in the logs that it names by an offset.
+
+    Raises:
+        BrokerError: a log cannot be asked. Leaving it out would make it a new log later, read from its beginning.
+        ConnectionLost: no broker can be reached.
+    """
+    if edge.timestamp_ms is not None:
+        found = _all(await cluster.offsets_at(_logs(ends), edge.timestamp_ms), ends)
+        return {log: end if found[log] == LATEST else found[log] for log, end in ends.items()}
+    chosen = {log: edge.by_log.get(log, edge.usual) for log in (*ends, *edge.by_log)}
+    earliest = [log for log, offset in chosen.items() if offset == EARLIEST and log in ends]
+    starts = await begins(cluster, earliest)
+    return {
+        log: offset if offset >= 0 else starts[log] if offset == EARLIEST else ends[log]
+        for log, offset in chosen.items()
+        if offset >= 0 or log in ends
+    }
+
+
+async def begins(cluster: Cluster, logs: Collection[str]) -> Positions:
+    """The first offset that each log still has. Raises as ``resolve``."""
+    return _all(await cluster.start_offsets(_logs(logs)), logs) if logs else {}
+
+
+def _logs(logs: Collection[str]) -> list[TopicPartition]:
+    return [TopicPartition(*parse_partition_id(log)) for log in logs]
+
+
+def _all(answers: dict[TopicPartition, int | BrokerError], logs: Collection[str]) -> Positions:
+    found: Positions = {}
+    for log in logs:
+        answer = answers[TopicPartition(*parse_partition_id(log))]
+        if isinstance(answer, BrokerError):
+            raise answer
+        found[log] = answer
+    return found
+
+
+SAMPLED_LOGS = 32
+SAMPLED_BYTES = 64 << 10  # of each log, as stored
+UNSEEN_BYTES = 1_000
+LEAST_BYTES = 16
+MOST_BYTES = 1 << 20  # of a record in a log: max.message.bytes
+_STREAMS = 1_000
+_WEIGHT = 0.3  # of a new measurement in a stream's mean
+
+
+def size_of(record: Record) -> int:
+    """Bytes of key, value and headers."""
+    size = len(record.key or b"") + len(record.value or b"")
+    return size + sum(len(name) + len(value or b"") for name, value in record.headers)
+
+
+class Sizes:
+    """Estimated bytes a record by log. Pure."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, float] = {}
+        self._logs: dict[str, float] = {}
+
+    def of(self, log: str) -> int:
+        """The estimate for one record."""
+        found = self._logs.get(log)
+        if found is None:
+            found = self._streams.get(_stream(log), UNSEEN_BYTES)
+        return round(min(max(found, LEAST_BYTES), MOST_BYTES))
+
+    def learn(self, measured: Mapping[str, float]) -> None:
+        """Take over the mean sizes of logs that were just looked at; those of the time before are forgotten."""
+        self._logs = dict(measured)
+        by_stream: dict[str, list[float]] = {}
+        for log, mean in measured.items():
+            by_stream.setdefault(_stream(log), []).append(mean)
+        for stream, means in by_stream.items():
+            mean = sum(means) / len(means)
+            before = self._streams.pop(stream, mean)
+            self._streams[stream] = before + _WEIGHT * (mean - before)
+        while len(self._streams) > _STREAMS:
+            self._streams.pop(next(iter(self._streams)))  # not seen for the longest time
+
+
+def most_behind(spans: Mapping[str, int]) -> list[str]:
+    """The logs to look at: those with the longest lags."""
+    return heapq.nsmallest(SAMPLED_LOGS, spans, key=lambda log: (-spans[log], log))
+
+
+async def measure(cluster: Cluster, positions: Mapping[str, int]) -> dict[str, float]:
+    """The mean size of the records at some positions; logs that gave none are left out.
+
+    Raises:
+        ConnectionLost: no broker can be reached.
+    """
+    wanted = {TopicPartition(*parse_partition_id(log)): position for log, position in positions.items()}
+    found: dict[str, float] = {}
+    answers = await cluster.fetch(
+        wanted, max_wait_ms=0, partition_max_bytes=SAMPLED_BYTES, max_bytes=SAMPLED_LOGS * SAMPLED_BYTES
+    )
+    for log, answer in answers.items():
+        mean = None if answer.error_code else mean_size(answer.records)
+        if mean is not None:
+            found[partition_id(*log)] = mean
+    return found
+
+
+def mean_size(content: memoryview) -> float | None:
+    """The mean size of an offset's record in fetched batches; None where there is none.
+
+    A last batch that is cut short counts, too, by its header: it may be the first one with data.
+    """
+    size = count = stop = 0
+    for view in split(content):
+        stop, header = view.stop, view.header
+        count += header.last_offset_delta + 1
+        if header.codec is Codec.NONE:
+            size += header.size
+        elif not header.is_control:
+            size += sum(size_of(record) for record in decode_batch(content, view.start, view.stop))
+    if len(content) - stop >= HEADER_BYTES:
+        header = parse_header(content, stop)
+        size += header.size
+        count += header.last_offset_delta + 1
+    return size / count if count else None
+
+
+def _stream(log: str) -> str:
+    return log.partition(".")[0]
+
 
 logger = logging.getLogger(__name__)
 
@@ -76,13 +257,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._target = asyncio.run(look()).ends
         except (ConnectionLost, RequestTimeout) as error:
-            raise unreachable(self._task.endpoint, error) from error
+            raise site_unreachable(self._task.endpoint, error) from error
 
     def latestOffset(self, start: StoredPositions, limit: ReadLimit) -> StoredPositions:
         try:
             stop = asyncio.run(self._look(start, limit))
         except (ConnectionLost, RequestTimeout) as error:
-            away = unreachable(self._task.endpoint, error)
+            away = site_unreachable(self._task.endpoint, error)
             if self._target is not None or self._left is None:
                 raise away from error
             return self._wait(start, away.what)

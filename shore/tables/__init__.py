@@ -2,7 +2,7 @@
 
 In: nothing; these modules are definitions, and the SQL or parsing that fills a table from records. Out: empty tables in
 a folder or at a storage URL (``shore.tables.model.Table.create``), and ``TABLES``, by which jobs, readers and
-``docs/tables-reference.md`` know them.
+``docs/tables/`` know them.
 
 Every Python process that Spark starts imports a part of this package. The tables' own modules (with DuckDB, and the
 model of topologies) come with ``TABLES`` only, when somebody wants them: they are half of what such a process imports.

@@ -19,8 +19,8 @@ from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError
 from shore.checkpoint import Checkpoint, read_checkpoint
+from shore.errors import DataLossError
 from shore.places import Places
-from shore.source.errors import DataLossError
 from shore.source.offsets import Positions, parse_partition_id
 from shore.verify.catalogue import FromLogs
 from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, connection, reader, rows_digests

@@ -49,7 +49,7 @@ REPLICATOR_CPU = Cost(
     13.3,
     "us",
     "measured",
-    "docs/benchmarks.md, Growth, 2026-11-21",
+    "docs/benchmarks/replication.md, Growth, 2026-11-21",
 )
 BENCHMARKED = (DATA_SHARE, BRIDGE_CPU, REPLICATOR_CPU)
 

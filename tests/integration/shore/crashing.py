@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.datasource import FairleadSource
 from shore.sink.options import parse_sink_options
 from shore.sink.writer import StreamLogWriter
-from shore.source.datasource import FairleadSource
 
 
 class CrashingWriter(StreamLogWriter):
@@ -40,7 +40,7 @@ class CrashingSource(FairleadSource):
 
 
 def register_crashing(spark: SparkSession, endpoint: KafkaEndpoint, fuse: Path) -> None:
-    """As ``shore.source.register``; ``fuse`` is a file with the number of appends until the next crash, 0 for none."""
+    """As ``datasource.register``; ``fuse`` is a file with the number of appends until the next crash, 0 for none."""
     registered = type("Registered", (CrashingSource,), {"endpoints": {endpoint.site: endpoint}, "fuse": fuse})
     registered.__module__ = "__main__"
     spark.dataSource.register(registered)

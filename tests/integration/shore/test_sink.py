@@ -20,10 +20,9 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
+from shore.errors import LogMovedError
 from shore.feeds.records import opening
-from shore.sink.append import append_batch
-from shore.sink.errors import LogMovedError
-from shore.sink.resume import stamp_of
+from shore.sink.append import append_batch, stamp_of
 from tests.integration.shore.crashing import register_crashing
 from tests.integration.shore.readings import forget_commit
 from tests.integration.shore.world import MINUTE, T0, World, reading

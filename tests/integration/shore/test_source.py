@@ -20,7 +20,7 @@ from fairlead.kafka.admin import create_logs, delete_logs
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord
-from shore.source.datasource import register
+from shore.datasource import register
 from simulators.network.proxy import TcpProxy
 from tests.integration.shore.readings import forget_commit, readings_of
 from tests.integration.shore.world import MINUTE, T0, World, reading

@@ -23,7 +23,7 @@ from fairlead.kafka.admin import create_logs
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed
 from fairlead.local.passwords import secret_variable
-from shore.source.datasource import FairleadSource
+from shore.datasource import FairleadSource
 from tests.integration.replication.conftest import Lab
 from tests.integration.tls.conftest import Secure
 from tests.support.shells import first_line, shell

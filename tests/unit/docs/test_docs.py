@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -27,7 +28,12 @@ from topologies import model
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
-PAGES = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / "README.md", *DOCS.glob("*.md"))}
+PAGES = {
+    str(file.relative_to(ROOT)): file.read_text(encoding="utf-8")
+    for file in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"))
+}
+FOLDERS = "acl|benchmarks|compose|docs|edge|fairlead|replication|shore|simulators|tests|tools|topologies"
+NEW_FILES = {"edge/alerts/rules/cargo.py", "shore/alerts/heat.py"}  # which a reader makes in an example
 MODELS = {
     name: kind
     for name, kind in vars(model).items()
@@ -49,10 +55,25 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
         )
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#\s]+)", PAGES["README.md"])
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_links_of_pages_outside_the_site_lead_somewhere(name: str) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", PAGES[name])
     assert links
     assert [link for link in links if ":" not in link and not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_that_a_page_names_exist(name: str) -> None:
+    named = set(re.findall(rf"`((?:{FOLDERS})/(?!v1/)[\w./-]*)`", PAGES[name])) - NEW_FILES
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if "```python" in text])
+def test_what_a_page_imports_exists(name: str) -> None:
+    for code in re.findall(r"^```python.*?\n(.*?)^```", PAGES[name], re.DOTALL | re.MULTILINE):
+        for module, names in re.findall(rf"^from ((?:{FOLDERS})[\w.]*) import (.+)", code, re.MULTILINE):
+            for each in names.split(", "):
+                assert hasattr(import_module(module), each), f"{module}.{each}"
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -71,6 +92,7 @@ def test_commands_of_a_page_are_commands(name: str) -> None:
 
 def test_the_runbook_names_everything_that_an_operator_may_see() -> None:
     rules = yaml.safe_load((ROOT / "compose/monitoring/rules.yaml").read_text(encoding="utf-8"))["groups"]
+    runbook = PAGES["docs/runbook.md"] + PAGES["docs/runbook-reference.md"]
     wanted = {
         *(*LogState, *LinkState, "stopped", *replication.groups.rules.GroupLogState, *CustodyState),
         *(*get_args(shore.status.State), *acl.audit.ReadVerdict, *RejectReason),
@@ -78,12 +100,13 @@ def test_the_runbook_names_everything_that_an_operator_may_see() -> None:
         *(OVERTAKEN, *(alarm.name for alarm in ALARMS)),
         *(rule["alert"] for group in rules for rule in group["rules"]),
     }
-    assert sorted(name for name in wanted if f"`{name}`" not in PAGES["runbook.md"]) == []
+    assert sorted(name for name in wanted if f"`{name}`" not in runbook) == []
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_field_of_a_topology_is_in_its_page_with_an_example_that_is_taken(name: str) -> None:
-    section = PAGES["topology.md"].partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    reference = PAGES["docs/topology.md"] + PAGES["docs/topology-access.md"]
+    section = reference.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
     rows = [re.split(r" \| ", row.strip("| ")) for row in re.findall(r"^\| `.*", section, re.MULTILINE)]
     kinds = get_type_hints(MODELS[name], include_extras=True)
     fields = {info.alias or field: (kinds[field], info) for field, info in MODELS[name].model_fields.items()}

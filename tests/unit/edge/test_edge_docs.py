@@ -1,4 +1,4 @@
-"""docs/alerts.md: its examples work, and its table has every kind of alert."""
+"""The examples of docs/alerts.md and docs/alerts-extend.md work, and the table of alerts has every kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.unit.edge.alerts.detecting import MINUTE, message
 from tests.unit.edge.samples import BOX_LOG
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "alerts.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("alerts.md", "alerts-extend.md"))
 
 TRY_SENSOR = """
 from edge.ingest.classifier import Classifier
@@ -44,7 +44,7 @@ def block(fence: str) -> str:
 def test_the_rule_of_the_page_is_short_and_works() -> None:
     code = block("python rule")
     names: dict[str, Any] = {"__name__": "cargo"}
-    exec(compile(code, "docs/alerts.md", "exec"), names)  # noqa: S102 - the page's own example
+    exec(compile(code, "docs/alerts-extend.md", "exec"), names)  # noqa: S102 - the page's own example
     rule = names["CargoWarm"]()
     assert isinstance(rule, DwellRule)
     engine = AlertEngine("star", [*default_rules(), rule])

@@ -17,9 +17,9 @@ from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.records import decoder, encode
 from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, ReeferSettings, Setpoints
-from shore.parsing import read_strict
 from shore.source import readings as readings_rows
 from shore.source.columns import ROWS_PER_BATCH, RawCollector
+from shore.source.parsing import read_strict
 from shore.source.readings import ONLY_REJECTED, READINGS_SCHEMA, ReadingsCollector
 
 BOX = "BIGU0000016"

@@ -1,4 +1,4 @@
-"""``docs/tables-reference.md`` says what the code does, and the examples of ``docs/tables.md`` run."""
+"""The pages of ``docs/tables/`` are those of the code, and the examples of ``docs/tables.md`` run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import pytest
 
 from shore.places import Places
 from shore.tables import TABLES
-from shore.tables.document import renewed
 from shore.tables.operations import OPERATIONS
+from tools.table_reference import FOLDER, pages
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "tables.md"
-REFERENCE = DOCUMENT.with_name("tables-reference.md")
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_the_document_is_up_to_date() -> None:
-    text = REFERENCE.read_text(encoding="utf-8")
-    assert renewed(text) == text, "run: python -m shore.tables.document docs/tables-reference.md"
+def test_the_reference_of_tables_is_up_to_date() -> None:
+    written = {file.name: file.read_text(encoding="utf-8") for file in FOLDER.glob("*.md")}
+    assert written == pages(), "run: python -m tools.table_reference"
 
 
 @pytest.mark.parametrize("example", [example for example in EXAMPLES if "shore.session" not in example])

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from shore.errors import SourceOptionError
 from shore.source import options
-from shore.source.errors import SourceOptionError
 from shore.source.options import EARLIEST, LATEST, Edge, parse_options
 
 

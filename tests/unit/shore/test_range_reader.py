@@ -13,11 +13,11 @@ from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition, TopicPartition
+from shore.errors import DataLossError
 from shore.losses import Loss
-from shore.source import logs, portions
-from shore.source.errors import DataLossError
-from shore.source.logs import RangeReader
+from shore.source import task
 from shore.source.offsets import Range
+from shore.source.task import RangeReader
 
 Read = list[tuple[str, int]]
 
@@ -115,10 +115,9 @@ async def test_compaction_may_have_emptied_the_end_of_a_range() -> None:
 
 
 async def test_one_log_with_very_many_records_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (logs, portions):
-        monkeypatch.setattr(module, "MOST_BYTES", 50_000)
-    monkeypatch.setattr(portions, "LARGEST_PORTION", 5_000)
-    monkeypatch.setattr(portions, "LEAST_PORTION", 500)
+    monkeypatch.setattr(task, "MOST_BYTES", 50_000)
+    monkeypatch.setattr(task, "LARGEST_PORTION", 5_000)
+    monkeypatch.setattr(task, "LEAST_PORTION", 500)
     store = Store()
     large = store.write("a", [100] * 300)
     small = [f"b{number:04}" for number in range(700)]
@@ -147,9 +146,9 @@ async def test_batches_longer_than_expected_do_not_come_one_by_one() -> None:
 async def test_of_logs_with_much_more_than_is_wanted_only_about_that_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(portions, "LEAST_PORTION", 500)
-    monkeypatch.setattr(portions, "MOST_LOGS", 30)
-    monkeypatch.setattr(portions, "FEWEST_LOGS", 10)
+    monkeypatch.setattr(task, "LEAST_PORTION", 500)
+    monkeypatch.setattr(task, "MOST_LOGS", 30)
+    monkeypatch.setattr(task, "FEWEST_LOGS", 10)
     store = Store()
     store.write("a", [5] * 200)
     work = []

@@ -24,11 +24,10 @@ from pyspark.sql.types import (
 
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import headers as names
+from shore.errors import ChangedBatchError, SinkOptionError, SinkRowError, StaleBatchError
 from shore.sink import options as sink_options
-from shore.sink.errors import ChangedBatchError, SinkOptionError, SinkRowError, StaleBatchError
-from shore.sink.options import parse_sink_options
-from shore.sink.resume import Found, Stamp, missing, stamp_of
-from shore.sink.rows import ROWS, by_log, check_columns, normal
+from shore.sink.append import Found, Stamp, missing, stamp_of
+from shore.sink.options import ROWS, by_log, check_columns, normal, parse_sink_options
 
 APP = "arrivals"
 

@@ -7,7 +7,7 @@ import pytest
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record
-from shore.source.sizes import (
+from shore.source.stream import (
     LEAST_BYTES,
     MOST_BYTES,
     SAMPLED_LOGS,

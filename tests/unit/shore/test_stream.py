@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.errors import DataLossError, SiteUnreachableError
 from shore.source import task as tasks
-from shore.source.errors import DataLossError, SiteUnreachableError
 from shore.source.offsets import Range
 from shore.source.options import parse_options
 from shore.source.stream import Gone, Losses, StreamReader

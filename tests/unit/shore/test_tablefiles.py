@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 
 from shore import tablefiles
 from shore.append import commit_files
-from shore.source.files import write_files
-from shore.source.readings import READINGS_SCHEMA
+from shore.source.readings import READINGS_SCHEMA, write_files
 from shore.tablefiles import FILES_SCHEMA, Bounds, FileWriter, NewFile, as_batch
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import READINGS, READINGS_REJECTED

@@ -12,7 +12,7 @@ import shore.tables
 from shore.tables.model import Table
 
 ROOT = Path(__file__).parents[3]
-SHOWN = "import sys, shore.source.datasource; print(*sys.modules)"
+SHOWN = "import sys, shore.datasource; print(*sys.modules)"
 DRIVERS = {"duckdb", "pandas", "topologies", "shore.tables.catalogue", "shore.tables.reference"}
 
 

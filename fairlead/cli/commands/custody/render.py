@@ -1,6 +1,6 @@
 """What ``fairlead custody`` answers: JSON-ready bodies of chains, lists and strays, and the same as tables. Pure.
 
-The fields are stable (docs/cli.md). Times are ISO 8601 in UTC; what is unknown is null.
+The fields are stable (docs/cli-operations.md). Times are ISO 8601 in UTC; what is unknown is null.
 """
 
 from __future__ import annotations
