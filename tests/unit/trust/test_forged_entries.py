@@ -122,7 +122,7 @@ class Edge:
             writers,
         )
         for offset, (site, entry) in enumerate(entries):
-            receiver._take(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
+            receiver._apply_records(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
         self.alerts += said.look(believer.doubtful())
         return (*_of_view(holdings.view), heard), metrics.entries_refused
 
@@ -133,7 +133,7 @@ def replicator(entries: Sequence[Told_]) -> tuple[Any, int]:
     for offset, (site, entry) in enumerate(entries):
         tp = TP(f"custody.{site}")
         ledger._positions.setdefault(tp, 0)  # noqa: SLF001
-        ledger._take(tp, _batch(offset, encode(entry)))  # noqa: SLF001
+        ledger._apply_records(tp, _batch(offset, encode(entry)))  # noqa: SLF001
     return (*_of_view(ledger.custody), dict(ledger.given), dict(ledger.returned)), ledger.refused + ledger.waiting
 
 
