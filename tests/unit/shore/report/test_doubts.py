@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.cli.app import run
 from shore.places import Places
-from shore.report.doubts import doubts
+from shore.report.slices import table_warnings
 from shore.status import JobStatus, write_status
 from tests.support.port_story import WARM
 
@@ -35,12 +35,12 @@ def kept(folder: Path) -> Path:
 
 def test_only_jobs_of_the_tables_that_were_read_count(kept: Path) -> None:
     places = Places.of(kept)
-    assert doubts(kept, places, ["readings", "positions"]) == ()
-    assert doubts(kept, places, ["mkt", "alerts_now", "excursions"]) == (
+    assert table_warnings(kept, places, ["readings", "positions"]) == ()
+    assert table_warnings(kept, places, ["mkt", "alerts_now", "excursions"]) == (
         "job conditions is failed (no <room>): tables excursions, mkt may lack rows",
         "job alerts_now has not run yet: table alerts_now may lack rows",
     )
-    assert doubts(kept / "elsewhere", places, ["mkt"]) == ()  # shore never ran there: nothing is known
+    assert table_warnings(kept / "elsewhere", places, ["mkt"]) == ()  # shore never ran there: nothing is known
 
 
 @pytest.mark.parametrize("arguments", [["container", WARM], ["port", "JPTYO"]])
