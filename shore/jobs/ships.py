@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.duck import among, opened
+from shore.delta.datasets import is_in, open_dataset
+from shore.delta.write import exchange_rows
 from shore.jobs.reference import stored
 from shore.places import Places
-from shore.replace import exchange_rows
 from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail, window
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
@@ -71,8 +71,8 @@ class _Sea:
     """What the tables know of ships."""
 
     def __init__(self, places: Places) -> None:
-        self._movements = opened(places, "dock_movements")
-        self._positions = opened(places, "positions")
+        self._movements = open_dataset(places, "dock_movements")
+        self._positions = open_dataset(places, "positions")
         sites = stored(places, SITES).to_pylist()
         self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
         self._ports = sorted(
@@ -90,9 +90,9 @@ class _Sea:
 
     def events(self, ships: Sequence[str] | None = None) -> dict[str, list[ShipEvent]]:
         """Every ARRI and DEPA with a ship and a port, by ship."""
-        wanted = among("movement", ("ARRI", "DEPA"))
+        wanted = is_in("movement", ("ARRI", "DEPA"))
         if ships is not None:
-            wanted &= among("vessel_imo_number", ships)
+            wanted &= is_in("vessel_imo_number", ships)
         columns = ["event_id", "movement", "event_date_time", "un_location_code", "vessel_imo_number"]
         found: dict[str, list[ShipEvent]] = {}
         for row in self._movements.to_table(columns=[*columns, "voyage_reference"], filter=wanted).to_pylist():
@@ -129,7 +129,7 @@ class _Sea:
 
     def _tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
         """Reads the positions of some ships, in one go, and gives that of each."""
-        wanted = among("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
+        wanted = is_in("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
         since = [part.read_since for part in bounds.values()]
         until = [part.read_until for part in bounds.values()]
         if (first := min((t for t in since if t is not None), default=None)) is not None and None not in since:

@@ -21,11 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from shore.checkpoint import has_begun
-from shore.opened import nothing_yet, open_table, unreadable
+from shore.delta.table_errors import nothing_yet, open_table, unreadable
+from shore.jobs.checkpoint import has_begun
+from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
 from shore.places import Places
-from shore.status import IN_TROUBLE, JobStatus, read_status
 from shore.tables import TABLES
+from shore.tables.catalogue import KEPT_BY
 
 Row: TypeAlias = dict[str, Any]
 
@@ -143,10 +144,9 @@ def table_warnings(folder: Path, places: Places, tables: Collection[str]) -> tup
     status = read_status(folder)
     if status is None:
         return ()
-    kept = _kept_by()
     found = []
     for name, job in status.jobs.items():
-        read = sorted(kept.get(name, set()).intersection(tables))
+        read = sorted(set(KEPT_BY.get(name, ())).intersection(tables))
         trouble = _trouble(name, job, places)
         if read and trouble:
             found.append(f"{trouble}: table{'s' if read[1:] else ''} {', '.join(read)} may lack rows")
@@ -160,15 +160,3 @@ def _trouble(name: str, job: JobStatus, places: Places) -> str:
         why = f" ({job.error.splitlines()[0]})" if job.error else ""
         return f"job {name} is {job.state}{why}"
     return ""
-
-
-def _kept_by() -> dict[str, set[str]]:
-    """The tables that each job keeps."""
-    from shore.verify.catalogue import DERIVED, FROM_LOGS  # what it imports takes a moment
-
-    found: dict[str, set[str]] = {}
-    for entry in FROM_LOGS:
-        found.setdefault(entry.job, set()).update(entry.tables)
-    for derived in DERIVED:
-        found.setdefault(derived.job, set()).add(derived.table)
-    return found

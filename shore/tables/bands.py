@@ -53,7 +53,7 @@ USED: Final = (
 )
 """The columns of ``readings`` that the three tables are made from."""
 
-MICROS: Final = "unix_micros"  # Spark's name; shore.duck teaches it to DuckDB
+MICROS: Final = "unix_micros"  # Spark's name; shore.delta.datasets teaches it to DuckDB
 HOLD: Final = f"{HOLD_MINUTES * 60_000_000}"
 
 IN_TIME: Final = """device_date_time >= timestamp '2000-01-01 00:00:00+00:00'

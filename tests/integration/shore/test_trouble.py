@@ -24,9 +24,9 @@ from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from fairlead.local.sites import LocalSites
 from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
+from shore.jobs.status import JobStatus
 from shore.places import Places
 from shore.repair.rebuild import rebuild
-from shore.status import JobStatus
 from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore

@@ -12,8 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, serve
-from shore.losses import Watch
-from shore.status import State
+from shore.jobs.status import RunMonitor, State
 
 
 class ShoreCollector(Collector):
@@ -53,6 +52,6 @@ class ShoreCollector(Collector):
         return ()
 
 
-def start_metrics(watch: Watch, port: int, address: str = ADDRESS) -> MetricsServer:
+def start_metrics(watch: RunMonitor, port: int, address: str = ADDRESS) -> MetricsServer:
     """Serve the metrics of a run, see ``fairlead.scrape.serve``."""
     return serve(ShoreCollector, [watch], port, address)

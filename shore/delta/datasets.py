@@ -16,7 +16,7 @@ from shore.places import Places
 from shore.tables.model import TIME, Table
 
 
-def opened(places: Places, table: str) -> Any:
+def open_dataset(places: Places, table: str) -> Any:
     """A table's newest version as an Arrow dataset."""
     return DeltaTable(places.table(table)).to_pyarrow_dataset()
 
@@ -24,7 +24,7 @@ def opened(places: Places, table: str) -> Any:
 def rows(places: Places, table: Table, found: pc.Expression | None = None) -> pa.Table:
     """A table's rows, all of them or those that a filter finds, with the table's own columns and types."""
     names = table.plain_schema.names
-    return opened(places, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
+    return open_dataset(places, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
 
 
 def between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expression:
@@ -32,7 +32,7 @@ def between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expressio
     return (pc.field(column) >= pa.scalar(since, TIME)) & (pc.field(column) < pa.scalar(until, TIME))
 
 
-def among(column: str, values: Collection[str]) -> pc.Expression:
+def is_in(column: str, values: Collection[str]) -> pc.Expression:
     """A filter: rows whose text in ``column`` is one of these; none when there are none."""
     return pc.field(column).isin(pa.array(sorted(values), pa.string()))
 

@@ -1,8 +1,13 @@
-"""Replacing rows of a table by what was made again from other tables, in one commit and without Spark.
+"""Writing a Delta table without Spark: appending exactly once, and replacing rows, in one commit each.
 
-Derived tables are kept so: whatever new rows touch (the hours of a box, the intervals of a log) is computed again as a
-whole from the tables it follows from, and replaces what was there. Doing it twice gives the same table, so a repeated
-batch, a crash between two writes and late data are no special cases.
+**Appending**: rows that are on the driver, or files that tasks wrote. Each commit also records (``app``, ``version``):
+``app`` names a sequence of commits (a query's id, a customer's feed), ``version`` counts up within it. delta-rs records
+such transactions and does not look at them, so this does. Two writers at once cannot both commit: the loser of the race
+gets delta-rs's ``CommitFailedError``.
+
+**Replacing**: derived tables are kept by making rows again from other tables. Whatever new rows touch (the hours of a
+box, the intervals of a log) is computed again as a whole and replaces what was there. Doing it twice gives the same
+table, so a repeated batch, a crash between two writes and late data are no special cases.
 """
 
 from __future__ import annotations
@@ -10,21 +15,71 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import operator
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.transaction import AddAction, RemoveAction
 
-from shore.lease import check_lease
+from shore.delta.files import NewFile
+from shore.delta.lease import check_lease
+
+
+def last_version(location: str, app: str) -> int | None:
+    """The last version that application ``app`` committed to the table; None when it never did."""
+    return DeltaTable(location).transaction_version(app)
+
+
+def append_once(
+    location: str, rows: pa.Table, *, app: str, version: int, noted: Mapping[str, int] | None = None
+) -> bool:
+    """Append ``rows`` in one commit; False when (``app``, ``version``) was committed before.
+
+    Args:
+        noted: Further numbers that the commit records, by name (``last_version`` reads them).
+    """
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        write_deltalake(table, rows, mode="append", commit_properties=properties)
+
+    return _once(location, {app: version, **(noted or {})}, app, write)
+
+
+def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, app: str, version: int) -> bool:
+    """Add written files in one commit; False when (``app``, ``version``) was committed before: the files are then in no
+    version of the table."""
+    now = time.time_ns() // 1_000_000
+    added: list[AddAction | RemoveAction] = [
+        AddAction(each.path, each.bytes, {}, now, True, each.stats) for each in files
+    ]
+
+    def write(table: DeltaTable, properties: CommitProperties) -> None:
+        table.create_write_transaction(added, "append", schema, commit_properties=properties)
+
+    return _once(location, {app: version}, app, write)
+
+
+def _once(
+    location: str, numbers: Mapping[str, int], app: str, write: Callable[[DeltaTable, CommitProperties], None]
+) -> bool:
+    check_lease(location)
+    table = DeltaTable(location)
+    done = table.transaction_version(app)
+    if done is not None and done >= numbers[app]:
+        return False
+    write(table, CommitProperties(app_transactions=[Transaction(name, number) for name, number in numbers.items()]))
+    return True
+
 
 _RFC3339 = "%Y-%m-%dT%H:%M:%S.%fZ"
 _MANY = 100  # values: each costs delta-rs about a millisecond, and far more where it rewrites a file for it
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class ReplaceScope:
     """Which rows are made again: those whose ``column`` has one of ``values``, and, where ``time`` names a column,
     whose time there is in [``since``, ``until``). A bound that is None is open. ``equal``: numbers that other columns
     must have."""
@@ -79,7 +134,7 @@ class Scope:
         return parts
 
 
-def replace_rows(location: str, fresh: pa.Table, scope: Scope, *, key: Collection[str]) -> None:
+def replace_rows(location: str, fresh: pa.Table, scope: ReplaceScope, *, key: Collection[str]) -> None:
     """Make the table's rows within ``scope`` equal to ``fresh``, in one commit; other rows stay as they are.
 
     Only one process may write the table meanwhile.

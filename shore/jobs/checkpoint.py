@@ -4,20 +4,53 @@ Spark keeps, in a job's checkpoint folder, ``metadata`` (the query's id), ``offs
 worked on: a line with its version, a line of settings, then one line of JSON for each source) and ``commits/<batch>``
 (written when the batch is done). Sources are the logs (positions as ``shore.source.offsets.store`` writes them) or
 Delta tables (``reservoirId`` is the table's own id, ``reservoirVersion`` the version that is read next).
+
+``backlog_of`` says what a job has not read yet of the tables that it follows, by their own logs.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from shore.errors import CheckpointDamagedError
 from shore.places import Places
 from shore.source.offsets import Positions, restore, store
 from shore.storage import Storage
+
+
+def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
+    """The actions of one commit (``add``, ``remove``, ``commitInfo``, ``txn``, ...), one key each.
+
+    Raises:
+        FileNotFoundError: the commit is not in the table's log any more.
+    """
+    uri = table.table_uri.rstrip("/")
+    here = unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
+    found = Storage(here).read(f"_delta_log/{version:020d}.json")
+    return [msgspec.json.decode(line) for line in found.splitlines() if line]
+
+
+def table_ids(places: Places, names: Iterable[str]) -> dict[str, str]:
+    """Names of the tables that are there by their own ids: a table that is made anew has another."""
+    found = {}
+    for name in names:
+        try:
+            found[str(DeltaTable(places.table(name)).metadata().id)] = name
+        except DeltaError:
+            continue
+    return found
+
 
 _VERSION: Final = "v1"
 
@@ -137,7 +170,7 @@ def settings_line(places: Places, job: str) -> str:
     return "{}"
 
 
-def put_aside(places: Places, job: str, name: str) -> str | None:
+def archive_checkpoint(places: Places, job: str, name: str) -> str | None:
     """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
     moved = Storage(places.checkpoints).move(job, f"{job}.{name}")
     return f"{places.checkpoint(job)}.{name}" if moved else None
@@ -197,3 +230,77 @@ def _damaged(places: Places, job: str, name: str, why: str) -> CheckpointDamaged
         job=job,
         file=f"{places.checkpoint(job)}/{name}",
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Rows that wait, and since when (None: none do). ``unknown``: tables that the job has read and that are gone, made
+    anew, or whose commits that it has not read are deleted."""
+
+    rows: int = 0
+    since: dt.datetime | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def backlog_of(checkpoint: Checkpoint, places: Places, ids: Mapping[str, str]) -> Backlog:
+    """What the job of a checkpoint has not read yet.
+
+    Args:
+        ids: Tables by their own ids (``table_ids``).
+    """
+    rows, since, unknown = 0, [], []
+    for position in checkpoint.tables:
+        name = ids.get(position.table_id)
+        if name is None:
+            unknown.append(position.table_id)
+            continue
+        try:
+            count, time = waiting(DeltaTable(places.table(name)), position)
+        except FileNotFoundError:
+            unknown.append(name)
+            continue
+        rows += count
+        since += [time] if count and time is not None else []
+    return Backlog(rows, min(since, default=None), tuple(unknown))
+
+
+def waiting(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+    """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
+
+    Raises:
+        FileNotFoundError: a commit that it has not read is not in the table's log any more.
+    """
+    rows, since, first = 0, None, position.version
+    if position.snapshot:
+        rows, since = _of_snapshot(table, position)
+        first += 1
+    for version in range(first, table.version() + 1):
+        actions = commit_actions(table, version)
+        if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+            continue
+        added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
+        if version == position.version:
+            added = added[position.index + 1 :]
+        if found := sum(_records(add) for add in added):
+            rows += found
+            since = since or max(_time(add["modificationTime"]) for add in added)
+    return rows, since
+
+
+def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+    """A table that is read for the first time is read as a whole, its oldest files first."""
+    then = DeltaTable(table.table_uri, version=position.version)
+    files = pa.table(then.get_add_actions(flatten=True)).select(["modification_time", "path", "num_records"])
+    left = files.sort_by([("modification_time", "ascending"), ("path", "ascending")]).slice(position.index + 1)
+    if not left.num_rows:
+        return 0, None
+    return sum(left["num_records"].to_pylist()), _time(left["modification_time"][0].as_py())
+
+
+def _records(add: Mapping[str, Any]) -> int:
+    stats = add.get("stats")
+    return int(msgspec.json.decode(stats).get("numRecords", 0)) if stats else 0
+
+
+def _time(milliseconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)

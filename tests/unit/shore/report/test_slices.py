@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.app import run
+from shore.jobs.status import JobStatus, write_status
 from shore.places import Places
 from shore.report.slices import table_warnings
-from shore.status import JobStatus, write_status
 from tests.support.port_story import WARM
 
 

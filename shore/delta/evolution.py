@@ -2,7 +2,7 @@
 
 So old readers find what they know, old files stay readable, and ``Table.create`` brings a table on disk up to date by
 adding what it lacks. ``shore/tables/schemas.json`` is the record of what was released; ``python -m
-shore.maintenance.evolution`` brings it up to date, and refuses what the rules forbid.
+shore.delta.evolution`` brings it up to date, and refuses what the rules forbid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 
-from shore.damage import made_again
+from shore.delta.table_errors import rebuild_hint
 from shore.errors import SchemaError
 from shore.places import CUSTOMERS, Places
 from shore.tables import TABLES
@@ -74,7 +74,7 @@ def check_types(places: Places, tables: Mapping[str, Table] = TABLES) -> None:
                 raise SchemaError(
                     f"column {field.name} of table {name} is {types[field.name]} in {places.table(name)}, and this "
                     f"version of Fairlead writes {field.type}: types of columns never change",
-                    hint=f"the table was made by another program or changed by hand: {made_again(places, name)}",
+                    hint=f"the table was made by another program or changed by hand: {rebuild_hint(places, name)}",
                     table=name,
                     column=field.name,
                 )

@@ -7,6 +7,8 @@ names: a Delta commit is put only where none is yet, so of several that try one 
 
 A holder that was held up finds the next term taken, and stops: ``check`` is asked before every commit of shore's own
 writers, and looks at the storage itself where the last beat is older than half of ``DEAD_SECONDS``.
+
+``only_one`` is what commands use: it holds the lock of the state folder, and the lease where tables stand on a URL.
 """
 
 from __future__ import annotations
@@ -19,15 +21,19 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+from filelock import FileLock, Timeout
 
 from fairlead.errors import UnavailableError
+from fairlead.home import private_folder
 from shore.errors import AlreadyRunningError, LeaseLostError
+from shore.places import Places
 from shore.storage import Storage
 
 BEAT_SECONDS: Final = 10.0
@@ -224,3 +230,30 @@ def _named(holder: Holder) -> str:
 def _now() -> float:
     """Seconds, also those in which this machine slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
+
+
+@contextlib.contextmanager
+def only_one(folder: Path, places: Places) -> Iterator[Lease | None]:
+    """Hold the state folder's lock; it ends with the process, however that ends. Where the tables are on a storage that
+    other machines reach, too (a URL), hold the lease there as well.
+
+    Raises:
+        AlreadyRunningError: another process holds one of them.
+        UnavailableError: the storage does not answer.
+    """
+    lock = FileLock(private_folder(folder / "run") / "shore.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise AlreadyRunningError(
+            f"another 'fairlead shore run' is at work in {folder}",
+            hint="wait until it is done, or stop it; 'fairlead shore status' shows what it does",
+        ) from None
+    try:
+        if places.is_local:
+            yield None
+        else:
+            with leased(places.base, str(folder.resolve())) as lease:
+                yield lease
+    finally:
+        lock.release()

@@ -1,18 +1,24 @@
-"""Opening a Delta table without a JVM, and what is said about one that cannot be: the same for all who read tables."""
+"""Opening a Delta table without a JVM, and the errors of one that cannot be: the same for all who read tables."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from shore.joins import VIEWS
-from shore.places import Places
+from shore.places import CUSTOMERS, Places
 from shore.tables import TABLES
+from shore.tables.catalogue import job_of
 
 _DISK: Final = re.compile(r"No space left|File too large|Permission denied|Read-only file system")
 _VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_view")
@@ -47,11 +53,11 @@ def open_table(places: Places, name: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        from shore.damage import made_again  # imports this module
+        from shore.delta.table_errors import rebuild_hint  # imports this module
 
         raise UnavailableError(
             f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            hint=made_again(places, name),
+            hint=rebuild_hint(places, name),
             table=name,
         ) from error
 
@@ -105,3 +111,54 @@ def nothing_yet(places: Places) -> UnavailableError:
         hint="run 'fairlead shore run --once' (the site must be up); if they are elsewhere, set FAIRLEAD_HOME "
         "(those of 'make demo' are in build/demo/home)",
     )
+
+
+READ_ERRORS: Final = (DeltaError, OSError, pa.ArrowException, duckdb.Error)
+"""What reading tables raises when files are gone or damaged, and writing them when the disk refuses."""
+
+
+def damaged(places: Places, names: Iterable[str]) -> dict[str, str]:
+    """Those of these tables that are there and cannot be read, with the reason. Data files are looked at (not their
+    rows, but their ends) for tables on this machine."""
+    found = {}
+    for name in names:
+        try:
+            _look(places, name)
+        except TableNotFoundError:
+            continue
+        except READ_ERRORS as error:
+            found[name] = (str(error).splitlines() or [type(error).__name__])[0]
+    return found
+
+
+def rebuild_hint(places: Places, name: str) -> str:
+    """What to do about a damaged table."""
+    if name.startswith(CUSTOMERS):
+        return f"remove {places.table(name)}: the next run fills it again from the feed"
+    return (
+        f"the logs still hold everything, shore can build it again: move {places.table(name)} away (or put it back "
+        f"from a copy), then fairlead shore rebuild {job_of(name)} --yes"
+    )
+
+
+@contextlib.contextmanager
+def as_table_errors(places: Places, names: Iterable[str] = TABLES) -> Iterator[None]:
+    """Whatever cannot be read inside, as an error that names the damaged one of these tables.
+
+    Raises:
+        UnavailableError: a table cannot be read, or not be written.
+    """
+    try:
+        yield
+    except READ_ERRORS as error:
+        for name, why in damaged(places, names).items():
+            raise UnavailableError(
+                f"table {name} cannot be read: {why}", hint=rebuild_hint(places, name), table=name
+            ) from error
+        raise unreadable(str(error)) from error
+
+
+def _look(places: Places, name: str) -> None:
+    paths = pa.table(DeltaTable(places.table(name)).get_add_actions())["path"].to_pylist()
+    for path in paths if places.is_local else ():
+        pq.read_metadata(Path(places.table(name), path))

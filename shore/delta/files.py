@@ -1,4 +1,4 @@
-"""New data files of a Delta table: tasks write them, the driver commits them all at once (``shore.append``).
+"""New data files of a Delta table: tasks write them, the driver commits them all at once (``shore.delta.write``).
 
 What is written and never committed (the task failed, or the driver died) is in no version of the table; ``shore
 vacuum`` deletes it.
@@ -64,7 +64,7 @@ class FileWriter:
     def __init__(self, folder: str, table: Table) -> None:
         self._table = table
         self._schema = table.plain_schema
-        self._bounds = Bounds(table.pruned_by)
+        self._bounds = ColumnBounds(table.pruned_by)
         self._path = f"part-{uuid.uuid4()}.{_CODEC}.parquet"
         self._files, self._place = _opened(folder, self._path)
         self._waiting: list[pa.RecordBatch] = []
@@ -114,7 +114,7 @@ class FileWriter:
         self._waiting, self._waiting_rows = [], 0
 
 
-class Bounds:
+class ColumnBounds:
     """A file's statistics of some columns for Delta's log. Times are in whole milliseconds there, rounded outwards.
 
     Of each of these columns that has a value there must be bounds: delta-rs takes a missing one for null, and leaves

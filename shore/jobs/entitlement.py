@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.duck import among, opened
+from shore.delta.datasets import is_in, open_dataset
 from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
 from shore.feeds.readers import FeedReader, readers_here
 from shore.jobs.custody import believed, logs_of
@@ -26,7 +26,7 @@ def customers_here(topology: Topology) -> tuple[str, ...]:
 
 def all_touched(places: Places) -> pa.Table:
     """Rows of ``TOUCHED`` that have everything looked at: all containers that were ever booked, and all movements."""
-    changes = opened(places, "booking_changes").to_table(columns=[BOX])
+    changes = open_dataset(places, "booking_changes").to_table(columns=[BOX])
     boxes = pc.unique(pa.chunked_array([*changes[BOX].chunks, pa.nulls(1, pa.string())]))
     return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
 
@@ -46,19 +46,19 @@ def entitled(places: Places, readers: Collection[FeedReader], touched: pa.Table,
     if any(reader.grain == "coarse" for reader in readers):
         touched = _with_cargo(places, touched)
     with look(readers, touched) as due:
-        boxes = due.boxes(opened(places, "booking_changes").filter(among(BOX, touched_boxes(touched))))
+        boxes = due.boxes(open_dataset(places, "booking_changes").filter(is_in(BOX, touched_boxes(touched))))
         # Named containers let Arrow skip files and row groups by their statistics.
-        wanted = among(BOX, boxes)
+        wanted = is_in(BOX, boxes)
         movers = [reader.customer for reader in readers if reader.grain == "movements"]
-        relations = {name: opened(places, name).filter(wanted) for name in ("readings", "alerts")}
+        relations = {name: open_dataset(places, name).filter(wanted) for name in ("readings", "alerts")}
         if (first := due.first_reading) is not None:  # in steady state most files are left out by it
             relations["readings"] = relations["readings"].filter(pc.field("log_offset") >= first)
-        given = wanted | among("customer", movers)
+        given = wanted | is_in("customer", movers)
         if due.everything:  # some may have been given movements before
             given |= pc.starts_with(pc.field("log"), "movements/")
-        relations["feeds"] = opened(places, "feeds").filter(given)
+        relations["feeds"] = open_dataset(places, "feeds").filter(given)
         relations["custody_entries"] = believed(places, logs_of(places, boxes))
-        events = opened(places, "events")
+        events = open_dataset(places, "events")
         relations["events"] = events if movers else events.filter(wanted | pc.field(BOX).is_null())
         if movers:
             relations |= {table.name: stored(places, table) for table in (SITES, OWNERS)}
@@ -70,7 +70,7 @@ def _with_cargo(places: Places, touched: pa.Table) -> pa.Table:
     ships = {name for name in touched_boxes(touched) if name.isdecimal()}
     if not ships:
         return touched
-    loaded = among("vessel_imo_number", ships) & (pc.field("equipment_event_type_code") == "LOAD")
-    boxes = pc.unique(opened(places, "events").to_table(columns=[BOX], filter=loaded)[BOX])
+    loaded = is_in("vessel_imo_number", ships) & (pc.field("equipment_event_type_code") == "LOAD")
+    boxes = pc.unique(open_dataset(places, "events").to_table(columns=[BOX], filter=loaded)[BOX])
     cargo = pa.table([boxes, pa.repeat("events.", len(boxes)), pa.repeat(0, len(boxes))], names=TOUCHED.names)
     return pa.concat_tables([touched, cargo.cast(TOUCHED)])

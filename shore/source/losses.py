@@ -8,20 +8,15 @@ An acknowledged note moves to ``losses.acknowledged``. Nothing is deleted.
 from __future__ import annotations
 
 import datetime as dt
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
-from fairlead.errors import UnavailableError
 from shore.places import Places
-from shore.status import JobStatus
 from shore.storage import Storage
 
-LOOK_SECONDS: Final = 10.0
 _LOSSES: Final = "losses"
 _ACKNOWLEDGED: Final = "losses.acknowledged"
 
@@ -98,52 +93,6 @@ def in_words(lost: LostLog) -> str:
     """One sentence."""
     count = "a record" if lost.records == 1 else f"{lost.records:,} records"
     return f"{lost.job} has lost {count} of {lost.log}, from offset {lost.first:,} on: {lost.why}"
-
-
-class Watch:
-    """What is known of one run: the jobs, and losses that nobody has acknowledged.
-
-    Args:
-        on_loss: Told each loss that is noted after this object was made, once.
-    """
-
-    def __init__(self, topology: str, places: Places, on_loss: Callable[[LostLog], None]) -> None:
-        self._topology, self._places, self._on_loss = topology, places, on_loss
-        self._jobs: Mapping[str, JobStatus] = {}
-        self._lock = threading.Lock()
-        self._losses = read_losses(places)
-        self._known = set(self._losses)
-        self._next = 0.0
-        self.lost = False
-
-    def look(self, jobs: Mapping[str, JobStatus] | None = None, *, now: bool = True) -> None:
-        """Bring it up to date; without ``now`` the notes of losses are read at most every ``LOOK_SECONDS``, and later
-        where the storage does not answer: the jobs say so.
-
-        Raises:
-            UnavailableError: the storage does not answer, and ``now``.
-        """
-        with self._lock:
-            self._jobs = jobs if jobs is not None else self._jobs
-            if not now and time.monotonic() < self._next:
-                return
-            self._next = time.monotonic() + LOOK_SECONDS
-            try:
-                self._losses = read_losses(self._places)
-            except UnavailableError:
-                if now:
-                    raise
-                return
-            new = [each for each in self._losses if each not in self._known]
-            self._known.update(new)
-            self.lost = self.lost or bool(new)
-        for each in new:
-            self._on_loss(each)
-
-    def snapshot(self) -> dict[str, Any]:
-        """What a scrape is told."""
-        with self._lock:
-            return {"topology": self._topology, "jobs": dict(self._jobs), "losses": self._losses}
 
 
 def _notes(files: Storage) -> Iterator[Loss]:

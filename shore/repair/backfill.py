@@ -6,21 +6,85 @@ must stand still: its jobs go on from their checkpoints afterwards, and see the 
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from deltalake import DeltaTable
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from deltalake import DeltaTable, write_deltalake
 
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.checkpoint import read_checkpoint
+from shore.delta.lease import check_lease
+from shore.jobs.checkpoint import read_checkpoint
 from shore.places import Places
-from shore.repair.derived import ALWAYS, Span, differing, make_again
 from shore.repair.logs import LogRepair, find_odd, repair
 from shore.tables import TABLES
-from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, FromLogs, job_of, sources_of
+from shore.tables.catalogue import job_of
+from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, FromLogs, sources_of
+from shore.verify.compare import Compared, compare, connection
 from topologies.model import Topology
+
+_RFC3339 = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From ``since``, inclusive, to ``until``, exclusive; None: without an end."""
+
+    since: dt.datetime | None = None
+    until: dt.datetime | None = None
+
+    def predicate(self, column: str) -> str | None:
+        """As Delta's SQL; None for all times."""
+        parts = [f"{column} >= '{self.since:{_RFC3339}}'"] if self.since is not None else []
+        parts += [f"{column} < '{self.until:{_RFC3339}}'"] if self.until is not None else []
+        return " and ".join(parts) or None
+
+    def matches(self, column: str) -> pc.Expression | None:
+        """For Arrow; None for all times."""
+        found = pc.field(column) >= self.since if self.since is not None else None
+        if self.until is not None:
+            before = pc.field(column) < self.until
+            found = before if found is None else found & before
+        return found
+
+
+ALWAYS = Span()
+
+
+def made_again(entry: Derived, places: Places, span: Span) -> pa.Table:
+    """What the table must hold, of this span where the table has a time to tell by."""
+    rows = entry.everything(places)
+    matches = span.matches(entry.time) if entry.time is not None else None
+    rows = rows if matches is None else rows.filter(matches)
+    schema = TABLES[entry.table].plain_schema
+    rows = pa.table([rows[n] if n in rows.schema.names else pa.nulls(len(rows)) for n in schema.names], schema.names)
+    return TABLES[entry.table].sorted(rows.cast(schema))
+
+
+def differing(entry: Derived, places: Places, span: Span) -> Compared:
+    """How the table differs now from what it must hold, within the span."""
+    rows: pads.Dataset = DeltaTable(places.table(entry.table)).to_pyarrow_dataset()
+    matches = span.matches(entry.time) if entry.time is not None else None
+    if matches is not None:
+        rows = rows.filter(matches)
+    with connection() as opened:
+        expected = made_again(entry, places, span)
+        return compare(opened, entry.table, rows, expected, TABLES[entry.table].key, tolerance=entry.tolerance)
+
+
+def make_again(entry: Derived, places: Places, span: Span = ALWAYS) -> int:
+    """Replace the rows of the span, or of the whole table where it has no time to tell by; gives their number."""
+    fresh = made_again(entry, places, span)
+    predicate = span.predicate(entry.time) if entry.time is not None else None
+    check_lease(places.table(entry.table))
+    write_deltalake(DeltaTable(places.table(entry.table)), fresh, mode="overwrite", predicate=predicate)
+    return int(fresh.num_rows)
+
 
 Tell = Callable[[str], None]
 # Not the table of a job with a state of its own, which is not wholly given by its inputs, and whose job would know
@@ -55,7 +119,7 @@ class Backfill:
         return not any(each.missing or each.wrong for each in self.logs) and not any(d.rows for d in self.derived)
 
 
-def plan(
+def plan_backfill(
     topology: Topology,
     endpoint: KafkaEndpoint,
     places: Places,
@@ -112,7 +176,9 @@ def plan(
     return Backfill(span, tuple(logs), tuple(derived), unproven)
 
 
-def apply(todo: Backfill, endpoint: KafkaEndpoint, places: Places, *, tell: Tell = lambda what: None) -> dict[str, int]:
+def apply_backfill(
+    todo: Backfill, endpoint: KafkaEndpoint, places: Places, *, tell: Tell = lambda what: None
+) -> dict[str, int]:
     """Put right what a plan found; gives how many rows were written, by table (or tables that hold logs together)."""
     written: dict[str, int] = {}
     for each in todo.logs:

@@ -1,16 +1,25 @@
-"""What shore's jobs are doing: written by the run about once a second, read by ``fairlead shore status``."""
+"""What shore's jobs are doing: written by the run about once a second, read by ``fairlead shore status``.
+
+``RunMonitor`` knows one run's jobs and losses; metrics are made of its snapshots.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
 import os
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 import psutil
+
+from fairlead.errors import UnavailableError
+from shore.places import Places
+from shore.source.losses import LostLog, read_losses
 
 State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
 ALIVE: Final = ("waiting", "running", "retrying")
@@ -83,3 +92,52 @@ def read_status(folder: Path) -> ShoreStatus | None:
         }
         return msgspec.structs.replace(status, jobs=jobs)
     return None
+
+
+LOOK_SECONDS: Final = 10.0
+
+
+class RunMonitor:
+    """What is known of one run: the jobs, and losses that nobody has acknowledged.
+
+    Args:
+        on_loss: Told each loss that is noted after this object was made, once.
+    """
+
+    def __init__(self, topology: str, places: Places, on_loss: Callable[[LostLog], None]) -> None:
+        self._topology, self._places, self._on_loss = topology, places, on_loss
+        self._jobs: Mapping[str, JobStatus] = {}
+        self._lock = threading.Lock()
+        self._losses = read_losses(places)
+        self._known = set(self._losses)
+        self._next = 0.0
+        self.lost = False
+
+    def look(self, jobs: Mapping[str, JobStatus] | None = None, *, now: bool = True) -> None:
+        """Bring it up to date; without ``now`` the notes of losses are read at most every ``LOOK_SECONDS``, and later
+        where the storage does not answer: the jobs say so.
+
+        Raises:
+            UnavailableError: the storage does not answer, and ``now``.
+        """
+        with self._lock:
+            self._jobs = jobs if jobs is not None else self._jobs
+            if not now and time.monotonic() < self._next:
+                return
+            self._next = time.monotonic() + LOOK_SECONDS
+            try:
+                self._losses = read_losses(self._places)
+            except UnavailableError:
+                if now:
+                    raise
+                return
+            new = [each for each in self._losses if each not in self._known]
+            self._known.update(new)
+            self.lost = self.lost or bool(new)
+        for each in new:
+            self._on_loss(each)
+
+    def snapshot(self) -> dict[str, Any]:
+        """What a scrape is told."""
+        with self._lock:
+            return {"topology": self._topology, "jobs": dict(self._jobs), "losses": self._losses}

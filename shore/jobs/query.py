@@ -1,4 +1,5 @@
-"""What a running query says about itself, in the words of ``shore.status``."""
+"""One running query: the endpoint that it logs in to, what its progress tells in the words of
+``shore.jobs.status``, when it is started again, and its error in one sentence."""
 
 from __future__ import annotations
 
@@ -8,13 +9,39 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.errors import FairleadError
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
+from shore.datasource import register
+from shore.delta.table_errors import mending
 from shore.errors import JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
-from shore.opened import mending
-from shore.status import JobStatus, State
+from shore.jobs.status import JobStatus, State
+
+
+class RotatingEndpoint:
+    """Asked at each start of a query; what is started already keeps the password that it was started with, because
+    that has gone to Spark's tasks."""
+
+    def __init__(self, ask: Endpoint, spark: SparkSession) -> None:
+        self._ask, self._spark = ask, spark
+        self._registered: KafkaEndpoint | None = None
+        self._of_jobs: dict[str, KafkaEndpoint] = {}
+
+    def renew(self, job: str) -> KafkaEndpoint:
+        """The endpoint for a job's query that starts now, and for the sources and sinks that it makes."""
+        endpoint = self._of_jobs[job] = current(self._ask)
+        if endpoint != self._registered:
+            register(self._spark, endpoint)
+            self._registered = endpoint
+        return endpoint
+
+    def has_changed(self, job: str) -> bool:
+        """Whether a job's query would log in otherwise if it started now: then a refused login passes by itself."""
+        return current(self._ask) != self._of_jobs.get(job)
+
 
 _SLOW_WORKER = "Python worker failed to connect back"
 # Spark then advises to remove the checkpoint, which would repeat what is in the table.
@@ -50,7 +77,7 @@ class NotStarted:
 
 
 @dataclass(slots=True)
-class Running:
+class QueryHandle:
     """One started query, and the rows of its batches in this run.
 
     ``failed`` is why it stands still: for good, or until ``again``, the time (of ``time.monotonic``) of its next start.
