@@ -115,6 +115,7 @@ class GroupSync:
         What fails is shown, logged, and tried again. May be called again: what the last look showed is kept, as while
         a link is closed.
         """
+        self._on_bytes = on_bytes
         try:
             while True:
                 began, pause = time.monotonic(), self._interval
