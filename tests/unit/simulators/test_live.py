@@ -56,7 +56,7 @@ VIEW = VoyageView(
 
 
 @cache
-def course() -> Voyage:
+def the_voyage() -> Voyage:
     return voyage()
 
 
@@ -164,7 +164,7 @@ def test_every_place_is_on_the_chart(places: list[tuple[float, float]], columns:
 
 
 def test_boxes_are_where_the_plan_has_them() -> None:
-    gathering = Gathering(course(), speed=None, keys=False)
+    gathering = Gathering(the_voyage(), speed=None, keys=False)
     last = small_steps()[0].sim_time
     for step in small_steps():
         if isinstance(step, Publish):
@@ -185,7 +185,7 @@ def test_boxes_are_where_the_plan_has_them() -> None:
 
 def test_readings_per_second_are_those_of_the_last_seconds() -> None:
     wall = [0.0]
-    gathering = Gathering(course(), speed=None, keys=False, clock=lambda: wall[0])
+    gathering = Gathering(the_voyage(), speed=None, keys=False, clock=lambda: wall[0])
     readings = [step for step in small_steps() if isinstance(step, Publish) and step.kind is MessageKind.READING]
     assert gathering.view(None).per_second == 0
     for second in range(1, 31):
@@ -217,7 +217,7 @@ def alert(number: str, revision: int, state: AlertState, minute: int) -> Alert:
 
 
 def test_alerts_are_counted_once_by_their_newest_state() -> None:
-    gathering = Gathering(course(), speed=1.0, keys=True)
+    gathering = Gathering(the_voyage(), speed=1.0, keys=True)
     for each in (alert("A", 0, "OPENED", 0), alert("A", 0, "OPENED", 0), alert("B", 0, "OPENED", 2)):
         gathering.alerted(each)
     assert gathering.view(None).open_alerts == {"CRITICAL": 2}
@@ -229,7 +229,7 @@ def test_alerts_are_counted_once_by_their_newest_state() -> None:
 
 
 def test_progress_and_links_are_told_as_they_are() -> None:
-    gathering = Gathering(course(), speed=None, keys=False)
+    gathering = Gathering(the_voyage(), speed=None, keys=False)
     gathering.progressed(Progress(NOON, 7, 6, "paused", {"tokyo": "refused"}))
     links = links_of([{"links": [{"name": "a->b", "state": "mirroring", "lag": 3, "records": 9}]}, None])
     view = gathering.view(None, links)
