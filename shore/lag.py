@@ -21,11 +21,9 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.record import decode_batch
 from fairlead.kafka.protocol.types import TP
-from shore.backlog import backlog_of
-from shore.checkpoint import Checkpoint, read_checkpoint
+from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids
 from shore.places import Places
 from shore.source.offsets import Positions, parse_partition_id
-from shore.tablelog import table_ids
 from shore.tables import TABLES
 from topologies.model import Topology
 
@@ -86,7 +84,7 @@ def lags(
 
 
 async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping[str, Checkpoint]) -> dict[str, Lag]:
-    from shore.verify.records import CLIENT_ID, extents_of
+    from shore.verify.logs import CLIENT_ID, extents_of
 
     found = {}
     async with await Cluster.open(endpoint, client_id=CLIENT_ID, request_timeout=_SECONDS) as cluster:

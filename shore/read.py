@@ -22,9 +22,9 @@ import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
 from fairlead.errors import FairleadError, UnknownNameError
+from shore.delta.table_errors import check_tables, not_there, nothing_yet, open_table, unreadable
 from shore.errors import QueryError
 from shore.joins import VIEWS
-from shore.opened import check_tables, not_there, nothing_yet, open_table, unreadable
 from shore.places import Places
 from shore.tables import TABLES
 

@@ -59,11 +59,15 @@ TOLD = ("ready", "received", "unacked", "grants", "opened", "readings", "strays"
 
 
 async def bridge(folder: Path, site: str, stop: asyncio.Event) -> None:
-    from edge.bridge import Bridge  # each process loads only what it runs
+    from edge.bridge import Bridge, BridgeSettings  # each process loads only what it runs
 
     sites = LocalSiteRegistry(folder)
     running = Bridge(
-        topology(), site, sites.kafka(site, USER), sites.mqtt(site, "bridge"), snapshot=folder / f"bridge.{site}.json"
+        topology(),
+        site,
+        sites.kafka(site, USER),
+        sites.mqtt(site, "bridge"),
+        BridgeSettings(folder / f"bridge.{site}.json"),
     )
 
     def now() -> dict[str, Any]:

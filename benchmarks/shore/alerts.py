@@ -27,7 +27,7 @@ from shore.datasource import register
 from shore.errors import SlowWorkerError
 from shore.jobs import alerts
 from shore.jobs.model import JobContext
-from shore.jobs.progress import failure
+from shore.jobs.query import failure
 from shore.jobs.runner import MAX_STARTS
 from shore.places import Places
 from shore.tables import TABLES

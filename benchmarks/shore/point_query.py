@@ -1,7 +1,7 @@
 """Part ``point_query``: one container among 100 million readings, through ``shore.read.sql`` (delta-rs and DuckDB).
 
 The table is generated as ingest leaves it, every file with a stretch of time of all boxes, then put together by
-``shore.maintenance.compact``, which is what ``fairlead shore compact`` does: a sort in 1 GB of memory that writes the
+``shore.maintenance``, which is what ``fairlead shore compact`` does: a sort in 1 GB of memory that writes the
 rest aside, several times as much as the table takes. The same query is asked before (once) and after (of many boxes),
 each time as a user asks it: tables are opened, the query runs, all rows of all columns but the payload come back as
 Arrow. ``point_query_seconds`` is the slowest of those after clustering.
@@ -28,7 +28,7 @@ from deltalake import DeltaTable, write_deltalake
 from benchmarks.harness import FOLDER, Say
 from fairlead.errors import UnavailableError
 from fairlead.names import container_check_digit
-from shore.maintenance.compact import compact, plan_compaction
+from shore.maintenance import compact, plan_compaction
 from shore.places import Places
 from shore.read import sql
 from shore.tables.readings import READINGS

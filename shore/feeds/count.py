@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from shore.append import last_version
-from shore.duck import opened
+from shore.delta.datasets import open_dataset
+from shore.delta.write import last_version
 from shore.errors import SplitStateError
 from shore.places import Places
 
@@ -49,7 +49,7 @@ def check_whole(places: Places, customers: Collection[str]) -> None:
 
 def counted(places: Places) -> dict[str, int]:
     """The rows of each customer in the table as it is now."""
-    rows: pads.Dataset = opened(places, "feeds")
+    rows: pads.Dataset = open_dataset(places, "feeds")
     with duckdb.connect(":memory:") as connection:
         connection.register("feeds", rows.scanner(columns=["customer"]).to_reader())
         found: pa.Table = connection.sql("select customer, count(*) as rows from feeds group by 1").to_arrow_table()

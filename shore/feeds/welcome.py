@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.feeds.readers import FeedReader
 from shore.places import Places
 from shore.tables.feeds import FEEDS

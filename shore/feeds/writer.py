@@ -20,7 +20,7 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.errors import FeedMovedError
 from shore.feeds.count import with_more
 from shore.feeds.records import delivered, feed_topic, kept, opening, slices

@@ -16,10 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.alerts.box import COLUMNS
-from shore.alerts.limits import CLOCK_AHEAD_MS, WATERMARK_DELAY_MS
-from shore.alerts.processor import BUCKETS, Detection
-from shore.alerts.watched import Sites, SitesNow
+from shore.alerts.processor import BUCKETS, Detection, Sites, SitesNow
+from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, WATERMARK_DELAY_MS
 from shore.jobs.model import JobContext
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW

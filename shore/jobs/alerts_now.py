@@ -16,13 +16,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from fairlead.names import parse_log
-from shore.append import last_version
-from shore.duck import among, opened, select
+from shore.delta.datasets import is_in, open_dataset, select
+from shore.delta.lease import check_lease
+from shore.delta.write import ReplaceScope, last_version, replace_rows
 from shore.jobs import bookings, custody, reference
 from shore.jobs.model import JobContext, new_rows
-from shore.lease import check_lease
 from shore.places import Places
-from shore.replace import Scope, replace_rows
 from shore.tables.alerts_now import ALERTS_NOW, NOW
 from shore.tables.reference import SITES
 
@@ -71,16 +70,16 @@ def update(places: Places, boxes: Collection[str], logs: Collection[str] = ()) -
     touched = {*boxes, *named}
     if not touched:
         return
-    filter_ = among(_BOX, touched)
+    filter_ = is_in(_BOX, touched)
     fresh = _made(
         places,
-        alerts=opened(places, "alerts").to_table(filter=filter_),
-        alerts_ashore=opened(places, "alerts_ashore").to_table(filter=filter_),
-        bookings=bookings.states(opened(places, "booking_changes").to_table(filter=filter_)),
+        alerts=open_dataset(places, "alerts").to_table(filter=filter_),
+        alerts_ashore=open_dataset(places, "alerts_ashore").to_table(filter=filter_),
+        bookings=bookings.states(open_dataset(places, "booking_changes").to_table(filter=filter_)),
         custody=custody.of_boxes(places, touched),
     )
-    if fresh.num_rows or opened(places, ALERTS_NOW.name).count_rows(filter=filter_):
-        scope = Scope(_BOX, touched)
+    if fresh.num_rows or open_dataset(places, ALERTS_NOW.name).count_rows(filter=filter_):
+        scope = ReplaceScope(_BOX, touched)
         replace_rows(places.table(ALERTS_NOW.name), fresh, scope, key=ALERTS_NOW.key)
 
 
@@ -88,9 +87,9 @@ def everything(places: Places) -> pa.Table:
     """The table as it must be."""
     return _made(
         places,
-        alerts=opened(places, "alerts").to_table(),
-        alerts_ashore=opened(places, "alerts_ashore").to_table(),
-        bookings=bookings.states(opened(places, "booking_changes").to_table()),
+        alerts=open_dataset(places, "alerts").to_table(),
+        alerts_ashore=open_dataset(places, "alerts_ashore").to_table(),
+        bookings=bookings.states(open_dataset(places, "booking_changes").to_table()),
         custody=custody.everything(places),
     )
 

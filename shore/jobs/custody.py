@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from shore.duck import among, opened
+from shore.delta.datasets import is_in, open_dataset
+from shore.delta.write import ReplaceScope, replace_rows
 from shore.jobs import reference
 from shore.places import Places
-from shore.replace import Scope, replace_rows
 from shore.tables.custody import CUSTODY, believed_of, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
@@ -31,7 +31,7 @@ def touched(entries: pa.Table) -> set[str]:
 def rebuild(places: Places, logs: Collection[str]) -> None:
     """Make the intervals of these logs again."""
     if logs:
-        replace_rows(places.table(CUSTODY.name), _of_logs(places, logs), Scope("log", logs), key=CUSTODY.key)
+        replace_rows(places.table(CUSTODY.name), _of_logs(places, logs), ReplaceScope("log", logs), key=CUSTODY.key)
 
 
 def of_boxes(places: Places, boxes: Collection[str]) -> pa.Table:
@@ -43,13 +43,15 @@ def of_boxes(places: Places, boxes: Collection[str]) -> pa.Table:
 
 def logs_of(places: Places, boxes: Collection[str]) -> list[str]:
     """The logs of these containers that the ledgers speak of."""
-    known = pc.unique(opened(places, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]).to_pylist()
+    known = pc.unique(
+        open_dataset(places, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]
+    ).to_pylist()
     return [log for log in known if log is not None and log.partition(".")[2] in boxes]
 
 
 def believed(places: Places, logs: Collection[str]) -> pa.Table:
     """The rows of ``custody_entries`` about these logs, without those that are not believed."""
-    rows = opened(places, CUSTODY_ENTRIES.name).to_table(filter=among("entry_log", logs))
+    rows = open_dataset(places, CUSTODY_ENTRIES.name).to_table(filter=is_in("entry_log", logs))
     rules = _rules(places)
     if rules is None:
         return rows
@@ -64,12 +66,14 @@ def everything(places: Places) -> pa.Table:
 
 
 def _of_logs(places: Places, logs: Collection[str]) -> pa.Table:
-    return _made(places, among("entry_log", logs))
+    return _made(places, is_in("entry_log", logs))
 
 
 def _made(places: Places, found: pc.Expression) -> pa.Table:
     columns = ["log", "log_offset", "payload"]
-    return rows_of_entries(opened(places, CUSTODY_ENTRIES.name).to_table(columns=columns, filter=found), _rules(places))
+    return rows_of_entries(
+        open_dataset(places, CUSTODY_ENTRIES.name).to_table(columns=columns, filter=found), _rules(places)
+    )
 
 
 def _rules(places: Places) -> Rules | None:

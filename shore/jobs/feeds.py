@@ -10,14 +10,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.checkpoint import has_begun
 from shore.feeds.count import check_whole
-from shore.feeds.entitlement import TOUCHED, all_touched, entitled
 from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import new_record
 from shore.feeds.welcome import newcomers, note
 from shore.feeds.writer import append, create_feeds, read_back
 from shore.jobs import reference
+from shore.jobs.checkpoint import has_begun
+from shore.jobs.entitlement import TOUCHED, all_touched, entitled
 from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
 from shore.tables.customer_feed import CUSTOMER_FEED

@@ -15,9 +15,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore import duck
+from shore.delta import datasets
+from shore.delta.write import ReplaceScope, replace_rows
 from shore.places import Places
-from shore.replace import Scope, replace_rows
 from shore.tables import conditions as conditions_table
 from shore.tables import mkt as mkt_table
 from shore.tables.conditions import CONDITIONS
@@ -39,9 +39,9 @@ class Chunk:
     low: dt.datetime
     high: dt.datetime
 
-    def scope(self, since: dt.datetime, until: dt.datetime, *, hours: int) -> Scope:
+    def scope(self, since: dt.datetime, until: dt.datetime, *, hours: int) -> ReplaceScope:
         """The rows of these boxes whose windows of so many hours end in [since, until]."""
-        return Scope(
+        return ReplaceScope(
             "equipment_reference", self.boxes, "window_end", since, until + HOUR, equal={"window_hours": hours}
         )
 
@@ -80,7 +80,7 @@ def store_mkt(places: Places, hours: pa.Table, chunk: Chunk, activation_energy: 
     _store_windows(places, MKT, mkt_table.DAYS, units, chunk)
     first, last = _midnight(chunk.low), _midnight(chunk.high)
     whole = chunk.among(first - 28 * DAY, last + 30 * DAY) & pc.field("whole_day")
-    days = duck.rows(places, MKT, whole)
+    days = datasets.rows(places, MKT, whole)
     low, high = first + DAY, last + 30 * DAY
     rows = windows(MKT, mkt_table.MONTHS, days, low, high, hours=720)
     replace_rows(places.table(MKT.name), rows, chunk.scope(low, high, hours=720), key=MKT.key)
@@ -103,7 +103,7 @@ def windows(
     ends = pa.Table.from_pylist([{"low": low, "high": high}], schema=_ENDS)
     constant = {"window_hours": hours} | ({"whole_day": False} if "whole_day" in table.plain_schema.names else {})
     made = pa.schema([f for f in table.plain_schema if f.name not in constant])
-    rows = _with(duck.select(statement, made, units=units, ends=ends), table, constant)
+    rows = _with(datasets.select(statement, made, units=units, ends=ends), table, constant)
     if hours != 24 or "whole_day" not in constant:
         return rows
     start = rows["window_start"]
@@ -114,7 +114,7 @@ def windows(
 def _store_units(places: Places, table: Table, fresh: pa.Table, chunk: Chunk) -> pa.Table:
     """Store the rows of one hour; gives these and those around them, as far as the windows of 24 hours reach."""
     around = chunk.among(chunk.low - 22 * HOUR, chunk.high + 24 * HOUR)
-    there = duck.rows(places, table, around & (pc.field("window_hours") == 1))
+    there = datasets.rows(places, table, around & (pc.field("window_hours") == 1))
     newer = fresh.filter(around)
     key = ["equipment_reference", "window_end"]
     kept = there.join(newer.select(key), keys=key, join_type="left anti").select(table.plain_schema.names)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.losses import folder_of
 from shore.places import Places
+from shore.source.losses import folder_of
 from topologies.model import Topology
 
 if TYPE_CHECKING:  # whoever only compares tables needs no Spark

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.records import decoder
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs import custody, reference
 from shore.jobs.model import JobContext, query_id
 from shore.places import Places

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.duck import among, opened, select
+from shore.delta.datasets import is_in, open_dataset, select
+from shore.delta.write import ReplaceScope, replace_rows
 from shore.jobs.model import JobContext, new_rows
 from shore.places import Places
-from shore.replace import Scope, replace_rows
 from shore.tables.model import TIME
 from shore.tables.quality import AHEAD_MINUTES, DELAYED_HOURS, QUALITY, REPORTS
 
@@ -67,8 +67,8 @@ def update(places: Places, days: Mapping[dt.datetime, Collection[str]]) -> None:
     """Make the rows of these containers on these days again; one commit a day."""
     inputs = _inputs(places)
     for day, boxes in sorted(days.items()):
-        fresh = _reports(*_of_day(inputs, day, among("equipment_reference", boxes)))
-        scope = Scope("equipment_reference", boxes, "day", day, day + _DAY)
+        fresh = _reports(*_of_day(inputs, day, is_in("equipment_reference", boxes)))
+        scope = ReplaceScope("equipment_reference", boxes, "day", day, day + _DAY)
         replace_rows(places.table(QUALITY.name), fresh, scope, key=QUALITY.key)
 
 
@@ -82,7 +82,7 @@ def everything(places: Places) -> pa.Table:
 
 def _inputs(places: Places) -> tuple[Any, Any]:
     """``readings`` and ``readings_rejected``, opened once for all days."""
-    return opened(places, "readings"), opened(places, "readings_rejected")
+    return open_dataset(places, "readings"), open_dataset(places, "readings_rejected")
 
 
 def _of_day(inputs: tuple[Any, Any], day: dt.datetime, own: pc.Expression | None = None) -> tuple[Any, Any]:

@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.append import commit_files, last_version
+from shore.delta.files import NewFile
+from shore.delta.write import commit_files, last_version
 from shore.jobs.model import JobContext, query_id
-from shore.jobs.progress import STORED
+from shore.jobs.query import STORED
 from shore.places import Places
-from shore.tablefiles import NewFile
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from shore import duck
+from shore.delta import datasets
 from shore.places import Places
 from shore.tables.model import Table
 from shore.tables.reference import OWNERS, SITES, owner_rows, site_rows
@@ -29,7 +29,7 @@ def rows_of_topology(topology: Topology) -> dict[str, pa.Table]:
 
 def stored(places: Places, table: Table) -> pa.Table:
     """The rows of one of them."""
-    return table.sorted(duck.rows(places, table))
+    return table.sorted(datasets.rows(places, table))
 
 
 def version(places: Places) -> int:

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.duck import among, opened
+from shore.delta.datasets import is_in, open_dataset
+from shore.delta.write import exchange_rows
 from shore.jobs.reference import stored
 from shore.places import Places
-from shore.replace import exchange_rows
-from shore.sailing import Bounds, Call, Event, Leg, Port, Track, sail, window
+from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail, window
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.reference import SITES
@@ -64,15 +64,15 @@ def voyages(places: Places) -> pa.Table:
 def _everything(places: Places) -> tuple[pa.Table, pa.Table]:
     sea = _Sea(places)
     events = sea.events()
-    return sea.rows({ship: Bounds() for ship in sorted({*events, *sea.ships()})}, events)
+    return sea.rows({ship: TimeBounds() for ship in sorted({*events, *sea.ships()})}, events)
 
 
 class _Sea:
     """What the tables know of ships."""
 
     def __init__(self, places: Places) -> None:
-        self._movements = opened(places, "dock_movements")
-        self._positions = opened(places, "positions")
+        self._movements = open_dataset(places, "dock_movements")
+        self._positions = open_dataset(places, "positions")
         sites = stored(places, SITES).to_pylist()
         self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
         self._ports = sorted(
@@ -88,17 +88,17 @@ class _Sea:
         found = self._positions.to_table(columns=["vessel_imo_number"], filter=pc.field("problem").is_null())
         return [ship for ship in pc.unique(found["vessel_imo_number"]).to_pylist() if ship is not None]
 
-    def events(self, ships: Sequence[str] | None = None) -> dict[str, list[Event]]:
+    def events(self, ships: Sequence[str] | None = None) -> dict[str, list[ShipEvent]]:
         """Every ARRI and DEPA with a ship and a port, by ship."""
-        wanted = among("movement", ("ARRI", "DEPA"))
+        wanted = is_in("movement", ("ARRI", "DEPA"))
         if ships is not None:
-            wanted &= among("vessel_imo_number", ships)
+            wanted &= is_in("vessel_imo_number", ships)
         columns = ["event_id", "movement", "event_date_time", "un_location_code", "vessel_imo_number"]
-        found: dict[str, list[Event]] = {}
+        found: dict[str, list[ShipEvent]] = {}
         for row in self._movements.to_table(columns=[*columns, "voyage_reference"], filter=wanted).to_pylist():
             if row["vessel_imo_number"] is None or row["un_location_code"] is None:
                 continue
-            event = Event(
+            event = ShipEvent(
                 _micros(row["event_date_time"]),
                 row["movement"],
                 row["un_location_code"],
@@ -108,7 +108,9 @@ class _Sea:
             found.setdefault(row["vessel_imo_number"], []).append(event)
         return found
 
-    def rows(self, bounds: Mapping[str, Bounds], events: Mapping[str, Sequence[Event]]) -> tuple[pa.Table, pa.Table]:
+    def rows(
+        self, bounds: Mapping[str, TimeBounds], events: Mapping[str, Sequence[ShipEvent]]
+    ) -> tuple[pa.Table, pa.Table]:
         """Rows of both tables that begin within the bounds of each ship."""
         calls: list[dict[str, Any]] = []
         legs: list[dict[str, Any]] = []
@@ -125,9 +127,9 @@ class _Sea:
             pa.Table.from_pylist(legs, schema=VOYAGES.plain_schema),
         )
 
-    def _tracks(self, bounds: Mapping[str, Bounds]) -> Callable[[str], Track]:
+    def _tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
         """Reads the positions of some ships, in one go, and gives that of each."""
-        wanted = among("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
+        wanted = is_in("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
         since = [part.read_since for part in bounds.values()]
         until = [part.read_until for part in bounds.values()]
         if (first := min((t for t in since if t is not None), default=None)) is not None and None not in since:
@@ -159,7 +161,7 @@ def _track(ordered: pa.Table) -> Track:
     return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
 
 
-def _exchange(places: Places, table: Table, fresh: pa.Table, bounds: Mapping[str, Bounds], begins: str) -> None:
+def _exchange(places: Places, table: Table, fresh: pa.Table, bounds: Mapping[str, TimeBounds], begins: str) -> None:
     gone = _any(_within(ship, part, begins) for ship, part in sorted(bounds.items()))
     exchange_rows(places.table(table.name), fresh, gone, key=table.key)
 
@@ -172,7 +174,7 @@ def _any(conditions: Iterable[Any]) -> Any:
     return parts[0]
 
 
-def _within(ship: str, bounds: Bounds, begins: str) -> Any:
+def _within(ship: str, bounds: TimeBounds, begins: str) -> Any:
     found = pc.field("vessel_imo_number") == ship
     if bounds.since is not None:
         found &= pc.field(begins) >= _time(bounds.since)

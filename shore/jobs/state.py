@@ -6,12 +6,11 @@ import datetime as dt
 import logging
 from collections.abc import Sequence
 
-from shore.checkpoint import Checkpoint, put_aside, read_checkpoint
+from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
+from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, read_checkpoint, table_ids
 from shore.jobs.model import Job
-from shore.opened import open_table
 from shore.places import Places
-from shore.tablelog import table_ids
 from shore.tables import TABLES
 
 logger = logging.getLogger(__name__)
@@ -74,7 +73,7 @@ def renew_checkpoint(places: Places, job: Job) -> None:
         name in (None, wanted) for name, wanted in zip(known, job.inputs, strict=True)
     )
     if not alike:
-        aside = put_aside(places, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+        aside = archive_checkpoint(places, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
         logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
 
 

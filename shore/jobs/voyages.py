@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.jobs import bookings, containers_now, dock_movements, reference, ships
 from shore.jobs.containers_now import READINGS, Touched
 from shore.jobs.model import JobContext, new_rows

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs import hourly
 from shore.jobs.hourly import DAY, HOUR
 from shore.jobs.sessions import parts_of, sessions_of
@@ -74,13 +74,13 @@ def hours(places: Places, activation_energy: float) -> pa.Table:
 
 def _hours(places: Places, since: dt.datetime, until: dt.datetime, activation_energy: float) -> pa.Table:
     readings = _readings(places, since - HOUR, until)
-    found = duck.select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
+    found = datasets.select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
     return found.filter(pc.field("window_start") >= pa.scalar(since, TIME))
 
 
 def stored_energy(places: Places) -> float | None:
     """The activation energy of the rows of ``mkt``; None where there is none, or where they differ."""
-    rows = duck.opened(places, MKT.name)
+    rows = datasets.open_dataset(places, MKT.name)
     found = pc.unique(rows.to_table(columns=["activation_energy"])["activation_energy"]).to_pylist()
     return found[0] if len(found) == 1 else None
 
@@ -91,7 +91,7 @@ def renew_mkt(places: Places, activation_energy: float) -> bool:
     Broken off and begun again it ends with the same table: until it is done there are rows with the other one.
     """
     other = pc.field("activation_energy") != activation_energy
-    if not duck.opened(places, MKT.name).count_rows(filter=other):
+    if not datasets.open_dataset(places, MKT.name).count_rows(filter=other):
         return False
     for since, until in _spans(places):
         made = _hours(places, since, until, activation_energy)
@@ -102,8 +102,8 @@ def renew_mkt(places: Places, activation_energy: float) -> bool:
 
 def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
     """Times [since, until) that together hold all readings, in order: whole hours, with no more readings than fit."""
-    dataset = duck.opened(places, "readings")
-    hours = duck.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
+    dataset = datasets.open_dataset(places, "readings")
+    hours = datasets.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
     since: dt.datetime | None = None
     count = 0
     for row in hours:
@@ -116,5 +116,5 @@ def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
 
 
 def _readings(places: Places, since: dt.datetime, until: dt.datetime) -> pa.Table:
-    found = duck.between("device_date_time", since, until)
-    return duck.opened(places, "readings").to_table(columns=list(USED), filter=found)
+    found = datasets.between("device_date_time", since, until)
+    return datasets.open_dataset(places, "readings").to_table(columns=list(USED), filter=found)

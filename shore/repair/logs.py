@@ -20,14 +20,23 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TP
-from shore.lease import check_lease
+from shore.delta.lease import check_lease
 from shore.places import Places
 from shore.source.offsets import Positions, parse_partition_id
 from shore.verify.catalogue import FromLogs
-from shore.verify.digest import Digest, Limits, RowsDigest, connection
-from shore.verify.logs import digests_of, odd_rows, open_tables, own_positions, ranges_of
-from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of, rows_of_logs
-from shore.verify.rows import OddRow
+from shore.verify.compare import Digest, Limits, OddRow, RowsDigest, connection
+from shore.verify.logs import (
+    CLIENT_ID,
+    LogRange,
+    data_records,
+    digests_of,
+    extents_of,
+    odd_rows,
+    open_tables,
+    own_positions,
+    ranges_of,
+    rows_of_logs,
+)
 from topologies.model import Topology
 
 ROWS_PER_COMMIT: Final = 100_000

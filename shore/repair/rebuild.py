@@ -15,28 +15,77 @@ checkpoint looks at everything once more and gives nobody what he has.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.checkpoint import put_aside, settings_line, write_checkpoint
 from shore.errors import SplitStateError
+from shore.feeds.count import rows_app
+from shore.feeds.records import feed_topic
+from shore.feeds.writer import app_of, read_back
+from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
+from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.places import Places
-from shore.repair.derived import make_again
-from shore.repair.feeds import read_again
+from shore.repair.backfill import make_again
 from shore.repair.logs import find_odd, repair
 from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
+from shore.verify.logs import CLIENT_ID, extents_of
 from topologies.model import Topology
+
+_TABLE: Final = "feeds"
+
+
+def read_again(topology: Topology, endpoint: KafkaEndpoint, places: Places) -> int:
+    """Make the table what the feeds hold; gives the number of its rows.
+
+    Rows stay whose records a feed has no more (retention), and those of feeds that are not there. Broken off in
+    between, the job reads the rest back before it gives anything.
+
+    Raises:
+        ConnectionLost, RequestTimeout, BrokerError: the feeds cannot be read.
+    """
+    customers = {feed_topic(customer): customer for customer in customers_here(topology)}
+    extents = asyncio.run(_extents(endpoint, frozenset(customers)))
+    starts = {customers[log]: extent.start for log, extent in extents.items()}
+    if starts:
+        table = DeltaTable(places.table(_TABLE))
+        rows = table.to_pyarrow_dataset(schema=TABLES[_TABLE].plain_schema).to_table()
+        for customer, start in starts.items():
+            rows = rows.filter((pc.field("customer") != customer) | (pc.field("feed_offset") < start))
+        known = [Transaction(app_of(customer), start - 1) for customer, start in starts.items()]
+        known += [
+            Transaction(rows_app(customer), pc.sum(pc.equal(rows["customer"], customer)).as_py() or 0)
+            for customer in starts
+        ]
+        write_deltalake(table, rows, mode="overwrite", commit_properties=CommitProperties(app_transactions=known))
+    for customer in starts:
+        read_back(endpoint, places, customer)
+    return int(DeltaTable(places.table(_TABLE)).count())
+
+
+async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, OffsetRange]:
+    async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+        found, unreadable = await extents_of(cluster, lambda topic: topic in topics, ())
+    if unreadable:
+        log, why = next(iter(unreadable.items()))
+        raise UnavailableError(f"feed {log} cannot be read: {why}", hint="nothing was changed; try again")
+    return found
+
 
 Tell = Callable[[str], None]
 
@@ -88,10 +137,10 @@ def rebuild(
     positions: Positions | None = None
     aside: str | None = None
     settings = settings_line(places, job)
-    archive = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
+    suffix = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
     if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
         # First: an empty table with the old checkpoint would seem to be right, and rows would be missing for ever.
-        aside = put_aside(places, job, archive)
+        aside = archive_checkpoint(places, job, suffix)
         for name in one.tables:
             tell(f"emptying {name}")
             write_deltalake(DeltaTable(places.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
@@ -115,7 +164,7 @@ def rebuild(
         if each.job == job and each.table not in written:
             tell(f"making {each.table} again")
             written[each.table] = make_again(each, places)
-    aside = aside or put_aside(places, job, archive)
+    aside = aside or archive_checkpoint(places, job, suffix)
     if positions is not None:
         write_checkpoint(places, job, positions, settings)
     logs = len(positions) if positions is not None else None

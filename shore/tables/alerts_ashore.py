@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from shore.alerts.box import COLUMNS, Reading, reading_of
 from shore.alerts.machine import SILENCE, State, advance, told_by_time
+from shore.alerts.rules import COLUMNS, AlertReading, reading_of
 from shore.places import Places
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import READINGS
@@ -145,7 +145,7 @@ def _texts(keys: Iterable[tuple[str, int]]) -> pa.Array:
     return pa.array([f"{alert}#{revision}" for alert, revision in keys], pa.string())
 
 
-def _readings(places: Places, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[Reading]]]:
+def _readings(places: Places, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[AlertReading]]]:
     """The readings of all logs, or of these, each log's in the order of its offsets."""
     columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
     only = "" if logs is None else " and list_contains($logs, log)"

@@ -8,17 +8,13 @@ import pyarrow.dataset as pads
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from shore.backlog import backlog_of
-from shore.checkpoint import read_checkpoint
+from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.jobs.reference import rows_of_topology
 from shore.places import Places
 from shore.source.offsets import Positions
-from shore.tablelog import table_ids
 from shore.tables import TABLES
 from shore.verify.catalogue import FROM_LOGS, Derived
-from shore.verify.compare import compare
-from shore.verify.digest import connection
-from shore.verify.model import TableCheck
+from shore.verify.compare import TableCheck, compare, connection
 from topologies.model import Topology
 
 _ATTEMPTS: Final = 3

@@ -20,22 +20,31 @@ from deltalake.exceptions import TableNotFoundError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
-from shore.backlog import backlog_of
-from shore.checkpoint import read_checkpoint
-from shore.damage import made_again
-from shore.feeds.entitlement import all_touched, entitled
+from shore.delta.table_errors import rebuild_hint
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, feed_topic, kept
 from shore.feeds.writer import app_of
+from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
+from shore.jobs.entitlement import all_touched, entitled
 from shore.places import CUSTOMERS, Places
-from shore.tablelog import table_ids
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
-from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, Shape, connection, reader, rows_digests
-from shore.verify.model import Difference, TableCheck
-from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of
-from shore.verify.rows import LogRows, OddRow
+from shore.verify.compare import (
+    Difference,
+    Digest,
+    ExpectedDigests,
+    Limits,
+    LogRows,
+    OddRow,
+    RowsDigest,
+    Shape,
+    TableCheck,
+    connection,
+    reader,
+    rows_digests,
+)
+from shore.verify.logs import CLIENT_ID, LogRange, data_records, extents_of
 
 _SHOWN: Final = 10
 _FEEDS: Final = Shape(
@@ -133,7 +142,7 @@ def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> Ta
         gone=found.gone,
         differing=len(found.differing),
         differences=found.differences,
-        notes=(made_again(places, name),) if found.differing else (),
+        notes=(rebuild_hint(places, name),) if found.differing else (),
     )
 
 

@@ -20,9 +20,9 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
+from shore.delta.table_errors import not_there
 from shore.feeds.tables import kept_tables
 from shore.joins import VIEWS, View
-from shore.opened import not_there
 from shore.places import CUSTOMERS, Places
 from shore.read import ColumnInfo, TableInfo
 from shore.tables import Table as Declared

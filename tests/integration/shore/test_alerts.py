@@ -93,7 +93,8 @@ def test_a_driver_killed_in_sparks_own_commit_loses_and_repeats_nothing(
     assert (table.version(), table.count()) == ((0, 0) if side == "before" else (1, 3))
     written, known = {file.name for file in location.glob("*.parquet")}, {Path(f).name for f in table.file_uris()}
     assert written
-    assert known == (set() if side == "before" else written)
+    assert bool(known) == (side == "after")
+    assert known <= written, "Spark also writes an empty file where its first task has no rows"
     assert (checkpoint / "offsets" / "0").exists()
     assert not (checkpoint / "commits" / "0").exists()
 

@@ -14,13 +14,12 @@ from deltalake import write_deltalake
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
-from shore.backfill import apply
-from shore.backfill import plan as plan_backfill
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
-from shore.maintenance.compact import compact, plan_compaction
+from shore.maintenance import compact, plan_compaction
 from shore.places import Places
-from shore.repair.derived import Span
+from shore.repair.backfill import Span, apply_backfill
+from shore.repair.backfill import plan_backfill as plan_backfill
 from shore.repair.rebuild import rebuild
 from shore.verify import Verification, verify
 from tests.integration.shore.conftest import Shore
@@ -171,7 +170,7 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     more(world, 2)
     shore_of.run(*FEW)  # goes on all the same
     todo = plan_backfill(world.topology(), world.endpoint, places, Span(T0 - dt.timedelta(days=3), None))
-    assert apply(todo, world.endpoint, places)["readings + readings_rejected"] == 1
+    assert apply_backfill(todo, world.endpoint, places)["readings + readings_rejected"] == 1
     shore_of.run(*FEW)
     after = proven(shore_of, world, FEW).of("readings")
     assert after is not None

@@ -10,10 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.kafka.convention import is_data
-from shore.checkpoint import write_checkpoint
-from shore.feeds.entitlement import TOUCHED
 from shore.feeds.readers import FeedReader
 from shore.feeds.writer import create_feeds
+from shore.jobs.checkpoint import write_checkpoint
+from shore.jobs.entitlement import TOUCHED
 from shore.jobs.feeds import create_tables, deliver
 from shore.places import Places
 from shore.repair.logs import find_odd, repair

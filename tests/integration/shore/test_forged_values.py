@@ -21,12 +21,11 @@ from fairlead.records import encode
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from shore import backfill
-from shore.checkpoint import read_checkpoint
+from shore.jobs.checkpoint import read_checkpoint, table_ids
 from shore.jobs.runner import JOBS
 from shore.places import Places
-from shore.repair.derived import Span
-from shore.tablelog import table_ids
+from shore.repair import backfill
+from shore.repair.backfill import Span
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.model import Table
@@ -67,7 +66,7 @@ class Proven:
 
     def backfill(self, *tables: str, since: dt.datetime | None = None) -> backfill.Backfill:
         topology = self.world.topology(recipient=True, authority=True, tables=True)
-        return backfill.plan(topology, self.world.endpoint, self.places, Span(since), tables)
+        return backfill.plan_backfill(topology, self.world.endpoint, self.places, Span(since), tables)
 
     def forge(self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any]:
         """Change values of the first row that is ``wanted``; gives the row as it was."""
@@ -285,7 +284,7 @@ def test_derived_tables_are_not_mended_towards_a_forged_value(tables: Proven) ->
     todo = tables.backfill()
     assert [(each.entry.name, each.wrong) for each in todo.logs if each.wrong] == [("readings + readings_rejected", 1)]
     assert not todo.unproven
-    backfill.apply(todo, tables.world.endpoint, tables.places)
+    backfill.apply_backfill(todo, tables.world.endpoint, tables.places)
     assert tables.verify("readings", "conditions", "excursions", "mkt", "quality").ok
 
 

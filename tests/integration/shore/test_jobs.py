@@ -16,9 +16,9 @@ from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
-from shore.losses import acknowledge, read_losses
+from shore.jobs.status import read_status, status_file
 from shore.places import Places
-from shore.status import read_status, status_file
+from shore.source.losses import acknowledge, read_losses
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start

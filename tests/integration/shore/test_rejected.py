@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.kafka.protocol.record import NewRecord
 from shore.errors import JobFailedError
-from shore.maintenance.vacuum import plan_vacuum
+from shore.maintenance import plan_vacuum
 from shore.places import Places
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import readings_of, records, rows, undo_commit

@@ -13,19 +13,17 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.append import append_once
-from shore.checkpoint import put_aside, read_checkpoint, write_checkpoint
+from shore.delta.lease import Lease, only_one
+from shore.delta.write import append_once
 from shore.errors import AlreadyRunningError, LeaseLostError, SplitStateError
-from shore.jobs.lock import only_one
+from shore.jobs.checkpoint import archive_checkpoint, commit_actions, read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.jobs.state import check_state
-from shore.lease import Lease
 from shore.places import Places
 from shore.repair import rebuild as module
 from shore.repair.logs import find_odd, repair
 from shore.repair.rebuild import rebuild
 from shore.storage import Storage
-from shore.tablelog import commit_actions
 from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
@@ -104,7 +102,7 @@ def test_a_lost_checkpoint_is_noticed(places: Places) -> None:
     check_state(places, jobs)
     (*_, add) = commit_actions(DeltaTable(places.table("readings")), 1)
     assert "add" in add or "commitInfo" in add
-    assert put_aside(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
+    assert archive_checkpoint(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
     with pytest.raises(SplitStateError, match="all rows would be added again"):
         check_state(places, jobs)
     Storage(places.tables).delete("readings")

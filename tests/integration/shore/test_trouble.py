@@ -14,9 +14,8 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 import shore
-from acl.kafka import Client
+from acl.kafka import Client, KafkaRules
 from acl.rules import Binding
-from acl.store import KafkaRules
 from fairlead.kafka.admin import delete_logs
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.credentials import give_password
@@ -24,9 +23,9 @@ from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from fairlead.local.sites import LocalSites
 from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
+from shore.jobs.status import JobStatus
 from shore.places import Places
 from shore.repair.rebuild import rebuild
-from shore.status import JobStatus
 from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore

@@ -15,22 +15,22 @@ from deltalake import DeltaTable, write_deltalake
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
-from shore import backfill
-from shore.checkpoint import read_checkpoint, write_checkpoint
 from shore.errors import SplitStateError
 from shore.feeds.count import check_whole
 from shore.feeds.writer import append as append_to_feed
 from shore.feeds.writer import create_feeds, read_back
+from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import lags
 from shore.places import Places
-from shore.repair.derived import Span
+from shore.repair import backfill
+from shore.repair.backfill import Span
 from shore.repair.logs import LogRepair, find_odd, repair
 from shore.repair.rebuild import rebuild
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
-from shore.verify.rows import OddRow
+from shore.verify.compare import OddRow
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
@@ -74,8 +74,8 @@ class Tables:
 
     def backfill(self, since: dt.datetime | None = None, until: dt.datetime | None = None) -> dict[str, int]:
         span, world = Span(since, until), self.world
-        todo = backfill.plan(world.topology(), world.endpoint, self.places, span, ["readings"])
-        return backfill.apply(todo, world.endpoint, self.places)
+        todo = backfill.plan_backfill(world.topology(), world.endpoint, self.places, span, ["readings"])
+        return backfill.apply_backfill(todo, world.endpoint, self.places)
 
 
 @pytest.fixture

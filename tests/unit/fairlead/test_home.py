@@ -17,7 +17,7 @@ from fairlead.home import private_folder
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
 from replication import replicator
-from shore.jobs.lock import only_one
+from shore.delta.lease import only_one
 from shore.places import Places
 from topologies.context import Context
 from topologies.endpoints import write_address_overrides

@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
-from shore.duck import select
+from shore.delta.datasets import select
 from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
 from shore.jobs.containers_now import READINGS
 from shore.places import Places

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs import whole
 from shore.jobs.conditions import store
 from shore.places import Places
@@ -65,12 +65,12 @@ class Shore:
         location = self.places.table("readings")
         if not stored:
             write_deltalake(location, batch, mode="append")
-        touched = duck.select(TOUCHED, _TOUCHED, readings=batch)
+        touched = datasets.select(TOUCHED, _TOUCHED, readings=batch)
         readings = DeltaTable(location).to_pyarrow_dataset()
         statement = hours_sql(ACTIVATION_ENERGY, touched=True)
         store(
             self.places,
-            duck.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
+            datasets.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
             ACTIVATION_ENERGY,
         )
 

@@ -14,7 +14,7 @@ from fairlead.records.custody import CustodyEntry, LedgerEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs import custody
 from shore.jobs.operations import rows_of
 from shore.places import Places

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from shore.checkpoint import has_begun, put_aside, read_checkpoint, write_checkpoint
 from shore.errors import CheckpointDamagedError
+from shore.jobs.checkpoint import archive_checkpoint, has_begun, read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
 from shore.places import Places
@@ -65,9 +65,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     found = read_checkpoint(places, "readings")
     assert found is not None
     assert (found.positions, found.under_way) == (positions, False)
-    assert put_aside(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
+    assert archive_checkpoint(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
     assert read_checkpoint(places, "readings") is None
-    assert put_aside(places, "readings", "again") is None
+    assert archive_checkpoint(places, "readings", "again") is None
 
 
 @pytest.mark.parametrize(

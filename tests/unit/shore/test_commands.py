@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from fairlead.cli.app import run
-from shore.append import append_once
+from shore.delta.write import append_once
+from shore.jobs.status import JobStatus, write_status
 from shore.places import Places
-from shore.status import JobStatus, write_status
 from shore.tables import TABLES
 
 

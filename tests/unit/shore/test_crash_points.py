@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs import custody, operations
 from shore.places import Places
 from shore.read import table

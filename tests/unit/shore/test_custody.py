@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs.operations import rows_of
 from shore.places import Places
 from shore.tables import TABLES

@@ -13,12 +13,11 @@ from deltalake import DeltaTable
 from fairlead.cli.app import run
 from fairlead.errors import UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.append import append_once
+from shore.delta.evolution import check_types
+from shore.delta.write import append_once
 from shore.errors import SchemaError
 from shore.feeds.tables import kept_tables
-from shore.maintenance.compact import compact, plan_compaction
-from shore.maintenance.evolution import check_types
-from shore.maintenance.vacuum import plan_vacuum, vacuum
+from shore.maintenance import compact, plan_compaction, plan_vacuum, vacuum
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED

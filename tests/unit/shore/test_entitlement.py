@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from shore.feeds.entitlement import TOUCHED, entitled
 from shore.feeds.readers import FeedReader
+from shore.jobs.entitlement import TOUCHED, entitled
 from shore.places import Places
 from shore.tables import TABLES
 

@@ -12,12 +12,12 @@ import pytest
 from deltalake import write_deltalake
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.checkpoint import write_checkpoint
-from shore.feeds.entitlement import all_touched, entitled
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered
 from shore.feeds.welcome import newcomers, note
 from shore.jobs import feeds
+from shore.jobs.checkpoint import write_checkpoint
+from shore.jobs.entitlement import all_touched, entitled
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES

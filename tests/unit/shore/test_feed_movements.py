@@ -10,8 +10,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from fairlead.kafka.protocol.record import Record
-from shore.feeds.entitlement import all_touched, entitled
 from shore.feeds.readers import FeedReader
+from shore.jobs.entitlement import all_touched, entitled
 from shore.places import Places
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES

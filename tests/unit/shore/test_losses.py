@@ -15,13 +15,13 @@ from fairlead.cli.app import run
 from fairlead.cli.commands.shore.context import open_shore
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.losses import Loss, Watch, acknowledge, folder_of, in_words, note, read_losses
-from shore.metrics import ShoreCollector, start_metrics
+from shore.jobs.metrics import ShoreCollector, start_metrics
+from shore.jobs.status import JobStatus, RunMonitor, write_status
 from shore.places import Places
+from shore.source.losses import Loss, acknowledge, folder_of, in_words, note, read_losses
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
 from shore.source.task import Task
-from shore.status import JobStatus, write_status
 from tests.support.scraping import scrape
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -69,7 +69,7 @@ def test_a_watch_tells_what_is_new(places: Places) -> None:
     folder = folder_of(places, "readings")
     note(folder, [loss(1, 2)])
     told: list[str] = []
-    watch = Watch("big-blue", places, lambda lost: told.append(in_words(lost)))
+    watch = RunMonitor("big-blue", places, lambda lost: told.append(in_words(lost)))
     watch.look()
     assert (told, watch.lost) == ([], False)  # it was there before
     note(folder, [loss(5, 5)])
@@ -80,7 +80,7 @@ def test_a_watch_tells_what_is_new(places: Places) -> None:
 
 def test_metrics_name_it(tmp_path: Path) -> None:
     places = Places.of(tmp_path)
-    watch = Watch("big-blue", places, lambda lost: None)
+    watch = RunMonitor("big-blue", places, lambda lost: None)
     watch.look({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
     note(folder_of(places, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
     watch.look()

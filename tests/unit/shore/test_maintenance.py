@@ -15,16 +15,13 @@ from deltalake.exceptions import CommitFailedError
 
 from fairlead.cli.app import run
 from fairlead.errors import RefusedError, UnavailableError, UnknownNameError
-from shore.append import append_once
-from shore.backlog import backlog_of
-from shore.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from shore.delta.evolution import broken_rules, check_types
+from shore.delta.write import append_once
 from shore.errors import SchemaError
-from shore.maintenance.compact import compact, files_opened, plan_compaction
-from shore.maintenance.evolution import broken_rules, check_types
-from shore.maintenance.vacuum import plan_vacuum, vacuum
+from shore.jobs.checkpoint import Checkpoint, backlog_of, commit_actions, read_checkpoint, table_ids, write_checkpoint
+from shore.maintenance import compact, files_opened, plan_compaction, plan_vacuum, vacuum
 from shore.places import Places
 from shore.read import sql
-from shore.tablelog import commit_actions, table_ids
 from shore.tables import TABLES
 from tests.support.tables import age
 
@@ -120,7 +117,7 @@ def test_a_writer_that_is_faster(places: Places, monkeypatch: pytest.MonkeyPatch
                 raced.append(1)
                 write_deltalake(location, rows_of(places, "events"), mode="overwrite")
 
-    monkeypatch.setattr("shore.maintenance.compact.DeltaTable", Raced)
+    monkeypatch.setattr("shore.maintenance.DeltaTable", Raced)
     compact(places, step)
     assert rows_of(places, "events").num_rows == 9 * 50
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs import hourly, whole
 from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY, DAYS, GAS_CONSTANT, MKT, MONTHS
@@ -36,7 +36,7 @@ def at(minute: float, supply: float | None = None, **more: Any) -> Row:
 
 def hours(rows: list[Row], energy: float = ACTIVATION_ENERGY) -> pa.Table:
     table = pa.Table.from_pylist(rows, schema=READINGS.plain_schema)
-    return hourly.as_mkt(duck.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
+    return hourly.as_mkt(datasets.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
 
 
 def days(rows: list[Row]) -> pa.Table:

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.cli.app import run
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
-from shore.opened import check_tables, open_table
+from shore.delta.table_errors import check_tables, open_table
 from shore.places import Places
 from shore.read import sql, table
 from shore.tables import TABLES

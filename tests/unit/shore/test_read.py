@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.errors import QueryError
 from shore.places import Places
 from shore.read import rows, sql, table, tables

@@ -20,16 +20,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.errors import ConnectionLost
-from shore.checkpoint import write_checkpoint
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
-from shore.jobs.board import Board as RealBoard
-from shore.jobs.interrupts import interrupts
+from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import JobContext
-from shore.jobs.progress import NotStarted, Running, failure
-from shore.jobs.runner import JOBS, MAX_STARTS, choose, start_query, wait
+from shore.jobs.query import NotStarted, QueryHandle, failure
+from shore.jobs.runner import JOBS, MAX_STARTS, choose, interrupts, start_query, wait
+from shore.jobs.runner import StatusReporter as RealBoard
 from shore.jobs.state import check_state
+from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.places import Places
-from shore.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.tables import TABLES
 from topologies.loader.load import load
 
@@ -176,7 +175,7 @@ def test_only_a_busy_machine_is_a_reason_to_start_again(
     errors: list[str | None], starts: int, raised: type[JobFailedError] | None
 ) -> None:
     queries = iter([Query(error) for error in errors])
-    one = Running(JOBS["readings"], cast(Any, next(queries)))
+    one = QueryHandle(JOBS["readings"], cast(Any, next(queries)))
     expected = pytest.raises(raised) if raised else contextlib.nullcontext()
     with expected as error:
         wait([one], cast(Any, Board()), threading.Event(), lambda _: cast(Any, next(queries)))
@@ -238,11 +237,11 @@ class Stopping(Board):
 
 
 def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shore.jobs.progress.PAUSES", (0.0,))
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     stop = threading.Event()
     board = Stopping(stop, ("running",))
     later = iter([Query(SPARKS_WORDS), Query(SPARKS_WORDS), Running_(None)])
-    one = Running(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
+    one = QueryHandle(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
     wait([one], cast(Any, board), stop, lambda _: cast(Any, next(later)), forever=True)
     assert board.seen == [("retrying",), ("running",)]
     status = one.status()
@@ -256,10 +255,10 @@ def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pyte
 def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
     forever: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shore.jobs.progress.PAUSES", (0.0,))
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     stop = threading.Event()
     board = Stopping(stop, ("running",))
-    one = Running(JOBS["readings"], cast(Any, Query(BROKEN)))
+    one = QueryHandle(JOBS["readings"], cast(Any, Query(BROKEN)))
     changed = iter([True])
     wait(
         [one],
@@ -286,7 +285,7 @@ class Waiting(Running_):  # whose site went away after a batch
 
 
 def test_a_job_that_waits_for_its_site_says_so_and_since_when() -> None:
-    one = Running(JOBS["readings"], cast(Any, Waiting(None)))
+    one = QueryHandle(JOBS["readings"], cast(Any, Waiting(None)))
     first, later = one.status(), one.status()
     assert (first.state, first.skipped) == ("retrying", ("away",))
     assert first.failing_since is not None
@@ -299,8 +298,8 @@ def test_a_run_without_end_does_not_stop_jobs_for_one_that_failed() -> None:
     stop = threading.Event()
     board = Stopping(stop, ("failed", "running"))
     jobs = [
-        Running(JOBS["operations"], cast(Any, Query(BROKEN))),
-        Running(JOBS["readings"], cast(Any, Running_(None))),
+        QueryHandle(JOBS["operations"], cast(Any, Query(BROKEN))),
+        QueryHandle(JOBS["readings"], cast(Any, Running_(None))),
     ]
     with pytest.raises(JobFailedError, match="operations failed: IOException: No space left"):
         wait(jobs, cast(Any, board), stop, lambda _: cast(Any, None), forever=True)
@@ -316,7 +315,7 @@ def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
     assert failed is not None
     assert (failed.jobs["readings"].state, failed.jobs["operations"].state) == ("failed", "stopped")
     second = RealBoard(tmp_path, [JOBS["readings"]], None)
-    second.look([Running(JOBS["readings"], cast(Any, Running_(None)))], now=True)
+    second.look([QueryHandle(JOBS["readings"], cast(Any, Running_(None)))], now=True)
     second.finish("done")
     after = read_status(tmp_path)
     assert after is not None
@@ -340,6 +339,6 @@ def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
     with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:
         start_query(context, job, False)
     assert error.value.passing
-    one = Running(job, cast(Any, NotStarted()))
+    one = QueryHandle(job, cast(Any, NotStarted()))
     one.fail(error.value, now=0.0)
     assert (one.status().state, one.status().error) == ("retrying", str(error.value))

@@ -10,11 +10,11 @@ import pytest
 from deltalake import write_deltalake
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.checkpoint import write_checkpoint
-from shore.damage import damaged
+from shore.delta.table_errors import damaged
+from shore.jobs.checkpoint import write_checkpoint
 from shore.places import Places
 from shore.read import table
-from shore.repair.derived import Span, differing, make_again
+from shore.repair.backfill import Span, differing, make_again
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify.catalogue import DERIVED

@@ -34,8 +34,8 @@ from fairlead.records.ship import Environment, Position
 from replication import overrides
 from replication.operations.links.access import read_status
 from shore import read
-from shore.checkpoint import read_checkpoint
-from shore.maintenance.evolution import check_types
+from shore.delta.evolution import check_types
+from shore.jobs.checkpoint import read_checkpoint
 from shore.places import Places
 from shore.tables import TABLES
 from simulators.fleet.scenario import Scenario

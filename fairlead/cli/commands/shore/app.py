@@ -22,10 +22,10 @@ from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacu
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.scrape import ADDRESS
+from shore.jobs.status import IN_TROUBLE, JobStatus, RunMonitor, ShoreStatus, read_status
 from shore.lag import Lag, lags
-from shore.losses import LostLog, Watch, in_words, read_losses
-from shore.losses import acknowledge as acknowledge_losses
-from shore.status import IN_TROUBLE, JobStatus, ShoreStatus, read_status
+from shore.source.losses import LostLog, in_words, read_losses
+from shore.source.losses import acknowledge as acknowledge_losses
 from topologies.context import DEFAULT_TOPOLOGY
 
 STYLES: Final = {
@@ -262,7 +262,9 @@ def run(
     Example: fairlead shore run --once
     """
     place = open_shore(topology)
-    watch = Watch(place.topology.name, place.places, lambda lost: errors.print(_LOST.format(escape(in_words(lost)))))
+    watch = RunMonitor(
+        place.topology.name, place.places, lambda lost: errors.print(_LOST.format(escape(in_words(lost))))
+    )
     with served(watch, metrics_port, metrics_host), LiveJobs(as_json) as show:
 
         def on_progress(states: Mapping[str, JobStatus]) -> None:
@@ -285,12 +287,12 @@ def run(
 
 
 @contextlib.contextmanager
-def served(watch: Watch, port: int | None, host: str) -> Iterator[None]:
+def served(watch: RunMonitor, port: int | None, host: str) -> Iterator[None]:
     """Serve the run's metrics meanwhile, if there is a port; tell where."""
     if port is None:
         yield
         return
-    from shore.metrics import start_metrics  # brings an HTTP server along, which few runs need
+    from shore.jobs.metrics import start_metrics  # brings an HTTP server along, which few runs need
 
     server = start_metrics(watch, port, host)
     errors.print(f"metrics at http://{host}:{server.port}/metrics")

@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from shore.alerts.box import COLUMNS, Reading, unpack
-from shore.alerts.limits import FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS
 from shore.alerts.machine import State, advance
-from shore.alerts.processor import Detection
-from shore.alerts.watched import Sites, SitesNow, watched
+from shore.alerts.processor import Detection, Sites, SitesNow, watched
+from shore.alerts.rules import COLUMNS, FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS, AlertReading, unpack
 from shore.places import Places
 from shore.tables.alerts_ashore import compared, table_of
 from tests.support.tables import fill
@@ -46,10 +44,10 @@ class Task:
         self.asked += 1
         return self.sites
 
-    def batch(self, log: str, readings: Sequence[Reading]) -> list[State]:
+    def batch(self, log: str, readings: Sequence[AlertReading]) -> list[State]:
         return self.batch_of([(log, r) for r in readings])
 
-    def batch_of(self, rows: Sequence[tuple[str, Reading]]) -> list[State]:
+    def batch_of(self, rows: Sequence[tuple[str, AlertReading]]) -> list[State]:
         return self._states(self.tester.test(KEY, [_row(log, r) for log, r in rows]))
 
     def watermark(self, at_ms: int) -> list[State]:
@@ -78,7 +76,7 @@ class Task:
         return [State(**row.asDict()) for row in rows]
 
 
-def _row(log: str, r: Reading) -> Row:
+def _row(log: str, r: AlertReading) -> Row:
     return Row(log=log, **dict(zip(COLUMNS, r._replace(at_ms=r.at_ms * 1000), strict=True)))
 
 
@@ -196,7 +194,7 @@ def test_what_is_kept_can_be_read_by_the_next_version() -> None:
     st.integers(-5 * HOUR_MS, 50 * HOUR_MS),
 )
 def test_batches_restarts_and_timers_change_nothing(
-    log: list[Reading], cuts: set[int], steps: list[int], clock: int
+    log: list[AlertReading], cuts: set[int], steps: list[int], clock: int
 ) -> None:
     """Two logs in one task, whose clock goes on beside them: other sites may be ahead of them or behind."""
     task, found, begin, now = Task(), [], 0, T0_MS + clock

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from shore.alerts.box import COLUMNS, Reading
-from shore.alerts.limits import FORGET_MS
 from shore.alerts.machine import advance, expire
+from shore.alerts.rules import COLUMNS, FORGET_MS, AlertReading
 from shore.places import Places
 from shore.tables.alerts_ashore import ALERTS_ASHORE, comparable, compared, everything, table_of
 from shore.tables.readings import READINGS
@@ -22,7 +21,7 @@ from tests.unit.shore.alerts.logs import LOG, at, every, reading
 OTHER = "yellow.TESU0000015"
 
 
-def row(log: str, r: Reading) -> dict[str, Any]:
+def row(log: str, r: AlertReading) -> dict[str, Any]:
     values = dict(zip(COLUMNS, r, strict=True))
     return values | {"log": log, "equipment_reference": log.split(".")[1], "device_date_time": at(r)}
 

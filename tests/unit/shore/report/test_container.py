@@ -12,9 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 from fairlead.errors import UnavailableError
 from shore.places import Places
 from shore.report import course
-from shore.report.container import ContainerReport, container_report, open_container
+from shore.report.container import ContainerReport, UnknownContainerError, container_report, normalised, open_container
 from shore.report.course import Interval
-from shore.report.known import UnknownContainerError, normalised
 from shore.tables import TABLES
 from tests.support.port_story import (
     FROZEN,

@@ -13,8 +13,7 @@ import pytest
 
 from fairlead.errors import RefusedError
 from shore.places import Places
-from shore.report.container import container_report, open_container
-from shore.report.container_page import container_page
+from shore.report.container import container_page, container_report, open_container
 from shore.report.pack import Manifest, read_manifest, write_pack
 from tests.support.port_story import WARM, WRONG, at, write
 from tests.support.tables import fill

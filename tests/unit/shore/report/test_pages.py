@@ -12,11 +12,9 @@ import pytest
 from fairlead.cli.app import run
 from shore.places import Places
 from shore.report import drawing
-from shore.report.container import container_report, open_container
-from shore.report.container_page import container_page
+from shore.report.container import container_page, container_report, open_container
 from shore.report.course import Interval
-from shore.report.port import port_report
-from shore.report.port_page import port_page
+from shore.report.port import port_page, port_report
 from tests.support.port_story import WARM, at, derive, number
 from tests.support.tables import fill
 

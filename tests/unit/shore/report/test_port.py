@@ -12,9 +12,7 @@ from deltalake import DeltaTable
 
 from fairlead.errors import UnavailableError
 from shore.places import Places
-from shore.report.approach import Place
-from shore.report.port import PortReport, UnknownPortError, port_report
-from shore.report.port_page import port_page
+from shore.report.port import Place, PortReport, UnknownPortError, port_page, port_report
 from shore.tables import TABLES
 from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, derive, rows
 from tests.support.tables import fill
