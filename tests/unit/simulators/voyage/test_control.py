@@ -24,14 +24,14 @@ class Sea:
     """A voyage of barriers that goes on until it is told to arrive."""
 
     def __init__(self, folder: Path) -> None:
-        self.helm = VoyageControl(folder, "harbour")
+        self.control = VoyageControl(folder, "harbour")
         self.phases: list[str] = []
         self.moved = asyncio.Event()
         self.arrives = False
         self.steps = 0
 
     def told(self, now: Progress) -> None:
-        self.helm.progressed(now)
+        self.control.on_progress(now)
         if now.phase not in self.phases[-1:]:
             self.phases.append(now.phase)
         self.moved.set()
@@ -46,7 +46,7 @@ class Sea:
             await asyncio.sleep(0)
 
         player = Player(nobody, no_wait, on_progress=self.told, on_step=breathe)
-        self.helm.take(player)
+        self.control.attach(player)
         await player.play(endless())
         return "arrived"
 
@@ -59,7 +59,7 @@ class Sea:
 
 async def test_signals_pause_and_resume_and_others_see_it(tmp_path: Path) -> None:
     sea = Sea(tmp_path)
-    sailing = asyncio.create_task(sea.helm.run(sea.sail()))
+    sailing = asyncio.create_task(sea.control.run(sea.sail()))
     await sea.until("publishing")
     os.kill(os.getpid(), PAUSE)
     await sea.until("paused")
@@ -84,7 +84,7 @@ async def test_signals_pause_and_resume_and_others_see_it(tmp_path: Path) -> Non
 
 async def test_another_process_waits_until_it_stands(tmp_path: Path) -> None:
     sea = Sea(tmp_path)
-    sailing = asyncio.create_task(sea.helm.run(sea.sail()))
+    sailing = asyncio.create_task(sea.control.run(sea.sail()))
     await sea.until("publishing")
     paused = await asyncio.to_thread(steer, tmp_path, paused=True, patience=20)
     assert (paused.paused, paused.phase, paused.acknowledged) == (True, "paused", 0)
@@ -96,11 +96,11 @@ async def test_another_process_waits_until_it_stands(tmp_path: Path) -> None:
 
 async def test_quitting_ends_it_as_if_interrupted(tmp_path: Path) -> None:
     sea = Sea(tmp_path)
-    sailing = asyncio.create_task(sea.helm.run(sea.sail()))
+    sailing = asyncio.create_task(sea.control.run(sea.sail()))
     await sea.until("publishing")
-    sea.helm.toggle()
+    sea.control.toggle()
     await sea.until("paused")
-    sea.helm.quit()
+    sea.control.quit()
     assert await sailing is None
     assert sea.phases[-1] == "interrupted"
     assert not any(file.exists() for file in control_files(tmp_path))
