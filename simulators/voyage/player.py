@@ -116,13 +116,13 @@ log = logging.getLogger(__name__)
 
 
 class BarrierTimeout(UnavailableError):
-    """The real system did not get where the voyage waits for it."""
+    """The sites made no progress while the voyage waited for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a voyage is. ``phase`` says what it does: ``publishing``, ``pausing`` (until all that was published is
-    acknowledged), ``paused``, or what it waits for."""
+    """Where a voyage is. ``phase`` is ``publishing``, ``pausing`` (until all messages are acknowledged), ``paused``, or
+    what it waits for."""
 
     sim_time: dt.datetime
     published: int
@@ -294,7 +294,7 @@ class Player:
         self.played.published[message.site] += 1
 
     async def _stand_still(self, pace: VoyageClock) -> None:
-        """Paused: let the brokers take what was published, and wait to be resumed."""
+        """Paused: wait until the brokers have acknowledged everything, and until ``resume``."""
         self._report(phase="pausing")
         resumed, settled = asyncio.create_task(pace.resumed()), asyncio.create_task(self._flush())
         try:
@@ -342,7 +342,7 @@ class Player:
         )
 
     async def _stand(self, barrier: VoyageBarrier) -> None:
-        """Wait for the brokers, then for what the barrier says."""
+        """Wait for the brokers, then for the barrier's condition."""
         began = time.monotonic()
         self._report(phase=f"waiting: {barrier.description}")
         await self._acknowledged(self._flush(), barrier.description)

@@ -185,7 +185,7 @@ class Sender:
 
     Args:
         client_id: MQTT client id, different for each connection to a broker at the same time.
-        on_trouble: Told why the broker cannot be used, once per outage, and None when it can again.
+        on_trouble: Called with why the broker cannot be used, once per outage, and with None when it can again.
         clock: Seconds, for how long something is kept.
     """
 
@@ -243,7 +243,7 @@ class Sender:
         self._raise_failure()
 
     def send(self, topic: str, payload: bytes) -> None:
-        """Take a message: it is kept until the broker has acknowledged it, and as long as the endpoint says."""
+        """Queue a message. It is kept until it is acknowledged, and ``keep_seconds`` longer."""
         self._kept.append(_Message(topic, payload))
         self._publish_more()
 
@@ -320,13 +320,13 @@ class Sender:
         self._changed.set()
 
     def _forget(self) -> None:
-        """Let go of what was acknowledged so long ago that the broker has saved it."""
+        """Drop the messages that the broker has saved by now."""
         until = self._clock() - self._endpoint.keep_seconds
         while self._safe and self._safe[0][0] < until:
             self._safe.popleft()
 
     def _take_back(self) -> None:
-        """The connection has ended, perhaps because the broker was killed: what it may not have saved is sent again."""
+        """After a connection has ended: send again what the broker may not have saved."""
         self._forget()
         again = len(self._safe)
         self.sent_again += again

@@ -17,7 +17,7 @@ from edge.prometheus import BridgeCollector
 from fairlead.certs.facts import all_facts
 from fairlead.home import run_folder
 from replication.metrics import BrokersCollector, ReplicationCollector
-from shore.metrics import ShoreCollector
+from shore.jobs.metrics import ShoreCollector
 from topologies.loader.load import load, locate, shipped
 from topologies.model import SiteKind
 from topologies.users import service_users

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs.hourly import as_conditions
 from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY
@@ -25,7 +25,7 @@ BOX = "BIGU0000016"
 def conditions(readings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of one hour."""
     table = pa.Table.from_pylist(readings, schema=READINGS.plain_schema)
-    hours = duck.select(hours_sql(ACTIVATION_ENERGY, touched=False), HOUR_SCHEMA, readings=table)
+    hours = datasets.select(hours_sql(ACTIVATION_ENERGY, touched=False), HOUR_SCHEMA, readings=table)
     found: list[dict[str, Any]] = as_conditions(hours).to_pylist()
     return sorted(found, key=lambda row: (row["equipment_reference"], row["window_start"]))
 

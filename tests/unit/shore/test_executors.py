@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.errors import UnavailableError
-from shore.executors import are_due, await_first
+from shore.session import are_due, await_first
 
 
 def test_the_first_executor_is_enough() -> None:

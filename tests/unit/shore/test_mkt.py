@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs import hourly, whole
 from shore.tables.hours import HOUR_SCHEMA, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY, DAYS, GAS_CONSTANT, MKT, MONTHS
@@ -36,7 +36,7 @@ def at(minute: float, supply: float | None = None, **more: Any) -> Row:
 
 def hours(rows: list[Row], energy: float = ACTIVATION_ENERGY) -> pa.Table:
     table = pa.Table.from_pylist(rows, schema=READINGS.plain_schema)
-    return hourly.as_mkt(duck.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
+    return hourly.as_mkt(datasets.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
 
 
 def days(rows: list[Row]) -> pa.Table:
@@ -139,11 +139,11 @@ def test_the_air_is_the_one_that_controls() -> None:
 def test_another_activation_energy_makes_the_table_anew(tmp_path: Path) -> None:
     shore = Shore(str(tmp_path))
     shore.take([reading("A", m, 5.0 + m / 100) for m in range(0, 3000, 25)])
-    assert not whole.renew_mkt(shore.places, ACTIVATION_ENERGY)
+    assert not whole.renew_mkt(shore.paths, ACTIVATION_ENERGY)
     before = shore.rows("mkt")
-    assert whole.renew_mkt(shore.places, 200.0)
+    assert whole.renew_mkt(shore.paths, 200.0)
     after = shore.rows("mkt")
-    assert whole.stored_energy(shore.places) == 200.0
+    assert whole.stored_energy(shore.paths) == 200.0
     assert [row["window_end"] for row in before] == [row["window_end"] for row in after]
     assert after[-1]["air_mean_kinetic_temperature"] > before[-1]["air_mean_kinetic_temperature"] + 0.5
     shore.check()

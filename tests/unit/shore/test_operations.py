@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from deltalake import DeltaTable
 
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs.operations import PATTERN, rows_of
 from tests.unit.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
 

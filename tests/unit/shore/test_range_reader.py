@@ -14,8 +14,8 @@ from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition, TopicPartition
 from shore.errors import DataLossError
-from shore.losses import Loss
 from shore.source import task
+from shore.source.losses import Loss
 from shore.source.offsets import Range
 from shore.source.task import RangeReader
 

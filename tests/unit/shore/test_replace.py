@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from shore.replace import Scope, exchange_rows, replace_rows
+from shore.delta.write import ReplaceScope, exchange_rows, replace_rows
 from shore.tables.model import TIME
 
 HOUR = dt.timedelta(hours=1)
@@ -39,7 +39,7 @@ def location(tmp_path: Path) -> Path:
 
 
 def test_only_the_scope_is_replaced_in_one_commit(location: Path) -> None:
-    scope = Scope("box", ("a", "b'"), "at", T0 + HOUR, T0 + 2 * HOUR)
+    scope = ReplaceScope("box", ("a", "b'"), "at", T0 + HOUR, T0 + 2 * HOUR)
     replace_rows(str(location), _rows(("b'", 1, 40), ("a", 1, 20)), scope, key=("box", "at"))
     assert _stored(location) == {("a", 0, 1), ("a", 1, 20), ("a", 2, 3), ("b'", 1, 40), ("c", 1, 5)}
     assert DeltaTable(location).version() == 1
@@ -47,18 +47,18 @@ def test_only_the_scope_is_replaced_in_one_commit(location: Path) -> None:
 
 def test_nothing_fresh_empties_the_scope_and_twice_is_once(location: Path) -> None:
     for _ in range(2):
-        replace_rows(str(location), _rows(), Scope("box", ("a",)), key=("box",))
+        replace_rows(str(location), _rows(), ReplaceScope("box", ("a",)), key=("box",))
         assert _stored(location) == {("b'", 1, 4), ("c", 1, 5)}
 
 
 def test_an_empty_scope_writes_nothing(location: Path) -> None:
-    replace_rows(str(location), _rows(), Scope("box", ()), key=("box",))
+    replace_rows(str(location), _rows(), ReplaceScope("box", ()), key=("box",))
     assert DeltaTable(location).version() == 0
 
 
 @pytest.mark.parametrize("more", [0, 200])
 def test_another_column_can_be_given(location: Path, more: int) -> None:
-    scope = Scope("box", ("a", "b'", *(f"x{i}" for i in range(more))), "at", T0, T0 + 2 * HOUR, {"n": 2})
+    scope = ReplaceScope("box", ("a", "b'", *(f"x{i}" for i in range(more))), "at", T0, T0 + 2 * HOUR, {"n": 2})
     for _ in range(2):
         replace_rows(str(location), _rows(("b'", 0, 2)), scope, key=("box", "at"))
         assert _stored(location) == {("a", 0, 1), ("a", 2, 3), ("b'", 0, 2), ("b'", 1, 4), ("c", 1, 5)}
@@ -66,20 +66,20 @@ def test_another_column_can_be_given(location: Path, more: int) -> None:
 
 def test_rows_outside_the_scope_are_refused(location: Path) -> None:
     with pytest.raises(Exception, match="failed validation"):
-        replace_rows(str(location), _rows(("c", 1, 6)), Scope("box", ("a",)), key=("box",))
+        replace_rows(str(location), _rows(("c", 1, 6)), ReplaceScope("box", ("a",)), key=("box",))
     assert DeltaTable(location).version() == 0
 
 
 def test_what_was_rewritten_can_still_be_filtered_by_arrow(location: Path) -> None:
     """delta-rs has written strings as views, over whose statistics Arrow's filters failed (its MERGE, 1.6)."""
-    replace_rows(str(location), _rows(("a", 1, 20)), Scope("box", ("a",)), key=("box", "at"))
+    replace_rows(str(location), _rows(("a", 1, 20)), ReplaceScope("box", ("a",)), key=("box", "at"))
     dataset = DeltaTable(location).to_pyarrow_dataset()
     assert dataset.to_table(filter=pc.field("box").isin(["a"])).num_rows == 1
 
 
 def test_a_scope_of_very_many_values_is_replaced_all_the_same(location: Path) -> None:
     many = ["a", "b'", *(f"b{number:03}" for number in range(200))]
-    scope = Scope("box", many, "at", T0 + HOUR, T0 + 2 * HOUR)
+    scope = ReplaceScope("box", many, "at", T0 + HOUR, T0 + 2 * HOUR)
     replace_rows(str(location), _rows(("b007", 1, 40), ("a", 1, 20)), scope, key=("box", "at"))
     assert _stored(location) == {("a", 0, 1), ("a", 1, 20), ("a", 2, 3), ("b007", 1, 40), ("c", 1, 5)}
     assert DeltaTable(location).version() == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shore.maintenance.evolution import broken_rules, recorded, schemas
+from shore.delta.evolution import broken_rules, recorded, schemas
 
 
 def test_what_was_released_is_still_there() -> None:
@@ -10,4 +10,4 @@ def test_what_was_released_is_still_there() -> None:
 
 
 def test_every_column_is_recorded() -> None:
-    assert recorded() == schemas(), "python -m shore.maintenance.evolution records new columns"
+    assert recorded() == schemas(), "python -m shore.delta.evolution records new columns"

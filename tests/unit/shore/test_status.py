@@ -20,16 +20,15 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.errors import ConnectionLost
-from shore.checkpoint import write_checkpoint
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
-from shore.jobs.board import Board as RealBoard
-from shore.jobs.interrupts import interrupts
+from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import JobContext
-from shore.jobs.progress import NotStarted, Running, failure
-from shore.jobs.runner import JOBS, MAX_STARTS, choose, start_query, wait
+from shore.jobs.query import NotStarted, QueryHandle, failure
+from shore.jobs.runner import JOBS, MAX_STARTS, choose, interrupts, start_query, wait
+from shore.jobs.runner import StatusReporter as RealBoard
 from shore.jobs.state import check_state
-from shore.places import Places
-from shore.status import JobStatus, ShoreStatus, read_status, status_file, write_status
+from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from topologies.loader.load import load
 
@@ -100,45 +99,45 @@ def test_jobs_that_a_topology_has_work_for() -> None:
 
 
 def test_state_that_belongs_together(tmp_path: Path) -> None:
-    places, jobs = Places.of(tmp_path), list(JOBS.values())
-    check_state(places, jobs)  # nothing yet
+    paths, jobs = TablePaths.of(tmp_path), list(JOBS.values())
+    check_state(paths, jobs)  # nothing yet
     for table in TABLES.values():
-        table.create(places.table(table.name))
-    check_state(places, jobs)  # killed before the first batch
+        table.create(paths.table(table.name))
+    check_state(paths, jobs)  # killed before the first batch
     for job in jobs:
-        write_checkpoint(places, job.name, {}, "{}")
-    check_state(places, jobs)
-    (Path(places.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
-    check_state(places, jobs)  # it is built again from the feeds themselves
-    (Path(places.table("events")) / "_delta_log").rename(tmp_path / "events-log")
+        write_checkpoint(paths, job.name, {}, "{}")
+    check_state(paths, jobs)
+    (Path(paths.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
+    check_state(paths, jobs)  # it is built again from the feeds themselves
+    (Path(paths.table("events")) / "_delta_log").rename(tmp_path / "events-log")
     with pytest.raises(SplitStateError, match="table events is gone"):
-        check_state(places, jobs)
+        check_state(paths, jobs)
 
 
 def test_places() -> None:
-    assert Places.of(Path("/state")).table("readings") == "/state/delta/readings"
-    far = Places.of(Path("/state"), "s3://bucket/x/")
+    assert TablePaths.of(Path("/state")).table("readings") == "/state/delta/readings"
+    far = TablePaths.of(Path("/state"), "s3://bucket/x/")
     assert (far.table("a"), far.checkpoint("b")) == ("s3://bucket/x/delta/a", "s3://bucket/x/checkpoints/b")
 
 
 def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
+    paths = TablePaths.of(tmp_path)
     for table in TABLES.values():
-        table.create(places.table(table.name))
-    root = Path(places.checkpoint("feeds"))
-    write_checkpoint(places, "feeds", {}, "{}")
+        table.create(paths.table(table.name))
+    root = Path(paths.checkpoint("feeds"))
+    write_checkpoint(paths, "feeds", {}, "{}")
     source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
-    table_id = DeltaTable(places.table("readings")).metadata().id
+    table_id = DeltaTable(paths.table("readings")).metadata().id
     (root / "offsets" / "0").write_text("v1\n{}\n" + source % table_id)
-    check_state(places, [JOBS["feeds"]])
+    check_state(paths, [JOBS["feeds"]])
     (root / "offsets" / "0").write_text("v1\n{}\n" + source % "another")
     with pytest.raises(SplitStateError, match="made anew") as error:
-        check_state(places, [JOBS["feeds"]])
+        check_state(paths, [JOBS["feeds"]])
     assert "fairlead shore rebuild feeds" in error.value.hint
-    (Path(places.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
+    (Path(paths.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
     for job in ("feeds", "readings"):  # one that reads it, and its own
         with pytest.raises(UnavailableError, match="table readings cannot be opened") as damaged:
-            check_state(places, [JOBS[job]])
+            check_state(paths, [JOBS[job]])
         assert "fairlead shore rebuild readings --yes" in damaged.value.hint
 
 
@@ -176,7 +175,7 @@ def test_only_a_busy_machine_is_a_reason_to_start_again(
     errors: list[str | None], starts: int, raised: type[JobFailedError] | None
 ) -> None:
     queries = iter([Query(error) for error in errors])
-    one = Running(JOBS["readings"], cast(Any, next(queries)))
+    one = QueryHandle(JOBS["readings"], cast(Any, next(queries)))
     expected = pytest.raises(raised) if raised else contextlib.nullcontext()
     with expected as error:
         wait([one], cast(Any, Board()), threading.Event(), lambda _: cast(Any, next(queries)))
@@ -238,11 +237,11 @@ class Stopping(Board):
 
 
 def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shore.jobs.progress.PAUSES", (0.0,))
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     stop = threading.Event()
     board = Stopping(stop, ("running",))
     later = iter([Query(SPARKS_WORDS), Query(SPARKS_WORDS), Running_(None)])
-    one = Running(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
+    one = QueryHandle(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
     wait([one], cast(Any, board), stop, lambda _: cast(Any, next(later)), forever=True)
     assert board.seen == [("retrying",), ("running",)]
     status = one.status()
@@ -256,10 +255,10 @@ def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pyte
 def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
     forever: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shore.jobs.progress.PAUSES", (0.0,))
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     stop = threading.Event()
     board = Stopping(stop, ("running",))
-    one = Running(JOBS["readings"], cast(Any, Query(BROKEN)))
+    one = QueryHandle(JOBS["readings"], cast(Any, Query(BROKEN)))
     changed = iter([True])
     wait(
         [one],
@@ -286,7 +285,7 @@ class Waiting(Running_):  # whose site went away after a batch
 
 
 def test_a_job_that_waits_for_its_site_says_so_and_since_when() -> None:
-    one = Running(JOBS["readings"], cast(Any, Waiting(None)))
+    one = QueryHandle(JOBS["readings"], cast(Any, Waiting(None)))
     first, later = one.status(), one.status()
     assert (first.state, first.skipped) == ("retrying", ("away",))
     assert first.failing_since is not None
@@ -299,8 +298,8 @@ def test_a_run_without_end_does_not_stop_jobs_for_one_that_failed() -> None:
     stop = threading.Event()
     board = Stopping(stop, ("failed", "running"))
     jobs = [
-        Running(JOBS["operations"], cast(Any, Query(BROKEN))),
-        Running(JOBS["readings"], cast(Any, Running_(None))),
+        QueryHandle(JOBS["operations"], cast(Any, Query(BROKEN))),
+        QueryHandle(JOBS["readings"], cast(Any, Running_(None))),
     ]
     with pytest.raises(JobFailedError, match="operations failed: IOException: No space left"):
         wait(jobs, cast(Any, board), stop, lambda _: cast(Any, None), forever=True)
@@ -316,7 +315,7 @@ def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
     assert failed is not None
     assert (failed.jobs["readings"].state, failed.jobs["operations"].state) == ("failed", "stopped")
     second = RealBoard(tmp_path, [JOBS["readings"]], None)
-    second.look([Running(JOBS["readings"], cast(Any, Running_(None)))], now=True)
+    second.look([QueryHandle(JOBS["readings"], cast(Any, Running_(None)))], now=True)
     second.finish("done")
     after = read_status(tmp_path)
     assert after is not None
@@ -334,12 +333,12 @@ def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
         raise ConnectionLost("no broker of alpha can be reached", hint="start it")
 
     job = dataclasses.replace(JOBS["feeds"], query=away)
-    context = cast(Any, SimpleNamespace(places=Places.of(tmp_path)))
+    context = cast(Any, SimpleNamespace(paths=TablePaths.of(tmp_path)))
     with pytest.raises(ConnectionLost):
         start_query(context, job, True)
     with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:
         start_query(context, job, False)
     assert error.value.passing
-    one = Running(job, cast(Any, NotStarted()))
+    one = QueryHandle(job, cast(Any, NotStarted()))
     one.fail(error.value, now=0.0)
     assert (one.status().state, one.status().error) == ("retrying", str(error.value))

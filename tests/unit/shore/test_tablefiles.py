@@ -16,10 +16,10 @@ from deltalake import DeltaTable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shore import tablefiles
-from shore.append import commit_files
+from shore.delta import files
+from shore.delta.files import FILES_SCHEMA, ColumnBounds, FileWriter, NewFile, as_batch
+from shore.delta.write import commit_files
 from shore.source.readings import READINGS_SCHEMA, write_files
-from shore.tablefiles import FILES_SCHEMA, Bounds, FileWriter, NewFile, as_batch
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
@@ -59,7 +59,7 @@ def written(folder: str, *batches: pa.RecordBatch) -> NewFile:
 def test_what_was_written_is_there_once_it_is_committed_and_only_once(
     tmp_path: Path, scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tablefiles, "ROWS_PER_GROUP", 2)  # several groups a file
+    monkeypatch.setattr(files, "ROWS_PER_GROUP", 2)  # several groups a file
     location = f"{scheme}{tmp_path / 'things'}"
     THINGS.create(location)
     some = [batch(("a", n, NOON), ("b", -n, None), (None, None, NOON)) for n in range(4)]
@@ -105,7 +105,7 @@ VALUES = st.tuples(
 @given(st.lists(st.lists(VALUES, min_size=1, max_size=5), min_size=1, max_size=3))
 def test_every_value_lies_within_the_statistics(groups: list[list[Any]]) -> None:
     names = list(THINGS.pruned_by)
-    bounds = Bounds(names)
+    bounds = ColumnBounds(names)
     for rows in groups:
         bounds.add(pa.Table.from_batches([batch(*rows)]))
     told = json.loads(json.dumps(bounds.to_delta()))
@@ -173,7 +173,7 @@ def test_rejected_rows_go_into_a_file_of_their_own(tmp_path: Path) -> None:
 
 
 def test_a_task_that_fails_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tablefiles, "ROWS_PER_GROUP", 1)
+    monkeypatch.setattr(files, "ROWS_PER_GROUP", 1)
     for name in ("readings", "readings_rejected"):
         (tmp_path / name).mkdir()
 

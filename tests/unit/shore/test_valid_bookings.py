@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.duck import select
+from shore.delta.datasets import select
 from shore.jobs.bookings import states
 from shore.tables import TABLES
 from shore.tables.valid_bookings import COLUMNS, VALID_BOOKINGS

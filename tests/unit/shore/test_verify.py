@@ -12,10 +12,19 @@ from fairlead.kafka.client.reader import OffsetRange
 from shore.jobs.runner import JOBS
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS, OWN_WAY, REFERENCE
-from shore.verify.compare import compare
-from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, Shape, connection, reader, rows_digests
+from shore.verify.compare import (
+    Digest,
+    ExpectedDigests,
+    Limits,
+    LogRows,
+    RowsDigest,
+    Shape,
+    compare,
+    connection,
+    reader,
+    rows_digests,
+)
 from shore.verify.logs import scope_of
-from shore.verify.rows import LogRows
 from tests.support.examples import examples
 
 ROWS = pa.schema([("log", pa.string()), ("log_offset", pa.int64()), ("payload", pa.binary())])

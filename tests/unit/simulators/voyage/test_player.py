@@ -86,16 +86,6 @@ async def test_a_step_waits_for_whom_it_was_told_to() -> None:
     assert order == [("told", START), ("waited", START), ("told", later), ("waited", later)]
 
 
-async def test_progress_names_the_phase() -> None:
-    phases: list[str] = []
-
-    def tell(progress: Progress) -> None:
-        phases.append(progress.phase)
-
-    await Player(nobody, no_wait, on_progress=tell).play([barrier()])
-    assert phases[:2] == ["waiting: duck-star takes custody of 3 boxes at tokyo", "publishing"]
-
-
 async def test_waiting_does_not_make_the_voyage_hurry_afterwards() -> None:
     """A minute at 600 times is 0.1 s, also after a barrier that took longer than that."""
     moments: list[float] = []
@@ -323,18 +313,3 @@ async def test_an_interrupted_voyage_says_how_far_it_came() -> None:
 async def test_speed_is_above_zero(speed: float) -> None:
     with pytest.raises(ValueError, match="above zero"):
         await Player(nobody, no_wait).play([], speed=speed)
-
-
-async def test_a_pace_without_speed_never_sleeps() -> None:
-    pace = VoyageClock(START, None)
-    began = time.monotonic()
-    await pace.until(START + dt.timedelta(days=365))
-    assert time.monotonic() - began < 1
-
-
-async def test_real_time_is_real() -> None:
-    pace = VoyageClock(START, 1)
-    began = time.monotonic()
-    await pace.until(START)
-    await pace.until(START + dt.timedelta(seconds=0.2))
-    assert time.monotonic() - began >= 0.2

@@ -130,22 +130,22 @@ def test_what_is_wrong_with_a_file_is_said(change: Callable[[list[bytes]], list[
         read(gzip.compress(b"".join(change(lines))))
 
 
-def recorded(course: Voyage, path: Path) -> Path:
-    with recording(course, path, with_bad=course.with_bad) as sailed:
+def recorded(made: Voyage, path: Path) -> Path:
+    with recording(made, path, with_bad=made.with_bad) as sailed:
         for _ in sailed.steps():
             pass
     return path
 
 
 def test_a_recorded_voyage_is_the_voyage(tmp_path: Path) -> None:
-    course = voyage(5, 12)
-    replay = ReplayedVoyage(recorded(course, tmp_path / "voyage.gz"), big_blue())
-    steps = list(course.steps())
+    made = voyage(5, 12)
+    replay = ReplayedVoyage(recorded(made, tmp_path / "voyage.gz"), big_blue())
+    steps = list(made.steps())
     assert list(replay.steps()) == steps
     assert list(replay.steps()) == steps, "it can be sailed again"
     assert replay.expected_messages() == sum(isinstance(step, Publish) for step in steps)
-    assert (replay.starts, replay.ends) == (course.starts, course.ends)
-    truths = [Truth(course.plan), Truth(replay.plan)]
+    assert (replay.starts, replay.ends) == (made.starts, made.ends)
+    truths = [Truth(made.plan), Truth(replay.plan)]
     for truth in truths:
         for step in steps:
             if isinstance(step, Publish):
@@ -162,16 +162,16 @@ def test_the_same_voyage_makes_the_same_file(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_voyage_leaves_no_file(tmp_path: Path) -> None:
-    course = voyage(5, 12)
-    with pytest.raises(KeyboardInterrupt), recording(course, tmp_path / "voyage", with_bad=False) as sailed:
+    made = voyage(5, 12)
+    with pytest.raises(KeyboardInterrupt), recording(made, tmp_path / "voyage", with_bad=False) as sailed:
         next(sailed.steps())
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_fails_after_the_last_message_leaves_the_recording(tmp_path: Path) -> None:
-    course = voyage(5, 12)
-    with pytest.raises(UnavailableError), recording(course, tmp_path / "voyage", with_bad=True) as sailed:
+    made = voyage(5, 12)
+    with pytest.raises(UnavailableError), recording(made, tmp_path / "voyage", with_bad=True) as sailed:
         steps = list(sailed.steps())
         raise UnavailableError("no report can be made")
     assert list(ReplayedVoyage(tmp_path / "voyage", big_blue()).steps()) == steps
@@ -197,8 +197,8 @@ def test_another_plan_of_the_same_scenario_is_noticed(tmp_path: Path, monkeypatc
 
 
 def test_every_scenario_can_be_written_down(tmp_path: Path) -> None:
-    course = Voyage(transhipment(), big_blue(), seed=1)
-    assert ReplayedVoyage(recorded(course, tmp_path / "voyage"), big_blue()).plan.scenario == course.plan.scenario
+    made = Voyage(transhipment(), big_blue(), seed=1)
+    assert ReplayedVoyage(recorded(made, tmp_path / "voyage"), big_blue()).plan.scenario == made.plan.scenario
 
 
 def test_no_file_and_no_recording(tmp_path: Path) -> None:

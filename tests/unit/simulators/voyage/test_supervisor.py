@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.errors import UnavailableError
 from fairlead.local.workers import Workers
-from simulators.voyage.supervisor import Supervisor, WorkerEnd
+from simulators.voyage.supervisor import Supervisor
 
 NAME = "bridge.tokyo"
 
@@ -55,20 +55,6 @@ def test_who_is_stopped_by_another_command_is_not_started_again(workers: Workers
             while True:
                 supervisor.check()
         assert workers.all() == []
-
-
-@pytest.mark.parametrize(
-    ("code", "how"),
-    [
-        (None, "has ended"),
-        (0, "ended with exit code 0"),
-        (4, "ended with exit code 4"),
-        (-signal.SIGTERM, "was killed by SIGTERM"),
-        (-99, "was killed by signal 99"),
-    ],
-)
-def test_how_a_worker_ended_in_words(code: int | None, how: str) -> None:
-    assert WorkerEnd(NAME, code, 1.0).how == how
 
 
 def test_who_cannot_live_is_given_up_and_says_why(tmp_path: Path) -> None:
