@@ -122,7 +122,7 @@ class Edge:
             writers,
         )
         for offset, (site, entry) in enumerate(entries):
-            receiver._apply_records(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
+            receiver._take(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
         self.alerts += said.look(believer.doubtful())
         return (*_of_view(holdings.view), heard), metrics.entries_refused
 

@@ -336,7 +336,7 @@ class World:
     def settle(self) -> None:
         """Look over all links until nothing changes; it must come to rest."""
         for _ in range(20):
-            if not any([self.look(link) for link in self.links]):
+            if not any([self.sync_once(link) for link in self.links]):
                 return
         raise AssertionError(f"the links write for ever: {self.committed}")
 
