@@ -29,7 +29,7 @@ import paho.mqtt.client as paho
 import uvloop
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks._results import machine, write
+from benchmarks.harness import Figures, Say, main
 from edge.bridge import Bridge
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
@@ -174,7 +174,7 @@ async def _at_work(sites: LocalSites, stack: contextlib.AsyncExitStack) -> World
     return made
 
 
-async def measure(world: World, alerts: int) -> dict[str, Any]:
+async def measure_alerts(world: World, alerts: int) -> dict[str, Any]:
     """So many alerts, one after the other, at no regular moments."""
     chance = random.Random(7)  # noqa: S311 - moments, not secrets
     taken = []
@@ -229,12 +229,12 @@ def _batch(number: str, offset: int, stamp: dt.datetime) -> bytes:
 
 async def measure_all(alerts: int, backlog: int) -> dict[str, Any]:
     async with world() as (made, _):
-        found = {"idle": await measure(made, alerts)}
+        found = {"idle": await measure_alerts(made, alerts)}
         logs = await fill(made.ship, backlog)
         before = made.line.down.bytes
         while made.line.down.bytes < before + WARM:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-        found["backlog"] = await measure(made, alerts)
+        found["backlog"] = await measure_alerts(made, alerts)
         there = await made.ship.end_offsets(logs)
         copied = await made.port.end_offsets([log for log in logs if log.topic in await made.port.topics(refresh=True)])
         left = sum(map(_known, there.values())) - sum(map(_known, copied.values()))
@@ -248,23 +248,16 @@ def _known(end: object) -> int:
     return end if isinstance(end, int) else 0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--alerts", type=int, default=40)
-    parser.add_argument("--backlog", type=int, default=100_000)
-    options = parser.parse_args()
-    busy = machine()
+def measure(options: argparse.Namespace, say: Say) -> Figures:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         found = runner.run(measure_all(options.alerts, options.backlog))
-    print(f"{'link':10}{'alerts':>8}{'median':>9}{'p99':>9}{'max':>9}{f'<= {TARGET_SECONDS:g} s':>9}")
-    for name, one in found.items():
-        seconds = "".join(f"{one[key]:>7.2f} s" for key in ("median_s", "p99_s", "max_s"))
-        print(f"{name:10}{one['alerts']:>8}{seconds}{one['within_target']:>9}")
-    write(
-        "alert_first",
-        {**found, "target_s": TARGET_SECONDS, "line": {"rtt_s": RTT, "bit_s": RATE, "loss": LOSS}, "machine": busy},
-    )
+    return {**found, "target_s": TARGET_SECONDS, "line": {"rtt_s": RTT, "bit_s": RATE, "loss": LOSS}}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--alerts", type=int, default=40)
+    parser.add_argument("--backlog", type=int, default=100_000)
 
 
 if __name__ == "__main__":
-    main()
+    main("alert_first", {"alert_first": measure}, __doc__, add_options)

@@ -1,6 +1,6 @@
 """What detection on board costs: microseconds of CPU per reading, all rules, no broker.
 
-    python -m benchmarks.detection [--boxes 2000] [--readings 100] [--rounds 5]
+    python -m benchmarks.detection [--detection-boxes 2000] [--detection-readings 100] [--rounds 5]
 
 Prints a table and writes ``build/bench/detection.json``: ``detection_us`` is the mean of the mixed load (best round),
 ``cases`` has the others. The load: chilled boxes of several commodities, each with a booking; one reading in a hundred
@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 
-from benchmarks._results import machine, write
+from benchmarks.harbour import boxes
+from benchmarks.harness import Figures, Say, main
 from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
 from edge.messages import ReadingMessage
-from fairlead.names import container_check_digit
 from fairlead.records.booking import Booking
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
@@ -32,12 +32,6 @@ START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 EVERY = dt.timedelta(minutes=15)
 SHIP = "duck-star"
 COMMODITIES = ("apples", "bananas", "chilled-beef", "cut-flowers", "pharmaceuticals", "seed-potatoes")
-
-
-def numbers(count: int) -> list[str]:
-    """Valid container numbers."""
-    first = (f"BIGU{index:06d}" for index in range(count))
-    return [ten + container_check_digit(ten) for ten in first]
 
 
 def payload(number: str, box: int, turn: int, case: str) -> bytes:
@@ -67,10 +61,10 @@ def payload(number: str, box: int, turn: int, case: str) -> bytes:
     return msgspec.json.encode(body)
 
 
-def watch_of(boxes: Sequence[str]) -> AlertEngine:
-    """A watch that knows a booking of every box."""
+def engine_of(numbers: Sequence[str]) -> AlertEngine:
+    """An engine that knows a booking of every box."""
     engine = AlertEngine(SHIP)
-    for index, number in enumerate(boxes):
+    for index, number in enumerate(numbers):
         engine.booked(
             Booking(
                 booking_reference=f"B{index}",
@@ -95,9 +89,9 @@ def position(turn: int) -> Position:
     )
 
 
-def run(boxes: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tuple[float, int]:
-    """(microseconds of CPU per reading, alerts) of one voyage through a new watch."""
-    engine, alerts = watch_of(boxes), 0
+def run(numbers: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tuple[float, int]:
+    """(microseconds of CPU per reading, alerts) of one voyage through a new engine."""
+    engine, alerts = engine_of(numbers), 0
     start = time.process_time()
     for turn, messages in enumerate(turns):
         at = int((START + turn * EVERY).timestamp() * 1000)
@@ -107,9 +101,9 @@ def run(boxes: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tupl
     return (time.process_time() - start) * 1e6 / sum(map(len, turns)), alerts
 
 
-def measure(count: int = 2000, readings: int = 100, rounds: int = 5) -> dict[str, Any]:
-    """The figures of so many boxes with so many readings each; the best of ``rounds``."""
-    boxes = numbers(count)
+def measure(options: argparse.Namespace, say: Say) -> Figures:
+    count, readings = options.detection_boxes, options.detection_readings
+    numbers = boxes(count)
     classify = Classifier(load("big-blue"), SHIP).classify
     cases: dict[str, dict[str, float]] = {}
     cost = 0.0
@@ -117,7 +111,7 @@ def measure(count: int = 2000, readings: int = 100, rounds: int = 5) -> dict[str
         began, turns = time.process_time(), []
         for turn in range(readings):
             messages = []
-            for index, number in enumerate(boxes):
+            for index, number in enumerate(numbers):
                 topic = f"fairlead/v1/containers/{number}/readings"
                 message = classify(topic, payload(number, index, turn, case), int(START.timestamp() * 1000) + 10**9)
                 if not isinstance(message, ReadingMessage):
@@ -125,7 +119,7 @@ def measure(count: int = 2000, readings: int = 100, rounds: int = 5) -> dict[str
                 messages.append(message)
             turns.append(messages)
         cost = (time.process_time() - began) * 1e6 / (count * readings)
-        best = min(run(boxes, turns) for _ in range(rounds))
+        best = min(run(numbers, turns) for _ in range(options.rounds))
         cases[case] = {"us": best[0], "alerts": best[1]}
     return {
         "detection_us": cases["mixed"]["us"],
@@ -137,21 +131,11 @@ def measure(count: int = 2000, readings: int = 100, rounds: int = 5) -> dict[str
     }
 
 
-def main() -> None:
-    """Run all cases, print the table, write the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--boxes", type=int, default=2000)
-    parser.add_argument("--readings", type=int, default=100, help="of each box")
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    about = machine()
-    found = measure(options.boxes, options.readings, options.rounds)
-    print(f"{'case':<14}{'us per reading':>15}{'alerts':>9}")
-    for case, figures in found["cases"].items():
-        print(f"{case:<14}{figures['us']:>15.2f}{figures['alerts']:>9,}")
-    print(f"\nmaking, checking and decoding the messages before: {found['classify_us']:.1f} us each")
-    write("detection", {**found, "machine": about})
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--detection-boxes", type=int, default=2000)
+    parser.add_argument("--detection-readings", type=int, default=100, help="of each box")
+    parser.add_argument("--rounds", type=int, default=5, help="of detection; the best counts")
 
 
 if __name__ == "__main__":
-    main()
+    main("detection", {"detection": measure}, __doc__, add_options)

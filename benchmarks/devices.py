@@ -11,43 +11,38 @@ Prints a table and writes ``build/bench/devices.json``: ``enrol_seconds`` (passw
 from __future__ import annotations
 
 import argparse
-import signal
 import socket
 import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from pydantic import SecretStr
 
-from benchmarks._results import machine, write
+from benchmarks.harbour import boxes
+from benchmarks.harness import Figures, Say, main
 from fairlead.local import mosquitto, ports, processes
 from fairlead.local.devices import DeviceBook, MqttDevice
 from fairlead.local.mosquitto import give_devices
 from fairlead.local.registry import LocalSite
 from fairlead.local.state import Profile
-from fairlead.names import container_check_digit
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def measure(options: argparse.Namespace, say: Say) -> Figures:
+    with tempfile.TemporaryDirectory() as folder:
+        return measure_in(Path(folder), options.devices, options.connected)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, default=50_000)
     parser.add_argument("--connected", type=int, default=800)
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as folder:
-        figures = measure(Path(folder), options.devices, options.connected)
-    for name, value in figures.items():
-        print(f"{name:<20} {value:10.4f}")
-    write("devices", {**figures, "machine": machine()})
 
 
-def measure(folder: Path, count: int, connected: int) -> dict[str, float]:
-    """All figures, with a Mosquitto of its own."""
+def measure_in(folder: Path, count: int, connected: int) -> dict[str, float]:
+    """Every figure, with a Mosquitto of its own."""
     site, programs, port = LocalSite(folder, "site"), mosquitto.find_mosquitto(), ports.choose_ports(1, taken=[])[0]
     book = DeviceBook(folder / "devices.json")
-    tens = [f"BIGU{number:06d}" for number in range(count)]
-    names = [ten + container_check_digit(ten) for ten in tens]
+    names = boxes(count)
     book.enrol(names[:10], "")
     mosquitto.write_configuration(site.mosquitto_folder, port, Profile.DURABLE)
     mosquitto.write_users(site.mosquitto_folder, {"bridge": SecretStr("bridge")}, programs)
@@ -79,7 +74,7 @@ def measure(folder: Path, count: int, connected: int) -> dict[str, float]:
             _until_known(port, renewed)
             reloaded = time.perf_counter() - told
     finally:
-        processes.send(pid_file, signal.SIGTERM)
+        processes.stop([pid_file])
     return {
         "devices": count,
         "connected": connected,
@@ -123,4 +118,4 @@ def _session(port: int, device: MqttDevice) -> socket.socket:
 
 
 if __name__ == "__main__":
-    main()
+    main("devices", {"devices": measure}, __doc__, add_options)

@@ -39,7 +39,7 @@ import psutil
 from paho.mqtt.enums import CallbackAPIVersion
 from pydantic import SecretStr
 
-from benchmarks import _results
+from benchmarks.harness import Figures, Say, main
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.local import mosquitto, ports
 from fairlead.local.state import Profile
@@ -311,47 +311,49 @@ async def _as_fast_as_it_goes(load: Load, sender: Sender) -> None:
         await asyncio.sleep(0.002)
 
 
-async def measure(only: str, variants: Sequence[Variant], count: int, seed: int) -> dict[str, Any]:
-    figures: dict[str, Any] = {"machine": _results.machine(), "rate": RATE, "seed": seed}
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
-        folders = (Path(name) / str(number) for number in itertools.count())
-        if only != "kills":
-            figures["speed"] = {}
-            for variant in (each for each in variants if each.name != "durable, devices that forget"):
-                rows = figures["speed"][variant.name] = []
-                for queued in QUEUED:
-                    rows.append(await speed(next(folders), variant, queued))
-                    print(f"{variant.name:42} {rows[-1]}", flush=True)
-        if only != "speed":
-            figures["kills"] = {}
-            for variant in variants:
-                found = figures["kills"][variant.name] = {}
-                both = await asyncio.gather(
-                    *(
-                        kills(next(folders), variant, stuck=stuck, count=count, seed=seed + stuck)
-                        for stuck in (False, True)
-                    )
-                )
-                found["away"], found["stuck"] = both
-                for how, row in found.items():
-                    text = {key: value for key, value in row.items() if key != "lost_by_kill"}
-                    print(f"{variant.name:42} bridge {how:6} {text}", flush=True)
-    return figures
+def measure_speed(options: argparse.Namespace, say: Say) -> Figures:
+    found: Figures = {}
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        for variant in (each for each in _chosen(options) if each.name != "durable, devices that forget"):
+            rows = found[variant.name] = []
+            for queued in QUEUED:
+                rows.append(asyncio.run(speed(Path(folder) / f"{variant.name} {queued}", variant, queued)))
+                say(f"{variant.name:42} {rows[-1]}")
+    return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("kills", "speed"), default="")
+def measure_kills(options: argparse.Namespace, say: Say) -> Figures:
+    found: Figures = {"rate": RATE, "seed": options.seed}
+    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
+        for variant in _chosen(options):
+            found[variant.name] = asyncio.run(_kill_both(Path(folder) / variant.name, variant, options))
+            for how, row in found[variant.name].items():
+                text = {key: value for key, value in row.items() if key != "lost_by_kill"}
+                say(f"{variant.name:42} bridge {how:6} {text}")
+    return found
+
+
+async def _kill_both(folder: Path, variant: Variant, options: argparse.Namespace) -> Figures:
+    """A bridge that is away and one that is stuck, at the same time."""
+    away, stuck = await asyncio.gather(
+        *(
+            kills(folder / str(stuck), variant, stuck=stuck, count=options.kills, seed=options.seed + stuck)
+            for stuck in (False, True)
+        )
+    )
+    return {"away": away, "stuck": stuck}
+
+
+def _chosen(options: argparse.Namespace) -> Sequence[Variant]:
+    logging.disable(logging.WARNING)  # each device warns that its broker is gone
+    return VARIANTS if options.variants is None else [VARIANTS[number] for number in options.variants]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--variants", type=int, nargs="*", help="Only these, counted from 0.")
-    options = parser.parse_args()
-    variants = VARIANTS if options.variants is None else [VARIANTS[number] for number in options.variants]
-    logging.disable(logging.WARNING)  # each device says that its broker is gone
-    figures = asyncio.run(measure(options.only, variants, options.kills, options.seed))
-    name = f"mqtt_profiles_{options.only}" if options.only else "mqtt_profiles"
-    _results.write(name, figures)
+    parser.add_argument("--variants", type=int, nargs="*", help="only these, counted from 0")
 
 
 if __name__ == "__main__":
-    main()
+    main("mqtt_profiles", {"speed": measure_speed, "kills": measure_kills}, __doc__, add_options)

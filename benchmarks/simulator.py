@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks._results import machine, write
+from benchmarks.harness import Figures, Say, main
 from simulators.fleet.commodities import COMMODITIES
 from simulators.fleet.scenario_file import parse
 from simulators.steps import MessageKind, Publish
@@ -60,13 +60,13 @@ def sailing(made: Voyage, hours: float) -> tuple[Iterator[Publish], dt.datetime]
     return steps, sails + dt.timedelta(hours=hours)
 
 
-def measure(containers: int, hours: float) -> dict[str, Any]:
+def measure(options: argparse.Namespace, say: Say) -> Figures:
     """The figures of one run, with the digest of a short one.
 
     Raises:
         SystemExit: two runs with one seed gave different bytes.
     """
-    found = sail(containers, hours)
+    found = sail(options.containers, options.hours)
     digests = {digest(500, 1.0) for _ in range(2)}
     if len(digests) != 1:
         raise SystemExit("two runs with one seed gave different bytes")
@@ -109,26 +109,10 @@ def digest(containers: int, hours: float) -> str:
     return total.hexdigest()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--containers", type=int, default=20_000)
-    parser.add_argument("--hours", type=float, default=24.0)
-    options = parser.parse_args()
-    here = machine()
-    found = measure(options.containers, options.hours)
-    write("simulator", {**found, "machine": here})
-    print(f"{found['readings']:,} readings of {found['containers']:,} containers in {found['hours']:g} simulated hours")
-    for name, unit in (
-        ("cpu_seconds", "s of CPU, one core"),
-        ("seconds", "s, wall"),
-        ("cpu_us_per_reading", "us of CPU a reading"),
-        ("readings_per_cpu_second", "readings a second of CPU"),
-        ("planning_seconds", "s of CPU to plan, before"),
-        ("rss_mb", "MB RSS"),
-    ):
-        print(f"{unit:<28}{found[name]:>12,}")
-    print(f"target: {TARGET_SECONDS:.0f} s for 20,000 containers and 24 h; load before {here['load_average']:.1f}")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--containers", type=int, default=20_000, help="of the simulator")
+    parser.add_argument("--hours", type=float, default=24.0, help="of the simulator")
 
 
 if __name__ == "__main__":
-    main()
+    main("simulator", {"simulator": measure}, __doc__, add_options)

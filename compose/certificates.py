@@ -29,7 +29,7 @@ def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
     shown = folder / "certificates"
     shown.mkdir(parents=True, exist_ok=True, mode=0o700)
     hosts = [host for site in fleet.sites for host in site.brokers]
-    hosts += [site.mqtt for site in fleet.sites if site.has_way_in and fleet.tls]
+    hosts += [site.mqtt for site in fleet.sites if site.has_devices and fleet.tls]
     wanted = [host for host in hosts if not _lasts(shown / f"{host}.pem")]
     if not wanted and (shown / "ca.pem").exists():
         return []

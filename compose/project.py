@@ -122,7 +122,7 @@ def mqtt(fleet: Fleet, site: Deployed) -> Service:
 
 def has_state(fleet: Fleet, site: Deployed) -> bool:
     """Whether a site has a service that keeps a status."""
-    return site.has_way_in or bool(fleet.topology.links_to(site.name))
+    return site.has_devices or bool(fleet.topology.links_to(site.name))
 
 
 def bridge(fleet: Fleet, site: Deployed) -> Service:
@@ -274,7 +274,7 @@ def monitoring(fleet: Fleet) -> dict[str, Service]:
         user="65534:65534",
         command=["--config.file=/etc/prometheus/prometheus.yaml", "--storage.tsdb.path=/prometheus"],
         volumes=["./monitoring/prometheus:/etc/prometheus:ro", "prometheus:/prometheus"],
-        networks=[WAN, *(site.name for site in fleet.sites if site.has_way_in)],  # bridges are in their sites' only
+        networks=[WAN, *(site.name for site in fleet.sites if site.has_devices)],  # bridges are in their sites' only
         ports=["127.0.0.1:9090:9090"],
     )
     grafana = _container(
@@ -308,7 +308,7 @@ def project(fleet: Fleet) -> dict[str, Any]:
         for node, host in enumerate(site.brokers, 1):
             found[host] = broker(fleet, site, node)
             volumes.append(host)
-        if site.has_way_in:
+        if site.has_devices:
             found[site.mqtt] = mqtt(fleet, site)
             volumes.append(site.mqtt)
             found[f"{site.name}-bridge"] = bridge(fleet, site)

@@ -30,8 +30,6 @@ from edge.errors import FixedLogError
 from edge.holdings import Holdings
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
-from edge.ingest.limits import DeviceLimits
-from edge.ingest.references import BookingReferences
 from edge.ingest.router import DROPPED, MessageRouter
 from edge.logwriter.follower import LogFollower
 from edge.logwriter.retry import retry_transient
@@ -39,9 +37,10 @@ from edge.logwriter.tail_reader import TailReader
 from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
 from edge.mqtt.session import MqttSession
+from edge.site_kafka import SiteKafka, TopicMaker, connect, served
 from edge.site_logs import booking_logs, fixed_logs
-from edge.startup import SiteKafka, TopicMaker, connect, open_fixed_logs, recall, served
-from edge.writer_registry import WriterRegistry
+from edge.startup import open_fixed_logs, recall
+from edge.writer_registry import AlertWriter, Settlement, WriterRegistry
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
@@ -61,17 +60,31 @@ _SNAPSHOT_EVERY = 1.0
 SEARCHES: Final = 1_000  # of new objects before the next search of those that outlived one
 
 
+@dataclass(frozen=True, slots=True)
+class BridgeSettings:
+    """What an operator may set for a bridge; every setting has a default.
+
+    Args:
+        snapshot: File that gets the metrics every second; None for none.
+        client_id: Client id at the MQTT broker, which keeps the session under it; None for ``fairlead-bridge-<site>``.
+            Choose one that nobody can guess: whoever knows it and any password can end the session.
+        stray_limit: Seconds that a stray may wait before an alert is raised.
+        thresholds: Of the alert rules on board; None for the defaults.
+        ais: Source of the ship's own AIS reports; None where the ship publishes its position by MQTT.
+    """
+
+    snapshot: Path | None = None
+    client_id: str | None = None
+    stray_limit: float = LIMIT
+    thresholds: Thresholds | None = None
+    ais: AisSource | None = None
+
+
 class Bridge:
     """One site's bridge.
 
     Args:
-        kafka, mqtt: The site's brokers, seen by the user ``bridge``; asked again at every login.
-        snapshot: File that gets the metrics every second; None for none.
-        client_id: At the MQTT broker; fixed, because the broker keeps the session under it. Choose one that nobody can
-            guess: whoever knows it, and any password, can end the session.
-        stray_limit: Seconds that a stray may wait before an alert is raised.
-        thresholds: Of the alert rules on board; None for the defaults.
-        ais: Where a ship's own AIS reports come from; None where it publishes its position by MQTT.
+        kafka, mqtt: The site's brokers, with the login of user ``bridge``; asked again at every login.
 
     Raises:
         ConfigurationError: the topology has no streams for a bridge.
@@ -83,12 +96,7 @@ class Bridge:
         site: str,
         kafka: Endpoint,
         mqtt: MqttWay,
-        *,
-        snapshot: Path | None = None,
-        client_id: str | None = None,
-        stray_limit: float = LIMIT,
-        thresholds: Thresholds | None = None,
-        ais: AisSource | None = None,
+        settings: BridgeSettings | None = None,
     ) -> None:
         self.site = site
         self.metrics = Metrics()
@@ -97,16 +105,13 @@ class Bridge:
         self._logs = fixed_logs(topology, site)
         self._kafka = kafka
         self._mqtt = mqtt
-        self._snapshot = snapshot
-        self._client_id = client_id or f"fairlead-bridge-{site}"
+        self._settings = settings or BridgeSettings()
+        self._snapshot = self._settings.snapshot
         self._holdings = Holdings(site, CustodyView())
-        self._alert_service = AlertService(topology, site, thresholds)
-        self._ais = ais
         self._started, self._began = time.monotonic(), round(time.time(), 3)
         self._session: MqttSession | None = None
         self._writers: WriterRegistry | None = None
         self._alerts: SiteAlerts | None = None
-        self._stray_limit = stray_limit
         self._failure: asyncio.Future[None] | None = None
         self._cluster: Cluster | None = None
         self._appenders: tuple[Appender, ...] = ()
@@ -164,38 +169,39 @@ class Bridge:
         await retry_transient(
             lambda: open_fixed_logs(maker, appender, logs, self.site), f"{self.site}: opening its logs"
         )
-        ledgers = LedgerAlerts(self._topology, self.site, self.metrics)
-        believer = Believer(Rules.of(self._topology), self._holdings.view, on_refused=ledgers.refuse)
         kafka = SiteKafka(cluster, appender, urgent, tails, maker.try_create)
-        custody = CustodyManager(self._topology, kafka, self._holdings, self.metrics, believer, self._fail)
+        settlement = Settlement(self.metrics, self._fail)
+        alert_writer = AlertWriter(logs.alerts, urgent, settlement)
+        alert_service = AlertService(self._topology, self.site, alert_writer, self._settings.thresholds)
+        engine = alert_service.engine
+        holdings = self._holdings = Holdings(self.site, CustodyView(), alert_service.on_release)
+        ledgers = LedgerAlerts(self._topology, self.site, self.metrics)
+        believer = Believer(Rules.of(self._topology), holdings.view, on_refused=ledgers.refuse)
+        custody = CustodyManager(self._topology, kafka, holdings, believer, alert_writer, settlement)
         stack.push_async_callback(custody.close)
         writers = self._writers = custody.writers
-        blocked = BlockedLogs(
-            writers, self._holdings, custody.term_writer.uncreated, partial(served, cluster, logs.strays)
-        )
-        references = BookingReferences()
-        limits = DeviceLimits(self.site)
-        sources = [
-            strays_waiting(writers, limit=self._stray_limit),
-            blocked.source(),
-            references.source(),
-            limits.source(),
-        ]
-        alerts = self._alerts = SiteAlerts(self.site, writers, sources, ledgers, believer.doubtful)
-        engine = self._alert_service.engine
-        await retry_transient(lambda: recall(logs, writers, engine, alerts, tails), f"{self.site}: reading its logs")
-        await custody.catch_up()
-        await self._alert_service.catch_up(cluster, writers, self._holdings, tails)
-
-        bookings = LogFollower(cluster, self._all_bookings(), references.take)
-        await retry_transient(bookings.catch_up, f"{self.site}: reading the bookings of all offices")
         classifier = Classifier(self._topology, self.site)
         dead_letters = DeadLetters(writers, engine)
         events = CustodyEventHandler(classifier, tails, writers, custody.term_writer, dead_letters)
-        router = MessageRouter(classifier, writers, events, dead_letters, references, limits, engine)
+        router = MessageRouter(classifier, writers, events, dead_letters, engine)
+
+        blocked = BlockedLogs(writers, holdings, custody.term_writer.uncreated, partial(served, cluster, logs.strays))
+        sources = [
+            strays_waiting(writers, limit=self._settings.stray_limit),
+            blocked.source(),
+            router.references.source(),
+            router.limits.source(),
+        ]
+        alerts = self._alerts = SiteAlerts(self.site, writers, sources, ledgers, believer.doubtful)
+        await retry_transient(lambda: recall(logs, writers, engine, alerts, tails), f"{self.site}: reading its logs")
+        await custody.catch_up()
+        await alert_service.catch_up(cluster, writers, holdings, tails)
+
+        bookings = LogFollower(cluster, self._all_bookings(), router.references.add_record)
+        await retry_transient(bookings.catch_up, f"{self.site}: reading the bookings of all offices")
         session = self._session = MqttSession(
             self._mqtt,
-            client_id=self._client_id,
+            client_id=self._settings.client_id or f"fairlead-bridge-{self.site}",
             subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
             on_message=router.route_message,
         )
@@ -207,7 +213,7 @@ class Bridge:
             "blocked logs": blocked.run,
             "bookings of all offices": bookings.follow,
             **custody.work(),
-            **self._alert_service.work(),
+            **alert_service.work(),
             **self._ais_work(router, writers),
         }
         return _Parts(writers, session, work)
@@ -220,9 +226,9 @@ class Bridge:
     def _ais_work(self, router: MessageRouter, writers: WriterRegistry) -> Work:
         """Own AIS reports go the way of the ship's MQTT messages, but for the acknowledgement."""
         imo, location = self._topology.sites[self.site].imo, self._logs.location
-        if self._ais is None or imo is None or location is None:
+        if self._settings.ais is None or imo is None or location is None:
             return {}
-        return {"AIS": ship_feed(self._ais, imo, router.route_message, writers.ship[location]).run}
+        return {"AIS": ship_feed(self._settings.ais, imo, router.route_message, writers.ship[location]).run}
 
     async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
         work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]

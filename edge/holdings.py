@@ -25,20 +25,20 @@ class CustodyState(StrEnum):
 
 
 class Holdings:
-    """The states of all logs that were ever given to this site; every other log is ELSEWHERE."""
+    """The states of all logs that were ever given to this site; every other log is ELSEWHERE.
 
-    def __init__(self, site: str, view: CustodyView) -> None:
+    Args:
+        on_release: Called with each log that this site gives away, whatever made it do so.
+    """
+
+    def __init__(self, site: str, view: CustodyView, on_release: Callable[[str], None] = lambda _log: None) -> None:
         self.site = site
         self.view = view
         self._states: dict[str, CustodyState] = {}
         self._terms: dict[str, int] = {}
         self._incoming: set[str] = set()
         self._broken: set[str] = set()
-        self._on_gave: Callable[[str], None] | None = None
-
-    def when_given(self, tell: Callable[[str], None]) -> None:
-        """Have each log told that this site gives away, whatever made it do so."""
-        self._on_gave = tell
+        self._on_release = on_release
 
     def state(self, log: str) -> CustodyState:
         return self._states.get(log, CustodyState.ELSEWHERE)
@@ -75,8 +75,7 @@ class Holdings:
     def release(self, log: str) -> None:
         """This site has granted the log to another, or the box has left the system."""
         self._set(log, CustodyState.ELSEWHERE)
-        if self._on_gave is not None:
-            self._on_gave(log)
+        self._on_release(log)
 
     def mark_broken(self, log: str) -> None:
         """Appending is refused for good, though the ledger says that this site holds the log."""

@@ -1,112 +1,146 @@
-"""All log writers of a site. When an entry is stored, its message is counted and acknowledged."""
+"""All log writers of one site, and what happens once an entry is stored: it is counted and acknowledged."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from edge.holdings import Holdings
 from edge.logwriter import records
-from edge.logwriter.container import ContainerWriter, Drain
+from edge.logwriter.container import BrokenLogs, ContainerWriter, Drain
 from edge.logwriter.dedup import RecentKeys
 from edge.logwriter.dedup_writer import DedupWriter
-from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import EntryOutcome, LogEntry, LogWriter, Sink
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
+from edge.site_kafka import SiteKafka
 from edge.site_logs import FixedLogs
 from edge.strays.index import StrayBook
-from fairlead.errors import FairleadError
 from fairlead.records.alert import Alert
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
 AlertKey = tuple[str, str]  # alert id and state
 LedgerKey = tuple[str, str]  # log, and which entry about it
 REMEMBERED = 20_000
-FIRST_LOOK = 1.0  # seconds until a broken log that could not be looked at is looked at again
-log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class BrokenLog:
-    """When a log that cannot be appended to is looked at next, on the monotonic clock."""
+@dataclass(frozen=True, slots=True)
+class SiteCustody:
+    """Custody of containers' logs at one site, as their writers use it.
 
-    due: float
-    retriable: bool  # whether it broke by an error that passes
-    delay: float  # seconds until the next look after that
+    ``holdings`` says which logs the site may append to, ``book`` which strays wait for a log, ``drain`` brings them in,
+    and ``broken`` takes the logs whose appends are refused.
+    """
+
+    holdings: Holdings
+    book: StrayBook
+    drain: Drain
+    broken: BrokenLogs = field(default_factory=BrokenLogs)
 
 
-class BrokenLogs:
-    """Containers' logs that cannot be appended to, or not be read, until the log itself has told who holds it."""
+class Settlement:
+    """What happens once an entry is safe: it is counted, and its message is acknowledged.
 
-    def __init__(self) -> None:
-        self.looks: dict[str, BrokenLog] = {}
-        self.added = asyncio.Event()
+    Args:
+        fail: Called with the error of a writer that cannot go on; the bridge stops.
+    """
 
-    def add(self, topic: str, error: Exception) -> None:
-        """Have a log looked at as soon as possible."""
-        retriable = isinstance(error, FairleadError) and error.retriable
-        self.looks[topic] = BrokenLog(time.monotonic(), retriable, FIRST_LOOK)
-        self.added.set()
+    def __init__(self, metrics: Metrics, fail: Callable[[BaseException], None]) -> None:
+        self.metrics = metrics
+        self.fail = fail
+
+    def settle_message(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
+        if outcome is EntryOutcome.APPENDED:
+            self.metrics.appended += 1
+        else:
+            self.metrics.repeats += 1
+        if entry.ack is not None:
+            entry.ack.finish()
+
+    def settle_reading(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
+        if entry.kept:
+            return  # it was counted and acknowledged as a stray
+        if outcome is EntryOutcome.APPENDED:
+            self.metrics.readings += 1
+        self.settle_message(entry, outcome)
+
+    def settle_event(self, entry: LogEntry[str], outcome: EntryOutcome) -> None:
+        if outcome is EntryOutcome.APPENDED:
+            self.metrics.events += 1
+        self.settle_message(entry, outcome)
+
+    def settle_alert(self, entry: LogEntry[AlertKey], outcome: EntryOutcome) -> None:
+        if outcome is EntryOutcome.APPENDED:
+            self.metrics.alerts += 1
+        self.acknowledge(entry, outcome)
+
+    def settle_letter(self, entry: LogEntry[bytes], outcome: EntryOutcome) -> None:
+        if outcome is EntryOutcome.APPENDED:
+            self.metrics.dead_letters += 1
+        else:
+            self.metrics.repeats += 1
+        self.acknowledge(entry, outcome)
+
+    def acknowledge(self, entry: LogEntry[Any], _outcome: EntryOutcome) -> None:
+        """Only acknowledge: entries of the ledger are counted by what they say."""
+        if entry.ack is not None:
+            entry.ack.finish()
+
+
+class AlertWriter(LogWriter[AlertKey]):
+    """The writer of a site's alerts. Remembers the newest alerts, so that a restart appends none of them twice."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self, log: str, sink: Sink, settlement: Settlement) -> None:
+        self.keys: RecentKeys[AlertKey] = RecentKeys(REMEMBERED)
+        super().__init__(log, sink, self.keys, settle=settlement.settle_alert, fail=settlement.fail)
+
+    def append_alerts(self, alerts: Iterable[Alert], ack: PendingAck | None = None) -> None:
+        """Enqueue alerts. ``ack`` is that of the message that caused them: it then waits for them too."""
+        for alert in alerts:
+            if ack is not None:
+                ack.parts += 1
+            self.put(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))
 
 
 class WriterRegistry:
-    """The writers of one site's bridge.
-
-    Args:
-        sink, urgent: Where writers append; ``urgent`` waits for no batch and is for alerts only.
-        book: The strays that this site can see.
-        drain: Brings strays into containers' logs.
-        fail: Called when one of the site's own logs cannot be appended to.
-    """
+    """The writers of one site's bridge."""
 
     def __init__(
-        self,
-        logs: FixedLogs,
-        sink: Sink,
-        urgent: Sink,
-        tails: TailReader,
-        holdings: Holdings,
-        book: StrayBook,
-        drain: Drain,
-        *,
-        metrics: Metrics,
-        fail: Callable[[BaseException], None],
+        self, logs: FixedLogs, kafka: SiteKafka, custody: SiteCustody, alerts: AlertWriter, settlement: Settlement
     ) -> None:
-        self.strays = book.own
-        self.book = book
-        self._drain = drain
+        sink, fail = kafka.appender, settlement.fail
         self.fixed_logs = frozenset(logs.all())  # the site's own
-        self._sink = sink
-        self._tails = tails
-        self._holdings = holdings
-        self.metrics = metrics
-        self._fail = fail
-        self.broken = BrokenLogs()
+        self.book = custody.book
+        self.strays = custody.book.own
+        self.broken = custody.broken
+        self.metrics = settlement.metrics
+        self._kafka = kafka
+        self._custody = custody
+        self._settlement = settlement
         self._boxes: dict[str, ContainerWriter] = {}
         self.event_ids: RecentKeys[str] = RecentKeys(REMEMBERED)
-        self.alert_keys: RecentKeys[AlertKey] = RecentKeys(REMEMBERED)
         self.letter_keys: RecentKeys[bytes] = RecentKeys(only_redelivered=True)
         self.booking_keys: RecentKeys[bytes] = RecentKeys(only_redelivered=True)
-        self.events: LogWriter[str] = LogWriter(logs.events, sink, self.event_ids, settle=self._event, fail=fail)
-        self.alerts: LogWriter[AlertKey] = LogWriter(
-            logs.alerts, urgent, self.alert_keys, settle=self._alert, fail=fail
+        self.alerts = alerts
+        self.events: LogWriter[str] = LogWriter(
+            logs.events, sink, self.event_ids, settle=settlement.settle_event, fail=fail
         )
         self.letters: LogWriter[bytes] = LogWriter(
-            logs.deadletters, sink, self.letter_keys, settle=self._letter, fail=fail
+            logs.deadletters, sink, self.letter_keys, settle=settlement.settle_letter, fail=fail
         )
         self.ledger: LogWriter[LedgerKey] = LogWriter(
-            logs.custody, sink, RecentKeys(), settle=self._acknowledge, fail=fail
+            logs.custody, sink, RecentKeys(), settle=settlement.acknowledge, fail=fail
         )
         self.bookings: LogWriter[bytes] | None = None
         if logs.bookings is not None:
-            self.bookings = LogWriter(logs.bookings, sink, self.booking_keys, settle=self._message, fail=fail)
+            self.bookings = LogWriter(
+                logs.bookings, sink, self.booking_keys, settle=settlement.settle_message, fail=fail
+            )
         self.ship = {
-            topic: DedupWriter(topic, sink, tails, settle=self._message, fail=fail)
+            topic: DedupWriter(topic, sink, kafka.tails, settle=settlement.settle_message, fail=fail)
             for topic in (logs.location, logs.environment)
             if topic is not None
         }
@@ -117,15 +151,11 @@ class WriterRegistry:
         if writer is None:
             writer = self._boxes[topic] = ContainerWriter(
                 topic,
-                self._sink,
-                self._tails,
-                self._holdings,
-                self.strays,
-                self.book,
-                self._drain,
-                on_lost=self.broken.add,
-                settle=self._reading,
-                fail=self._fail,
+                self._kafka.appender,
+                self._kafka.tails,
+                self._custody,
+                settle=self._settlement.settle_reading,
+                fail=self._settlement.fail,
             )
         return writer
 
@@ -134,44 +164,6 @@ class WriterRegistry:
         if self.bookings is not None:
             fixed.append(self.bookings)
         return [*self._boxes.values(), *self.ship.values(), *fixed]
-
-    # -- an entry is stored, or was already
-
-    def _message(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
-        if outcome is EntryOutcome.APPENDED:
-            self.metrics.appended += 1
-        else:
-            self.metrics.repeats += 1
-        if entry.ack is not None:
-            entry.ack.finish()
-
-    def _reading(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
-        if entry.kept:
-            return  # it counts, and was acknowledged, as a stray
-        if outcome is EntryOutcome.APPENDED:
-            self.metrics.readings += 1
-        self._message(entry, outcome)
-
-    def _event(self, entry: LogEntry[str], outcome: EntryOutcome) -> None:
-        if outcome is EntryOutcome.APPENDED:
-            self.metrics.events += 1
-        self._message(entry, outcome)
-
-    def _alert(self, entry: LogEntry[AlertKey], outcome: EntryOutcome) -> None:
-        if outcome is EntryOutcome.APPENDED:
-            self.metrics.alerts += 1
-        self._acknowledge(entry, outcome)
-
-    def _letter(self, entry: LogEntry[bytes], outcome: EntryOutcome) -> None:
-        if outcome is EntryOutcome.APPENDED:
-            self.metrics.dead_letters += 1
-        else:
-            self.metrics.repeats += 1
-        self._acknowledge(entry, outcome)
-
-    def _acknowledge(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
-        if entry.ack is not None:
-            entry.ack.finish()
 
 
 def ledger_key(entry: LedgerEntry) -> LedgerKey:
@@ -185,11 +177,3 @@ def ledger_key(entry: LedgerEntry) -> LedgerKey:
             return entry.log, f"refusal of {entry.order_id}"
         case ClaimEntry():
             return entry.log, f"claim of {entry.event_id} in term {entry.term}"
-
-
-def put_alerts(writers: WriterRegistry, alerts: Iterable[Alert], ack: PendingAck | None = None) -> None:
-    """Put alerts on their way; the message that caused them, if one did, is acknowledged when they are stored too."""
-    for alert in alerts:
-        if ack is not None:
-            ack.parts += 1
-        writers.alerts.put(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))

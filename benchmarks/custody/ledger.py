@@ -6,6 +6,7 @@ nothing else. Memory is counted in resident bytes: what the process has in all, 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import datetime as dt
 import json
@@ -16,8 +17,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.custody.devices import boxes
-from benchmarks.custody.names import USER
+from benchmarks.custody.worker import USER
+from benchmarks.harbour import boxes
+from benchmarks.harness import Figures, Say
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
@@ -105,3 +107,7 @@ async def _read(folder: Path, reader: str, logs: int) -> dict[str, Any]:
     if figures["logs"] != logs:
         raise SystemExit(f"a {reader} knows {figures['logs']} logs of {logs}")
     return figures
+
+
+def measure_ledger(options: argparse.Namespace, say: Say) -> Figures:
+    return asyncio.run(measure(options.logs, say))

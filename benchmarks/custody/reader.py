@@ -18,8 +18,8 @@ from unittest import mock
 import psutil
 import uvloop
 
-from benchmarks.custody.names import USER
-from benchmarks.replication.gauge import peak_rss_mb
+from benchmarks.custody.worker import USER
+from benchmarks.processes import peak_rss_mb
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.local.registry import LocalSiteRegistry

@@ -2,7 +2,7 @@
 
     python -m benchmarks.custody.worker bridge|replicator FOLDER SITE
 
-Tells how it is by a line of JSON at every change, at most ten times a second; ends at SIGTERM.
+Prints its state as a line of JSON at every change, at most ten times a second; ends at SIGTERM.
 """
 
 from __future__ import annotations
@@ -13,23 +13,61 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import uvloop
 
-from benchmarks.custody.names import USER, topology
 from fairlead.local.registry import LocalSiteRegistry
+from topologies.model import Topology
+
+PORT: Final = "harbour"
+SHIP: Final = "vessel"
+USER: Final = "admin"
+IMO: Final = "9074729"
+CODE: Final = "JPTYO"
+_EVERYWHERE: Final = ("custody", "alerts", "events", "ships", "strays", "deadletters")
+
+
+def topology() -> Topology:
+    """A port and a ship that lies there: everything to the port, on board only what is aboard."""
+    ashore = {**dict.fromkeys(_EVERYWHERE, "all"), "containers": "all"}
+    on_board = {**dict.fromkeys(_EVERYWHERE, "all"), "containers": "aboard"}
+    return Topology.model_validate(
+        {
+            "name": "bench",
+            "sites": {PORT: {"kind": "port", "unlocode": CODE}, SHIP: {"kind": "ship", "imo": IMO}},
+            "streams": {
+                "ships": {"insert_point": "ship"},
+                "events": {},
+                "alerts": {"priority": "urgent"},
+                "custody": {"priority": "control"},
+                "strays": {"priority": "bulk"},
+                "deadletters": {"priority": "bulk"},
+                "bookings": {},
+                "containers": {"insert_point": "moves", "owners": ["BIGU"]},
+            },
+            "links": [
+                {"from": SHIP, "to": PORT, "streams": ashore},
+                {"from": PORT, "to": SHIP, "streams": on_board},
+            ],
+        }
+    )
+
 
 EVERY = 0.1
 TOLD = ("ready", "received", "unacked", "grants", "opened", "readings", "strays", "drained", "strays_waiting")
 
 
 async def bridge(folder: Path, site: str, stop: asyncio.Event) -> None:
-    from edge.bridge import Bridge  # each process loads only what it runs
+    from edge.bridge import Bridge, BridgeSettings  # each process loads only what it runs
 
     sites = LocalSiteRegistry(folder)
     running = Bridge(
-        topology(), site, sites.kafka(site, USER), sites.mqtt(site, "bridge"), snapshot=folder / f"bridge.{site}.json"
+        topology(),
+        site,
+        sites.kafka(site, USER),
+        sites.mqtt(site, "bridge"),
+        BridgeSettings(folder / f"bridge.{site}.json"),
     )
 
     def now() -> dict[str, Any]:

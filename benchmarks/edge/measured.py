@@ -19,8 +19,7 @@ import uvloop
 from confluent_kafka import KafkaError, Message, Producer
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks.custody.devices import connect
-from benchmarks.edge.names import BRIDGE_CLIENT, PLAIN_CLIENT, SITE, USER, log_of, topology
+from benchmarks.harbour import BRIDGE_CLIENT, PLAIN_CLIENT, SITE, USER, connect, log_of, topology
 from fairlead.local.registry import LocalSiteRegistry
 
 SPAWN: Final = mp.get_context("spawn")
@@ -34,12 +33,12 @@ events and readings that are stored, of which those that are readings."""
 
 def bridge(folder: Path, ready: Event, stop: Event, stored: Synchronized[int], readings: Synchronized[int]) -> None:
     """Fairlead's bridge, as ``fairlead bridge`` runs it."""
-    from edge.bridge import Bridge  # the other process does not load it
+    from edge.bridge import Bridge, BridgeSettings  # the other process does not load it
 
     async def main() -> None:
         sites = LocalSiteRegistry(folder)
         kafka, mqtt = sites.kafka(SITE, USER), sites.mqtt(SITE, "bridge")
-        made = Bridge(topology(), SITE, kafka, mqtt, client_id=BRIDGE_CLIENT)
+        made = Bridge(topology(), SITE, kafka, mqtt, BridgeSettings(client_id=BRIDGE_CLIENT))
         stopping = asyncio.Event()
         running = asyncio.create_task(made.run(stopping))
         while not stop.is_set() and not running.done():

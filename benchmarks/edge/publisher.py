@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.custody.devices import reading_body
+from benchmarks.harbour import reading_body
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.kafka.protocol.coding import encode_unsigned  # MQTT writes its lengths the same way
 

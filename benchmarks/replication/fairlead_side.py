@@ -9,15 +9,19 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psutil
 import uvloop
 
-from benchmarks.replication.names import SOURCE, TARGET, USER
 from fairlead.local.registry import LocalSiteRegistry
 from replication.replicator import Replicator
 from topologies.model import Topology
+
+SOURCE: Final = "alpha"
+TARGET: Final = "beta"
+USER: Final = "admin"
+
 
 if TYPE_CHECKING:  # the measured process, which is this module, is to load what a replicator loads and no more
     from benchmarks.replication.world import Logs, World

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-from benchmarks.replication.names import SOURCE, TARGET, USER
+from benchmarks.replication.fairlead_side import SOURCE, TARGET, USER
 from benchmarks.replication.world import Logs, World
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 Figures = Mapping[str, Any]
-AT_LEAST: Final = frozenset({"speed_ratio", "throughput_ratio"})  # all other targets are upper limits
 
 
 def compare(fairlead: Figures, mirrormaker: Figures) -> dict[str, float]:
@@ -29,7 +28,7 @@ def compare(fairlead: Figures, mirrormaker: Figures) -> dict[str, float]:
     }
 
 
-def secure(plain: Figures, tls: Figures) -> dict[str, float]:
+def tls_ratios(plain: Figures, tls: Figures) -> dict[str, float]:
     """Fairlead through TLS beside Fairlead without: ``throughput_ratio`` is the part of the speed that is left, by the
     clock that is less favourable to TLS; ``cpu_ratio`` how many times the CPU, ``broker_cpu_ratio`` the brokers'."""
     brokers = ("source_broker_cpu_seconds", "target_broker_cpu_seconds")
@@ -41,7 +40,7 @@ def secure(plain: Figures, tls: Figures) -> dict[str, float]:
     }
 
 
-def growth(rows: Sequence[Figures]) -> dict[str, float]:
+def growth_ratios(rows: Sequence[Figures]) -> dict[str, float]:
     """The largest set of logs against the smallest: how many times the logs, the time and the memory."""
     small, large = rows[0], rows[-1]
     logs = large["logs"] / small["logs"]
@@ -61,27 +60,6 @@ def percentile(values: Sequence[float], percent: float) -> float:
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)
     return ordered[max(0, int(rank) - 1)]
-
-
-class Verdict(NamedTuple):
-    """One figure beside its target. ``relation`` is ``>=`` or ``<=``."""
-
-    what: str
-    measured: float
-    relation: str
-    target: float
-
-    @property
-    def met(self) -> bool:
-        return self.measured >= self.target if self.relation == ">=" else self.measured <= self.target
-
-
-def verdicts(part: Figures) -> list[Verdict]:
-    """Every figure of a part that has a target, in the order of its targets."""
-    return [
-        Verdict(name, part[name], ">=" if name in AT_LEAST else "<=", target)
-        for name, target in part.get("target", {}).items()
-    ]
 
 
 def growth_targets(rows: Sequence[Figures]) -> dict[str, float]:

@@ -1,30 +1,33 @@
-"""Two fresh brokers, ``alpha`` and ``beta``, and the logs of one measurement on them."""
+"""Two fresh brokers, ``alpha`` and ``beta``, the logs of one measurement, and one side that copies them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import random
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import psutil
+from confluent_kafka import KafkaError, Message, Producer
 
-from benchmarks.replication.names import SOURCE, TARGET, USER
+from benchmarks.brokers import BROKER, broker_heap
+from benchmarks.processes import cpu_seconds, peak_rss_mb
+from benchmarks.replication.fairlead_side import SOURCE, TARGET, USER
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.fetch_session import FetchSession
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
 
-BROKER_HEAP: Final = "-Xmx1g"  # 256 MB is enough for 10,000 logs, and too little for twice that many
-# A broker that gives 20,000 logs all it has must not be taken for dead: local ones have 3 s, Kafka's default is 9.
-BROKER: Final = {"broker.session.timeout.ms": "30000"}
 WATCHED_AT_ONCE: Final = 250
 LOOK_SECONDS: Final = 0.05
 LONG_MS: Final = 1_800_000
@@ -123,15 +126,96 @@ def _reached(found: object, end: int) -> bool:
     return isinstance(found, int) and found >= end
 
 
-@contextlib.contextmanager
-def broker_heap() -> Iterator[None]:
-    """The Java that is started now gets another heap: this variable wins over the command line."""
-    before = os.environ.get("_JAVA_OPTIONS")
-    os.environ["_JAVA_OPTIONS"] = BROKER_HEAP
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["_JAVA_OPTIONS"]
-        else:
-            os.environ["_JAVA_OPTIONS"] = before
+LOGS_AT_ONCE: Final = 500
+POOL: Final = 4000  # different values: 2 MB of 500 B each, more than lz4 looks back
+
+
+async def append(
+    cluster: Cluster, tps: Sequence[TopicPartition], *, offset: int, batches: int, records: int, size: int
+) -> dict[TopicPartition, int]:
+    """Append batches of ``records`` records of ``size`` bytes (lz4) to each log, as Fairlead's bridge writes them.
+
+    Returns:
+        Where each log ends now.
+    """
+    stamp = int(time.time() * 1000)
+    values = _values(size)
+    for start in range(0, len(tps), LOGS_AT_ONCE):
+        for number in range(batches):
+            at = offset + number * records
+            appended = {}
+            for tp in tps[start : start + LOGS_AT_ONCE]:
+                new = [NewRecord(random.choice(values), timestamp_ms=stamp + n) for n in range(records)]  # noqa: S311
+                appended[tp] = term_batch(new, term=1, offset=at, marker=0, codec=Codec.LZ4)
+            for tp, result in (await cluster.produce(appended)).items():
+                if not result.appended_now:
+                    raise RuntimeError(f"{tp}: {result}")
+    return dict.fromkeys(tps, offset + batches * records)
+
+
+def produce(world: World, logs: Logs, *, records: int, size: int, settings: dict[str, object]) -> None:
+    """Write with an ordinary producer, in turn to each partition."""
+    producer = Producer({**world.source.endpoint.librdkafka(), "log_level": 0, "compression.type": "lz4", **settings})
+    failed: list[KafkaError] = []
+
+    def delivered(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failed.append(error)
+
+    values = _values(size)
+    for number in range(records):
+        tp = logs.tps[number % len(logs.tps)]
+        while True:
+            try:
+                producer.produce(tp.topic, values[number % POOL], partition=tp.partition, on_delivery=delivered)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    left = producer.flush(120)
+    if left or failed:
+        raise RuntimeError(f"{left} records not written, {len(failed)} failed: {failed[:1]}")
+
+
+def _values(size: int) -> list[bytes]:
+    """Hexadecimal noise: compresses to about half, as telemetry does."""
+    return [random.randbytes((size + 1) // 2).hex()[:size].encode() for _ in range(POOL)]  # noqa: S311
+
+
+Side = Callable[[World, Logs], contextlib.AbstractAsyncContextManager[psutil.Process]]
+
+
+async def copy(
+    world: World, side: Side, logs: Logs, ends: Mapping[TopicPartition, int], *, within: float
+) -> dict[str, Any]:
+    """Start the side, wait until every log ends at the target where it should, stop it.
+
+    Args:
+        ends: Where each log ends at the source; all are empty at the target.
+        within: Seconds after which it is given up.
+
+    Returns:
+        Seconds from the start of the process and from the first record at the target, both to the last record there;
+        CPU of the process and of the two brokers from start to then; the most memory the process had.
+    """
+    records = sum(ends.values())
+    brokers = {name: cpu_seconds(process) for name, process in world.brokers.items()}
+    async with world.watch_first(logs) as first:
+        began = time.monotonic()
+        async with side(world, logs) as process:
+            async with asyncio.timeout(within):
+                until = await world.complete(ends)
+            cpu, memory = cpu_seconds(process), peak_rss_mb(process)
+            brokers = {name: cpu_seconds(each) - brokers[name] for name, each in world.brokers.items()}
+            from_first = until - await first
+    seconds = until - began
+    return {
+        "records": records,
+        "seconds_from_start": round(seconds, 2),
+        "seconds_from_first_record": round(from_first, 2),
+        "records_per_second": round(records / seconds),
+        "cpu_seconds": round(cpu, 2),
+        "rss_mb": memory,
+        "source_broker_cpu_seconds": round(brokers["alpha"], 2),
+        "target_broker_cpu_seconds": round(brokers["beta"], 2),
+    }

@@ -1,1 +1,1 @@
-"""The figures of shore, all in one run: ``python -m benchmarks.shore``. A module for each part, see ``parts``."""
+"""The parts of ``python -m benchmarks.shore``, a module each."""

@@ -1,4 +1,4 @@
-"""Measure shore, print, and write ``build/bench/shore.json``.
+"""The cost of shore: tables, alerts, queries, feeds.
 
     python -m benchmarks.shore [--only ingest,skew,alerts,point_query,feeds] [--logs N] [--readings N] ...
 
@@ -7,17 +7,30 @@ memory two admission limits need. ``skew``: one log with very many records besid
 many readings a second the stateful job takes, and how fast its state is back. ``point_query``: one container among 100
 million readings. ``feeds``: how long a reading takes from its log to a customer's feed.
 
-Wants a machine that does nothing else; the numbers make it smaller, for trying out. A part that fails has an ``error``
-in the file, the others go on, and the exit code is 1. With ``--only`` the other parts keep what the file has of them.
+Use a machine that does nothing else. The options make it smaller, for trying out.
 """
 
 from __future__ import annotations
 
+import argparse
 from typing import Final
 
-from benchmarks import _suite
+from benchmarks.harness import main
+from benchmarks.shore import alerts, feeds, ingest, point_query, skew
 
-NAMES: Final = ("ingest", "skew", "alerts", "point_query", "feeds")
+PARTS: Final = {
+    "ingest": ingest.measure,
+    "skew": skew.measure,
+    "alerts": alerts.measure,
+    "point_query": point_query.measure,
+    "feeds": feeds.measure,
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    for part in (ingest, skew, alerts, point_query, feeds):
+        part.add_options(parser)
+
 
 if __name__ == "__main__":
-    _suite.main("shore", NAMES, __doc__)
+    main("shore", PARTS, __doc__, add_options)

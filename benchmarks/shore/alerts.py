@@ -19,10 +19,9 @@ from typing import Any, Final
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from benchmarks._suite import Say
-from benchmarks.edge.names import topology
-from benchmarks.shore.gauge import Gauge
-from benchmarks.shore.session import STUCK_SECONDS, Work, session
+from benchmarks.harbour import topology
+from benchmarks.harness import Say
+from benchmarks.shore.session import STUCK_SECONDS, Gauge, Work, session
 from benchmarks.shore.site import Site, fresh
 from shore.datasource import register
 from shore.errors import SlowWorkerError
@@ -33,7 +32,6 @@ from shore.jobs.runner import MAX_STARTS
 from shore.places import Places
 from shore.tables import TABLES
 
-HEADLINES: Final[tuple[str, ...]] = ()
 INTERVAL_SECONDS: Final = 300
 WANTED: Final = 10
 TRIGGER_SECONDS: Final = 10
@@ -41,7 +39,7 @@ RESTORE_SECONDS: Final = 30
 _CHUNK: Final = 500  # logs in one append
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--containers", type=int, default=20_000, help="that are watched by job alerts")
     parser.add_argument("--backlog", type=int, default=14, help="readings of each container that job alerts catches up")
     parser.add_argument("--paced-seconds", type=int, default=120, help="how long readings come at the wanted rate")

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import shore
-from benchmarks._suite import Say
-from benchmarks.edge.names import SITE, log_of, topology
+from benchmarks.harbour import SITE, log_of, topology
+from benchmarks.harness import Say
 from benchmarks.shore.site import Site, fresh, reading
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
@@ -36,7 +36,6 @@ from fairlead.records import encode, headers
 from fairlead.records.booking import Booking
 from topologies.model import DEFAULT_STREAMS, Customer, Shore, Topology
 
-HEADLINES: Final[tuple[str, ...]] = ()
 CUSTOMER: Final = "ducks"
 JOBS: Final = ("readings", "operations", "feeds")
 TARGET_SECONDS: Final = 5.0
@@ -45,7 +44,7 @@ _PATIENCE: Final = 180.0  # seconds until the first reading is in the feed: Spar
 _POLL: Final = 0.05
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--feed-boxes", type=int, default=50)
     parser.add_argument("--feed-rate", type=float, default=5.0, help="readings a second, of all boxes together")
     parser.add_argument("--feed-seconds", type=float, default=180.0, help="of readings that count")

@@ -5,7 +5,8 @@ The same readings are read several times within one Spark session, each time int
 second are those of whole triggers, from asking where the logs end to the commit in the checkpoint; with the start of
 the query it is ``rows_per_second_with_start``. All rows are counted afterwards. With both of
 Java's compilers it is ``full_compiler``. Two further sessions with other admission limits show what memory depends on.
-With the connector's jars Spark's own Kafka source reads the same.
+With the connector's jars (see ``docs/benchmarks/shore.md``) Spark's own Kafka
+source reads the same, by ``from_json``; it makes a task for each log that has news.
 """
 
 from __future__ import annotations
@@ -14,20 +15,91 @@ import argparse
 import time
 from typing import Any, Final
 
-from benchmarks._suite import Say
-from benchmarks.shore import stock
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks.harness import Say
 from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import SIZES, Site, fresh
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.records import headers
+from shore.places import Places
 from shore.session import settings as usual_settings
-from shore.tables.readings import READINGS
+from shore.tables.readings import PAYLOAD_COLUMNS, READINGS
 
-HEADLINES: Final[tuple[str, ...]] = ("idle_trigger_seconds",)
+_LOGIN: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
+_TYPES: Final = {"string": "string", "int64": "bigint", "double": "double", "bool": "boolean"}
+
+
+def stock_query(session: SparkSession, endpoint: KafkaEndpoint, places: Places, max_records: int) -> DataStreamWriter:
+    """Reads every log of stream ``containers`` into table ``readings``."""
+    reader = session.readStream.format("kafka").option("subscribePattern", r"^containers\..*$")
+    reader = reader.option("startingOffsets", "earliest").option("includeHeaders", "true")
+    reader = reader.option("maxOffsetsPerTrigger", str(max_records)).options(**_login(endpoint))
+    writer: DataStreamWriter = columns(reader.load()).writeStream.format("delta")
+    return writer.option("path", places.table(READINGS.name))
+
+
+def columns(records: DataFrame) -> DataFrame:
+    """The columns of ``readings``, of rows as Spark's source gives them; markers and fillers are left out."""
+    read = records.where(_header(headers.KIND).isNull()).withColumn(
+        "j", F.from_json(F.col("value").cast("string"), _ddl())
+    )
+    found: dict[str, SparkColumn] = {
+        "log": F.col("topic"),
+        "log_offset": F.col("offset"),
+        "term": F.lit(None).cast("int"),
+        "equipment_reference": F.substring_index("topic", ".", -1),
+        "received_date_time": F.timestamp_millis(_header(headers.RECEIVED).cast("string").cast("bigint")),
+        "late": _header(headers.LATE) == F.lit("1").cast("binary"),
+        "origin": _header(headers.ORIGIN).cast("string"),
+        "payload": F.col("value"),
+    }
+    found |= {column.name: F.col(f"j.{column.path}") for column in PAYLOAD_COLUMNS}
+    return read.select(*(found[name].alias(name) for name in READINGS.plain_schema.names))
+
+
+def _header(name: str) -> SparkColumn:
+    return F.try_element_at(F.filter("headers", lambda h: h["key"] == name), F.lit(-1))["value"]
+
+
+def _ddl() -> str:
+    """What ``from_json`` is to look for."""
+    tree: dict[str, Any] = {}
+    for column in PAYLOAD_COLUMNS:
+        kind = _TYPES.get(str(column.type), "timestamp")
+        head, dot, tail = column.path.partition(".")
+        if dot:
+            tree.setdefault(head, {})[tail] = kind
+        else:
+            tree[head] = kind
+    return ", ".join(
+        f"{name} struct<{', '.join(f'{n}: {k}' for n, k in kind.items())}>"
+        if isinstance(kind, dict)
+        else f"{name} {kind}"
+        for name, kind in tree.items()
+    )
+
+
+def _login(endpoint: KafkaEndpoint) -> dict[str, str]:
+    found = {
+        "kafka.bootstrap.servers": endpoint.bootstrap_servers,
+        "kafka.security.protocol": endpoint.security_protocol,
+    }
+    if endpoint.user and endpoint.password:
+        found["kafka.sasl.mechanism"] = "SCRAM-SHA-512"
+        found["kafka.sasl.jaas.config"] = _LOGIN.format(endpoint.user, endpoint.password.get_secret_value())
+    return found
+
+
 TARGET: Final = {"rows_per_second": 100_000, "idle_trigger_seconds": 1.0}
 IDLE_TRIGGERS: Final = 8
 _COLD: Final = 2  # triggers
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logs", type=int, default=10_000)
     parser.add_argument("--readings", type=int, default=1_000_000, help="of all logs together")
     parser.add_argument("--rounds", type=int, default=4, help="how often they are read")
@@ -106,7 +178,7 @@ def _stock(options: argparse.Namespace, site: Site, rows: int, say: Say) -> list
         for name in ("Spark's own source, cold", "Spark's own source, warm"):
             places = work.places(name)
             READINGS.create(places.table(READINGS.name))
-            writer = stock.query(work.spark, site.endpoint, places, options.max_records)
+            writer = stock_query(work.spark, site.endpoint, places, options.max_records)
             writer = writer.option("checkpointLocation", places.checkpoint("stock"))
             rounds.append(drain(writer, site, places, rows).figures(rows))
             brief(rounds[-1], say, name)

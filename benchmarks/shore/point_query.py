@@ -10,31 +10,136 @@ Arrow. ``point_query_seconds`` is the slowest of those after clustering.
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import os
 import resource
 import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from deltalake import DeltaTable
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
-from benchmarks._results import FOLDER
-from benchmarks._suite import Say
-from benchmarks.shore.generated import generate, numbers
+from benchmarks.harness import FOLDER, Say
 from fairlead.errors import UnavailableError
+from fairlead.names import container_check_digit
 from shore.maintenance.compact import compact, plan_compaction
 from shore.places import Places
 from shore.read import sql
+from shore.tables.readings import READINGS
 
-HEADLINES: Final[tuple[str, ...]] = ("point_query_seconds",)
+FIRST = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+INTERVAL = dt.timedelta(minutes=5)
+
+_AIR = "{base} + 0.1 * (hash(i * 31 + t * 7 + {salt}) % 9)::int"
+_VALUES = {
+    "log": "log",
+    "log_offset": "(t + t // 400)::bigint",  # a marker now and then
+    "term": "(t // 400)::int",
+    "equipment_reference": "number",
+    "device_id": "device",
+    "boot_id": "1::bigint",
+    "sequence": "t::bigint",
+    "device_date_time": "measured",
+    "supply_temperature": f"round({_AIR.format(base='setpoint - 0.4', salt=1)} + if(defrost, 3.0, 0), 1)",
+    "return_temperature": f"round({_AIR.format(base='setpoint + 0.3', salt=2)} + if(defrost, 5.0, 0), 1)",
+    "ambient_temperature": "round(18 + 8 * sin(t / 45.8), 1)",
+    "relative_humidity": "(85 + hash(i * 13 + t) % 8)::double",
+    "setpoint_temperature": "setpoint",
+    "is_defrosting": "defrost",
+    "is_connected_to_power_source": "hash(i + t) % 500 <> 0",
+    "is_powered": "hash(i + t) % 500 <> 0",
+    "latitude": "round(35.6 - ship - t * 0.002, 3)",
+    "longitude": "round(139.8 + ship - t * 0.004, 3)",
+    "tilt_degrees": "(0.1 * (hash(t * 11 + ship) % 90))::double",
+    "peak_g": "(0.01 * (hash(t * 17 + i) % 40))::double",
+    "free_fall_seconds": "0.0::double",
+    "immersed": "false",
+    "door_open": "false",
+    "received_date_time": "measured + to_milliseconds((200 + hash(i * 3 + t * 5) % 3000)::bigint)",
+    "late": "hash(i * 5 + t) % 1000 = 0",
+    "payload": """encode('{"sequence":' || t || ',"supply":' || round(hash(i * 31 + t) % 300 / 10, 1) || '}')""",
+}
+
+
+def numbers(boxes: int) -> list[str]:
+    """That many valid ISO 6346 container numbers, ascending."""
+    tens = (f"MSKU{index:06d}" for index in range(boxes))
+    return [ten + container_check_digit(ten) for ten in tens]
+
+
+def generate(location: str, rows: int, *, boxes: int, file_rows: int) -> None:
+    """Create the table at ``location`` and fill it with ``rows`` readings of ``boxes`` boxes.
+
+    Args:
+        rows: Rounded down to a multiple of ``boxes``.
+        file_rows: About how many rows a commit, which is one file, has.
+    """
+    READINGS.create(location)
+    per_box = rows // boxes
+    step = max(1, file_rows // boxes)
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        connection.register("boxes", _boxes(boxes))
+        for first in range(0, per_box, step):
+            batches = _stretch(connection, first, min(first + step, per_box))
+            write_deltalake(DeltaTable(location), batches, mode="append", target_file_size=1 << 30)
+
+
+def _boxes(count: int) -> pa.Table:
+    names = numbers(count)
+    return pa.table(
+        {
+            "i": pa.array(range(count), pa.int64()),
+            "number": names,
+            "log": [f"containers.{name}" for name in names],
+            "device": [f"sensor-{name}" for name in names],
+            "setpoint": pa.array([(-18.0, 2.0, 5.0, 13.0)[index % 4] for index in range(count)]),
+            "ship": pa.array([index % 40 for index in range(count)], pa.int64()),
+        }
+    )
+
+
+def _stretch(connection: duckdb.DuckDBPyConnection, since: int, until: int) -> pa.RecordBatchReader:
+    """The readings ``since`` to ``until`` (exclusive) of every box, in order of time as they were read."""
+    columns = ", ".join(
+        f"({_VALUES.get(field.name, 'null')})::{_sql_type(field.type)} as {field.name}" for field in READINGS.schema
+    )
+    query = f"""
+        select {columns}
+        from (
+            select *, $first::timestamptz + to_microseconds((t * $interval + i * 7919 % $interval)::bigint) as measured,
+                (t + i) % 72 < 4 as defrost
+            from range($since, $until) as times(t), boxes
+        )
+    """  # noqa: S608 - of our own names
+    values = {"first": FIRST, "interval": INTERVAL // dt.timedelta(microseconds=1), "since": since, "until": until}
+    reader: pa.RecordBatchReader = connection.sql(query, params=values).to_arrow_reader(100_000)
+    return pa.RecordBatchReader.from_batches(READINGS.plain_schema, _cast(reader))
+
+
+def _cast(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    for batch in reader:
+        yield batch.cast(READINGS.plain_schema)
+
+
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_timestamp(kind):
+        return "timestamptz"
+    names = {"string": "varchar", "int64": "bigint", "int32": "int", "bool": "boolean", "binary": "blob"}
+    return names.get(str(kind), str(kind))
+
+
 _TARGET: Final = 2.0
 _BYTES_A_ROW: Final = 360  # 50 of the table before and after it is put together, and 260 that the sort writes aside
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--point-rows", type=int, default=100_000_000, help="readings in the table of point_query")
     parser.add_argument("--point-boxes", type=int, default=20_000, help="containers among them")
     parser.add_argument("--point-queries", type=int, default=20, help="containers that are asked for")

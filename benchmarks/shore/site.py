@@ -6,27 +6,24 @@ import asyncio
 import contextlib
 import datetime as dt
 import itertools
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 import msgspec
 import psutil
 
-from benchmarks._suite import Say
-from benchmarks.custody.devices import boxes, reading_body
-from benchmarks.edge.names import SITE, USER, log_of
-from benchmarks.edge.site import brokers_for
-from benchmarks.replication.world import BROKER, broker_heap
+from benchmarks.brokers import fresh_port
+from benchmarks.harbour import SITE, USER, boxes, log_of, reading_body
+from benchmarks.harness import Say
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
-from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.sites import LocalSites
+from fairlead.local.state import Profile
 from fairlead.records import headers
 
 SIZES: Final = (1, 1, 1, 2, 5)
@@ -34,9 +31,6 @@ SIZES: Final = (1, 1, 1, 2, 5)
 _AT_ONCE: Final = 500  # logs in one request
 _BEGIN_MS: Final = 1_793_000_000_000
 _INTERVAL_MS: Final = 300_000
-_ONE_COPY: Final = dict.fromkeys(
-    ("default.replication.factor", "min.insync.replicas", "offsets.topic.replication.factor"), "1"
-)
 
 
 @dataclass
@@ -117,15 +111,9 @@ def _rfc3339(milliseconds: int) -> str:
 
 @contextlib.contextmanager
 def fresh(logs: int) -> Iterator[Site]:
-    """A site that nobody has used, with brokers for so many logs; gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
-        sites = LocalSites(Path(name) / "sites")
-        try:
-            with broker_heap():
-                sites.up([SiteSpec(SITE, properties=BROKER | _ONE_COPY, brokers=brokers_for(logs))])
-            yield Site(sites)
-        finally:
-            sites.down(purge=True)
+    """A port that nobody has used, with brokers for so many logs; gone afterwards."""
+    with fresh_port(logs, Profile.DURABLE) as sites:
+        yield Site(sites)
 
 
 def reading(number: str, sequence: int) -> NewRecord:

@@ -11,18 +11,17 @@ from typing import Any, Final
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from benchmarks._suite import Say
-from benchmarks.edge.names import log_of
+from benchmarks.harbour import log_of
+from benchmarks.harness import Say
 from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import Site, fresh
 from shore.tables.readings import READINGS
 
-HEADLINES: Final[tuple[str, ...]] = ()
 _EACH: Final = 10
 _LARGE_BATCHES: Final = (500,)  # what a bridge makes of a backlog
 
 
-def options(parser: argparse.ArgumentParser) -> None:
+def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--small-logs", type=int, default=9_999, help="with ten readings each")
     parser.add_argument("--large-log", type=int, default=1_000_000, help="readings of the one large log")
     parser.add_argument("--skew-max-records", type=int, default=200_000, help="in one trigger")

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from functools import partial
 from typing import Any
 
 from edge.alerts.engine import AlertEngine
@@ -21,7 +20,7 @@ from edge.logwriter.follower import LogFollower
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
 from edge.site_logs import booking_logs
-from edge.writer_registry import WriterRegistry, put_alerts
+from edge.writer_registry import AlertWriter, WriterRegistry
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
@@ -36,12 +35,21 @@ Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 class AlertService:
-    """Detection at one site; a site that is no ship has none (``engine`` is None)."""
+    """Detection at one site; only ships have an engine.
 
-    def __init__(self, topology: Topology, site: str, thresholds: Thresholds | None = None) -> None:
+    Args:
+        alerts: The writer of the site's alerts.
+        thresholds: None for the defaults.
+    """
+
+    def __init__(
+        self, topology: Topology, site: str, alerts: AlertWriter, thresholds: Thresholds | None = None
+    ) -> None:
         on_board = topology.sites[site].kind is SiteKind.SHIP
         self.engine = AlertEngine(site, thresholds=thresholds) if on_board else None
         self._site = site
+        self._alerts = alerts
+        self._caught_up = False
         self._logs = booking_logs(topology, site) if on_board else ()
         self._bookings: LogFollower | None = None
         self._orders: LogFollower | None = None
@@ -53,23 +61,26 @@ class AlertService:
         if self.engine is None:
             return
         if self._logs:
-            self._bookings = LogFollower(cluster, self._logs, self._take)
+            self._bookings = LogFollower(cluster, self._logs, self._apply_booking)
             await retry_transient(self._bookings.catch_up, f"{self._site}: reading bookings")
         await recall_readings(self.engine, writers, holdings, tails)
-        holdings.when_given(partial(self._given, writers))
-        self._orders = LogFollower(cluster, [ALERT_ORDERS], partial(self._take_order, writers))
+        self._caught_up = True
+        self._orders = LogFollower(cluster, [ALERT_ORDERS], self._apply_order)
 
     def work(self) -> Work:
         """What goes on until the bridge ends."""
         followed = {"bookings": self._bookings, "orders about alerts": self._orders}
         return {name: each.follow for name, each in followed.items() if each is not None}
 
-    def _given(self, writers: WriterRegistry, topic: str) -> None:
-        """A box is in another's care now: by an event, by hand, or because another site has claimed it."""
-        if self.engine is not None:
-            put_alerts(writers, self.engine.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
+    def on_release(self, topic: str) -> None:
+        """End the alerts of a container whose log this site gives away: by an event, by hand, or to a claim.
 
-    def _take_order(self, writers: WriterRegistry, topic: str, record: Record, _at_start: bool) -> None:
+        Does nothing before ``catch_up`` has ended, which ends the alerts of all containers that are not aboard.
+        """
+        if self.engine is not None and self._caught_up:
+            self._alerts.append_alerts(self.engine.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
+
+    def _apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """An order by hand: the alert's CLEARED state follows; of one that is over, nothing."""
         if self.engine is None or record.value is None or not is_data(record):
             return
@@ -79,9 +90,9 @@ class AlertService:
             log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
             return
         if order.at_site == self._site:
-            put_alerts(writers, self.engine.dismiss(order, time.time_ns() // 1_000_000))
+            self._alerts.append_alerts(self.engine.dismiss(order, time.time_ns() // 1_000_000))
 
-    def _take(self, topic: str, record: Record, at_start: bool) -> None:
+    def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:
         if self.engine is None or record.value is None or not is_data(record):
             return
         with contextlib.suppress(*UNREADABLE):  # another version's; shore shows it

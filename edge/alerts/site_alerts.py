@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from edge.metrics import Metrics
-from edge.writer_registry import WriterRegistry, put_alerts
+from edge.writer_registry import WriterRegistry
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
@@ -122,7 +122,7 @@ class SiteAlerts:
         while True:
             self.look(time.time_ns() // 1_000_000)
             if self._ledgers is not None:
-                put_alerts(self._writers, self._ledgers.look(self._doubtful()))
+                self._writers.alerts.append_alerts(self._ledgers.look(self._doubtful()))
             await asyncio.sleep(EVERY)
 
     def take_order(self, topic: str, record: Record, _at_start: bool) -> None:
@@ -134,7 +134,7 @@ class SiteAlerts:
         except UNREADABLE as error:
             log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
             return
-        put_alerts(self._writers, self._ledgers.clear_by_hand(order))
+        self._writers.alerts.append_alerts(self._ledgers.clear_by_hand(order))
 
     def look(self, now_ms: int) -> None:
         """Open and clear what the sources say now."""
@@ -162,7 +162,7 @@ class SiteAlerts:
             raised_date_time=dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC),
             evidence=(Evidence(name=source.evidence, weight=1.0, detail=condition.detail),),
         )
-        put_alerts(self._writers, [alert])
+        self._writers.alerts.append_alerts([alert])
         return alert
 
 

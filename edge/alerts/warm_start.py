@@ -17,7 +17,7 @@ from edge.logwriter.records import received_ms
 from edge.logwriter.tail_reader import LogTail, TailReader
 from edge.messages import MessageId, ReadingMessage, milliseconds
 from edge.strays.store import readable
-from edge.writer_registry import WriterRegistry, put_alerts
+from edge.writer_registry import WriterRegistry
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.record import Record
@@ -46,13 +46,13 @@ async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings
             for message, came_ms in readings_of(topic, tail.records):
                 seen += 1
                 sure = message.device_ms >= sure_from
-                put_alerts(writers, engine.recall(message, topic, _now(), received_ms=came_ms, sure=sure))
+                writers.alerts.append_alerts(engine.recall(message, topic, _now(), received_ms=came_ms, sure=sure))
         await asyncio.sleep(0)
     for message, came_ms in await _strays(writers, tails):
         seen += 1
         aboard.add(message.number)
-        put_alerts(writers, engine.recall(message, writers.strays.log, _now(), received_ms=came_ms))
-    put_alerts(writers, engine.settle(aboard, _now()))
+        writers.alerts.append_alerts(engine.recall(message, writers.strays.log, _now(), received_ms=came_ms))
+    writers.alerts.append_alerts(engine.settle(aboard, _now()))
     log.info(
         "%s: the alert engine has read %d containers again, %d readings, in %.1f s",
         holdings.site,

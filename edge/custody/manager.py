@@ -18,12 +18,11 @@ from edge.holdings import CustodyState, Holdings
 from edge.logwriter.follower import LogFollower
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.writer import Barrier
-from edge.metrics import Metrics
+from edge.site_kafka import SiteKafka
 from edge.site_logs import custody_logs, fixed_logs
-from edge.startup import SiteKafka
 from edge.strays.index import StrayBook
 from edge.strays.store import Strays
-from edge.writer_registry import WriterRegistry
+from edge.writer_registry import AlertWriter, Settlement, SiteCustody, WriterRegistry
 from fairlead.kafka.protocol.record import Record
 from fairlead.records.custody import CUSTODY_ORDERS
 from topologies.model import Topology
@@ -40,7 +39,7 @@ class CustodyManager:
 
     Args:
         believer: Judges the entries of ledgers.
-        fail: Called when one of the site's own logs cannot be appended to.
+        alerts: The writer of the site's alerts.
     """
 
     def __init__(
@@ -48,9 +47,9 @@ class CustodyManager:
         topology: Topology,
         kafka: SiteKafka,
         holdings: Holdings,
-        metrics: Metrics,
         believer: Believer,
-        fail: Callable[[BaseException], None],
+        alerts: AlertWriter,
+        settlement: Settlement,
     ) -> None:
         logs = fixed_logs(topology, holdings.site)
         others = tuple(topic for topic in logs.all_strays if topic != logs.strays)
@@ -58,7 +57,8 @@ class CustodyManager:
         self._holdings = holdings
         self._site = holdings.site
         self._cluster = kafka.cluster
-        self.strays = Strays(logs.strays, kafka.appender, metrics, is_box_log=topology.is_box_log, fail=fail)
+        metrics = settlement.metrics
+        self.strays = Strays(logs.strays, kafka.appender, metrics, is_box_log=topology.is_box_log, fail=settlement.fail)
         self.book = StrayBook(self.strays, others, holdings.view, trusted=believer.trusts_strays)
         self.protocol = CustodyProtocol(
             holdings,
@@ -69,23 +69,11 @@ class CustodyManager:
             disbelieve=believer.refusal,
         )
         self._drainer = StrayDrainer(self.protocol, self.strays, kafka.tails, metrics)
-        self.writers = WriterRegistry(
-            logs,
-            kafka.appender,
-            kafka.urgent,
-            kafka.tails,
-            holdings,
-            self.book,
-            self._drainer,
-            metrics=metrics,
-            fail=fail,
-        )
+        self.writers = WriterRegistry(logs, kafka, SiteCustody(holdings, self.book, self._drainer), alerts, settlement)
         self._receiver = Receiver(
             kafka.cluster, kafka.appender, self.protocol, custody_logs(topology), believer, self.writers
         )
-        self.term_writer = TermWriter(
-            self.protocol, kafka.cluster, kafka.appender, kafka.tails, self.writers, kafka.create, self._receiver
-        )
+        self.term_writer = TermWriter(self.protocol, kafka, self.writers, self._receiver)
         self._recovery = CrashRecovery(topology, kafka.cluster, kafka.appender, self.writers, self.term_writer)
         self._salvage = DivergenceSalvage(kafka.cluster, self.term_writer, self.writers)
         self._claim_responder = ClaimResponder(self.writers, self.term_writer, self._receiver.claimed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -36,12 +36,12 @@ from edge.custody.protocol import (
 from edge.errors import LogNotCreatedError
 from edge.logwriter import records
 from edge.logwriter.retry import retry_transient
-from edge.logwriter.tail_reader import Batcher, TailReader
+from edge.logwriter.tail_reader import Batcher
 from edge.logwriter.writer import LogEntry
+from edge.site_kafka import SiteKafka
 from edge.writer_registry import WriterRegistry, ledger_key
 from fairlead.custody.superseded import stale_copies
 from fairlead.errors import FairleadError
-from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_marker
 from fairlead.kafka.protocol.batch import split
@@ -56,7 +56,6 @@ T = TypeVar("T")
 _LEDGERS: Final = "ledgers"  # all of them: one question, however many ask it
 _CREATE_FIRST, _CREATE_LATEST = 1.0, 30.0  # seconds between attempts to create a log
 
-CreateLogs = Callable[[Sequence[str]], Awaitable[Mapping[str, FairleadError]]]
 _marker = decoder(Marker)
 
 
@@ -80,28 +79,21 @@ class TermWriter:
     """Runs the protocol's procedures for one site. Those that append run as a barrier of their log's writer.
 
     Args:
-        create: Creates topics that are missing, many at once; returns, by topic, why it cannot be written now.
         receiver: Waits until everything is known that the ledgers have here now.
     """
 
     def __init__(
         self,
         protocol: CustodyProtocol,
-        cluster: Cluster,
-        appender: Appender,
-        tails: TailReader,
+        kafka: SiteKafka,
         writers: WriterRegistry,
-        create: CreateLogs,
         receiver: LedgerReader,
     ) -> None:
         self.protocol = protocol
-        self._cluster = cluster
-        self._appender = appender
-        self._tails = tails
+        self._kafka = kafka
         self._writers = writers
-        self._create = create
         self._receiver = receiver
-        self._markers = Markers(cluster)
+        self._markers = Markers(kafka.cluster)
         self._creating: Batcher[str, FairleadError | None] = Batcher(self._create_many, moment=0.05)
         self.uncreated: dict[str, Uncreated] = {}  # logs that could not be created when that was tried last
         self._reading: Batcher[str, None] = Batcher(self._read_all)
@@ -126,12 +118,12 @@ class TermWriter:
             case ReadLedgers():
                 return await self._reading.ask(_LEDGERS)
             case ReadPosition(log, anew):
-                return await (self._appender.renew(TP(log)) if anew else self._appender.position(TP(log)))
+                return await (self._kafka.appender.renew(TP(log)) if anew else self._kafka.appender.position(TP(log)))
             case AdoptTerm(log, term):
-                return await self._appender.adopt(TP(log), term=term)
+                return await self._kafka.appender.adopt(TP(log), term=term)
             case AppendMarker(marker, expected_end, hold):
                 record = records.marker(marker)
-                appended = await self._appender.open_term(
+                appended = await self._kafka.appender.open_term(
                     TP(marker.log), marker.term, record, expected_end=expected_end, hold=hold
                 )
                 return appended.base_offset
@@ -154,7 +146,7 @@ class TermWriter:
             case GiveUpLog(log, error):
                 return self._writers.box(log).lose(error)
             case FindStaleTail(log):
-                return (await stale_copies(self._cluster, self.protocol.view, [log])).get(log)
+                return (await stale_copies(self._kafka.cluster, self.protocol.view, [log])).get(log)
             case KeepTail(log, start, end):
                 return await self._keep(log, start, end)
             case StoreStrays() | RememberLogs() | CopyStrays() | FindStrays():
@@ -162,7 +154,7 @@ class TermWriter:
 
     async def _keep(self, log: str, start: int, end: int) -> KeptTail:
         kept, strays = 0, self._writers.strays
-        async for record in self._tails.records(log, start, end):
+        async for record in self._kafka.tails.records(log, start, end):
             identity = records.identity_of(record)
             if identity is not None:
                 strays.keep(log, LogEntry(_as_it_came(record), identity))
@@ -198,7 +190,7 @@ class TermWriter:
         )
 
     async def _create_many(self, topics: list[str]) -> Mapping[str, FairleadError | None]:
-        failures = await self._create(topics)
+        failures = await self._kafka.create(topics)
         return {topic: failures.get(topic) for topic in topics}
 
 

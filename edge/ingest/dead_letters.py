@@ -17,7 +17,7 @@ from edge.logwriter.records import digest
 from edge.logwriter.writer import LogEntry
 from edge.messages import ROOT, Rejected, RejectReason
 from edge.mqtt.acks import PendingAck
-from edge.writer_registry import WriterRegistry, put_alerts
+from edge.writer_registry import WriterRegistry
 from fairlead.records.alert import Alert, Cause
 from fairlead.records.edge import DeadLetter
 
@@ -78,7 +78,7 @@ class DeadLetters:
     ) -> None:
         """Keep a message as a dead letter; it is acknowledged when the letter is stored."""
         if self._engine is not None and rejected.reason is RejectReason.DEVICE_CLOCK:
-            put_alerts(self._writers, self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
+            self._writers.alerts.append_alerts(self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
         self._writers.metrics.refused_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now_ms)
         self._writers.letters.put(LogEntry(records.dead(letter, now_ms), letter_key(letter), redelivered, ack))

@@ -41,7 +41,7 @@ class BookingReferences:
         self._first: dict[str, _First] = {}
         self._attempts: dict[str, _Attempt] = {}
 
-    def take(self, topic: str, record: Record, _at_start: bool = False) -> None:
+    def add_record(self, topic: str, record: Record, _at_start: bool = False) -> None:
         """A record of an office's log of bookings (``bookings.<office>``)."""
         if record.value is None or not is_data(record):
             return

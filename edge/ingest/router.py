@@ -26,7 +26,7 @@ from edge.messages import (
 )
 from edge.mqtt.acks import PendingAck
 from edge.mqtt.session import Delivery
-from edge.writer_registry import WriterRegistry, put_alerts
+from edge.writer_registry import WriterRegistry
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.ship import Position
 
@@ -48,8 +48,6 @@ class MessageRouter:
 
     Args:
         events: Carries out equipment events.
-        references: Which booking references belong to other offices.
-        limits: How much each device may publish.
         engine: The alert engine of a ship; None ashore.
     """
 
@@ -59,8 +57,6 @@ class MessageRouter:
         writers: WriterRegistry,
         events: EventHandler,
         dead_letters: DeadLetters,
-        references: BookingReferences,
-        limits: DeviceLimits,
         engine: AlertEngine | None = None,
     ) -> None:
         self._site = classifier.site
@@ -69,8 +65,8 @@ class MessageRouter:
         self._metrics = writers.metrics
         self._events = events
         self._dead_letters = dead_letters
-        self._references = references
-        self._limits = limits
+        self.references = BookingReferences()
+        self.limits = DeviceLimits(classifier.site)
         self._engine = engine
         self._dropped: int | None = None  # as the MQTT broker counts; None until it has said so once
 
@@ -98,11 +94,11 @@ class MessageRouter:
 
     def _floods(self, delivery: Delivery, now: int) -> bool:
         """Whether a message is over its device's limit, and was dealt with."""
-        match self._limits.check(delivery.topic, delivery.payload, now):
+        match self.limits.check(delivery.topic, delivery.payload, now):
             case Limit.TAKE:
                 return False
             case Limit.LETTER:
-                self._reject(Rejected(RejectReason.FLOOD, self._limits.why(delivery.topic)), delivery, now)
+                self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
             case Limit.DROP:
                 self._metrics.flood_dropped += 1
                 if delivery.ack is not None:
@@ -122,7 +118,7 @@ class MessageRouter:
         """Store the alerts that a reading causes, before the reading; it is acknowledged when all are stored."""
         ack, alerts = delivery.ack, self._writers.alerts
         stored_in = message.log if writer.may_append() else self._writers.strays.log
-        put_alerts(self._writers, engine.see(message, stored_in, now), ack)
+        self._writers.alerts.append_alerts(engine.see(message, stored_in, now), ack)
         if ack is not None and delivery.redelivered and alerts.busy:
             # Its alert may have been raised at the first delivery and still be under way.
             ack.parts += 1
@@ -133,21 +129,23 @@ class MessageRouter:
 
     def _take_ship(self, message: ShipMessage, delivery: Delivery, now: int) -> None:
         if self._engine is not None and isinstance(message.report, Position):
-            put_alerts(self._writers, self._engine.ship_reported(message.report, message.device_ms, now), delivery.ack)
+            self._writers.alerts.append_alerts(
+                self._engine.ship_reported(message.report, message.device_ms, now), delivery.ack
+            )
         payload = message.payload if message.payload is not None else delivery.payload
         record = records.published(payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
         self._writers.ship[message.log].put(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
 
     def _take_booking(self, message: BookingMessage, delivery: Delivery, now: int) -> None:
         number, reference = message.booking.equipment_reference, message.booking.booking_reference
-        owner = self._references.owner(reference)
+        owner = self.references.owner(reference)
         if owner is not None and owner != self._site:
-            self._references.tried(message.booking, owner, now)
+            self.references.tried(message.booking, owner, now)
             log.error("%s: a change of booking %r, which belongs to %s, was refused", self._site, reference, owner)
             detail = f"booking {reference} belongs to {owner}, where it was first seen; only that office may change it"
             self._reject(Rejected(RejectReason.FOREIGN_BOOKING, detail), delivery, now)
             return
-        self._references.learn(reference, self._site, now)
+        self.references.learn(reference, self._site, now)
         record = records.published(delivery.payload, key=number, at_ms=message.device_ms, received_ms=now)
         key = records.digest(number, hashlib.sha256(delivery.payload).hexdigest())
         entry = LogEntry(record, key, delivery.redelivered, delivery.ack)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol
 
 from edge.holdings import CustodyState, Holdings
 from edge.logwriter import records
@@ -14,9 +17,37 @@ from edge.logwriter.dedup_writer import DedupWriter
 from edge.logwriter.tail_reader import DEEP, TailReader
 from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry, Sink
 from edge.messages import MessageId
+from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.errors import BrokerError, Conflict, Fenced, Misplaced
 
 log = logging.getLogger(__name__)
+
+
+FIRST_LOOK: Final = 1.0  # seconds until a broken log that could not be checked is checked again
+
+
+@dataclass(slots=True)
+class BrokenLog:
+    """When a log that cannot be appended to is checked next (monotonic clock)."""
+
+    due: float
+    retriable: bool  # whether it broke by an error that passes
+    delay: float  # seconds from the next check to the one after it
+
+
+class BrokenLogs:
+    """Containers' logs that cannot be appended to or read, until ``edge.custody.recovery`` has found out who holds
+    them."""
+
+    def __init__(self) -> None:
+        self.looks: dict[str, BrokenLog] = {}
+        self.added = asyncio.Event()
+
+    def add(self, topic: str, error: Exception) -> None:
+        """Have a log checked as soon as possible."""
+        retriable = isinstance(error, FairleadError) and error.retriable
+        self.looks[topic] = BrokenLog(time.monotonic(), retriable, FIRST_LOOK)
+        self.added.set()
 
 
 class StrayKeeper(Protocol):
@@ -33,6 +64,9 @@ class StrayKeeper(Protocol):
 class WaitingStrays(Protocol):
     """The part of ``edge.strays.index.StrayBook`` that a container's writer uses."""
 
+    @property
+    def own(self) -> StrayKeeper: ...
+
     def wait_for(self, log: str) -> bool: ...
 
 
@@ -45,40 +79,49 @@ class Drain(Protocol):
         """Find the strays of a log anew, where a seizure has put back how far they are drained."""
 
 
+class ContainerCustody(Protocol):
+    """Custody of the containers' logs at one site (``edge.writer_registry.SiteCustody``)."""
+
+    @property
+    def holdings(self) -> Holdings: ...
+
+    @property
+    def book(self) -> WaitingStrays: ...
+
+    @property
+    def drain(self) -> Drain: ...
+
+    @property
+    def broken(self) -> BrokenLogs: ...
+
+
 class ContainerWriter(DedupWriter):
     """One container's writer. What it may do follows from ``Holdings``, asked again before every batch.
 
     ``blocked``: nothing has got into the log for some time, though it may. Then all that comes is kept as strays, so
     that no message waits. What was under way then stays under way, because its outcome is not known; it is kept too,
     and draining recognises it. When the log goes on, what was kept is drained before anything newer.
-
-    Args:
-        on_lost: Called with the log and the error when an append is refused, or the log cannot be read.
     """
 
     waits_for_broker: ClassVar[bool] = False  # its readings are strays until the broker serves the log again
-    __slots__ = ("_book", "_copy", "_drain", "_draining", "_holdings", "_looked", "_on_lost", "_strays", "blocked")
+    __slots__ = ("_book", "_broken", "_copy", "_drain", "_draining", "_holdings", "_looked", "_strays", "blocked")
 
     def __init__(
         self,
         topic: str,
         sink: Sink,
         tails: TailReader,
-        holdings: Holdings,
-        strays: StrayKeeper,
-        book: WaitingStrays,
-        drain: Drain,
+        custody: ContainerCustody,
         *,
-        on_lost: Callable[[str, Exception], None],
         settle: Callable[[LogEntry[MessageId], EntryOutcome], None],
         fail: Callable[[BaseException], None],
     ) -> None:
         super().__init__(topic, sink, tails, settle=settle, fail=fail)
-        self._holdings = holdings
-        self._book = book
-        self._strays = strays
-        self._drain = drain
-        self._on_lost = on_lost
+        self._holdings = custody.holdings
+        self._book = custody.book
+        self._strays = custody.book.own
+        self._drain = custody.drain
+        self._broken = custody.broken
         self._draining = False
         self.blocked = False
         self._looked = 0  # term of this site's in which the strays were looked for anew
@@ -204,10 +247,10 @@ class ContainerWriter(DedupWriter):
         return True
 
     def lose(self, error: Exception) -> None:
-        """The log cannot be appended to, though the ledger says that this site holds it; ``on_lost`` finds out why."""
+        """The log cannot be appended to, though the ledger says that this site holds it. Recovery finds out why."""
         self._holdings.mark_broken(self.log)
         self.unload()
-        self._on_lost(self.log, error)
+        self._broken.add(self.log, error)
         log.error(
             "%s: this site can no longer append (%s); its readings are kept in %s", self.log, error, self._strays.log
         )

@@ -271,7 +271,7 @@ async def _topics(topology: Topology, link: Link, endpoint: KafkaEndpoint) -> di
         found = {
             name: info
             for name, info in (await cluster.topics(refresh=True)).items()
-            if catalog.takes(link, name) and topology.fixed_holder(name) != link.to
+            if catalog.may_carry(link, name) and topology.fixed_holder(name) != link.to
         }
         names = sorted(found)
         settings: dict[str, dict[str, str]] = {}

@@ -70,7 +70,7 @@ class LedgerBootstrap:
             await asyncio.to_thread(create_logs, cluster.endpoint, made)
             await cluster.wait_writable(tuple(made))
         replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
-        await appender.learn([each for each in replicas if each.trouble is None])
+        await appender.load_ends([each for each in replicas if each.trouble is None])
         for replica in replicas:
             if replica.trouble is None:
                 await self._begin(appender, replica.tp)
@@ -81,7 +81,7 @@ class LedgerBootstrap:
         replica.limit = entry.marker_offset + 1
         if replica.is_complete:
             del self._ledger.given[tp.topic]
-        elif await appender.only_positioned(replica):
+        elif await appender.has_only_fillers(replica):
             log.info("%s: begun at offset %d from the ledger of %s", tp, entry.marker_offset, entry.granted_by)
             self.under_way.add(tp)
             self._submit(tp, max(replica.end, 0))
@@ -99,14 +99,14 @@ class LedgerBootstrap:
                 0,
                 Gap(end, prepared.base, PRODUCER_ID, prepared.term, prepared.base, prepared.timestamp_ms, POSITION_KEY),
             )
-        self._appender.submit(replica, steps, self)
+        self._appender.submit_steps(replica, steps, self)
 
     def _is_wanted(self, entry: CustodyEntry) -> bool:
         """Whether the entry still counts, and the links that could bring the log want it without its past."""
         grant = self._ledger.custody.grant(entry.log)
         if grant is None or (grant.term, grant.to_site) != (entry.term, self._site):
             return False
-        takers = [each for each in self._links if self._catalog.takes(each, entry.log)]
+        takers = [each for each in self._links if self._catalog.may_carry(each, entry.log)]
         return bool(takers) and all(_is_without_past(each, entry.log) for each in takers)
 
     def _done(self, tp: TopicPartition) -> None:
@@ -123,7 +123,7 @@ class LedgerBootstrap:
         else:  # somebody else has begun it meanwhile, or that is not known: looked at again with the next plan
             self.under_way.discard(tp)
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         entry = self._ledger.given.get(tp.topic)
         if entry is not None and prepared.stop > entry.marker_offset:
             self._done(tp)

@@ -207,7 +207,7 @@ class Rebuilder:
         state, cause = self._said(tp, stale)
         replica = appender.replica(tp, self._catalog.priority(tp.topic))
         if replica.trouble is None or replica.trouble.state is not state:
-            appender.stop(replica, state, cause)
+            appender.stop_log(replica, state, cause)
         elif replica.trouble.cause != cause:
             replica.trouble = LogTrouble(state, cause, replica.trouble.since)
 
@@ -311,7 +311,7 @@ class Rebuilder:
             self._stale.pop(tp, None)
             self._begin[tp] = rebuild_from.links, rebuild_from.stale.cut
             if tp in appender.replicas:
-                appender.replicas[tp].forget()
+                appender.replicas[tp].reset()
             log.warning(
                 "%s: this site's copy is made anew: %s; what was only here is kept in %s",
                 tp,

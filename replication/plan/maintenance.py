@@ -146,7 +146,7 @@ class Survey:
             asked = await self.look(appender)
             if time.monotonic() - forgiven > FORGIVE:
                 forgiven = time.monotonic()
-                self.forgive(appender)
+                self.retry_unavailable(appender)
             await asyncio.sleep(min(max(asked * PAUSE_PER_LOG, PAUSE[0]), PAUSE[1]))
 
     async def look(self, appender: TargetAppender) -> int:
@@ -170,10 +170,10 @@ class Survey:
             self._on_change()
         return sum(len(logs) for logs in asked.values())
 
-    def forgive(self, appender: TargetAppender) -> None:
+    def retry_unavailable(self, appender: TargetAppender) -> None:
         """Try again what was only unavailable, at the sources and here."""
         for source_link in self._source_links:
-            source_link.forgive()
+            source_link.retry_unavailable()
         for replica in appender.replicas.values():
             if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
                 replica.trouble = None
@@ -242,7 +242,7 @@ class Upkeep:
                     for tp, before in (
                         await interrupted(cluster, source_link.cluster, logs, source_link.link.start)
                     ).items():
-                        trimmer.before(tp, before)
+                        trimmer.delete_before(tp, before)
                     done.add(source_link.name)
                 except FairleadError as error:
                     log.warning("%s: fillers of an interrupted positioning: %s", source_link.name, error.what)
@@ -280,7 +280,7 @@ class Upkeep:
         source_links = [
             source_link
             for source_link in self._source_links
-            if source_link.name in over and self._catalog.shapes(source_link.link, tp.topic)
+            if source_link.name in over and self._catalog.copies_settings(source_link.link, tp.topic)
         ]
         return sorted(source_links, key=lambda source_link: source_link.name)
 

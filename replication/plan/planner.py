@@ -182,7 +182,7 @@ class Planner:
             return False
         if source_link.is_up:
             return tp.partition < source_link.topics.get(tp.topic, 0) and source_link.may_give(tp)
-        return source_link.is_coming and self._catalog.takes(source_link.link, tp.topic)
+        return source_link.is_coming and self._catalog.may_carry(source_link.link, tp.topic)
 
     # ---- the plan
 
@@ -192,18 +192,18 @@ class Planner:
         for source_link in self._source_links:
             self._permit(source_link)
         for topic, what in self._ledger.splits.items():
-            appender.stop(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
+            appender.stop_log(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
         self._try_again(appender)
-        for topic in appender.gone:
+        for topic in appender.missing_topics:
             self._here.pop(topic, None)  # deleted here: made anew below
-        appender.gone.clear()
+        appender.missing_topics.clear()
         self.overrides.begin(self._here)
         await self._rebuild(cluster, appender)
         carrying: dict[TopicPartition, list[SourceLink]] = {}
         for source_link in self._source_links:
             if source_link.is_up:
-                source_link.take_again([tp for tp in source_link.cut_off if not self._is_here(tp)])
-                source_link.expect(self._ledger.custody.logs())
+                source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
+                source_link.expect_topics(self._ledger.custody.logs())
                 for tp in self._carriable(source_link):
                     if self.overrides.allows(source_link.name, tp) and source_link.may_give(tp):
                         carrying.setdefault(tp, []).append(source_link)
@@ -223,7 +223,7 @@ class Planner:
         self._followed = followed
         parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
         turns = iter(parts)
-        wanted = (models(part, carrying, self._catalog.shapes) for part in parts)
+        wanted = (models(part, carrying, self._catalog.copies_settings) for part in parts)
         async with contextlib.aclosing(make(cluster, wanted, self._here)) as made:
             async for new in made:
                 self._ledger.offer(new.keys() - self._here.keys())
@@ -258,7 +258,7 @@ class Planner:
                 source_link.troubles.pop(tp, None)
                 source_link.beyond.pop(tp, None)
             if tp in appender.replicas:
-                appender.replicas[tp].forget()
+                appender.replicas[tp].reset()
             self._followed.pop(tp, None)
 
     async def _rebuild(self, cluster: Cluster, appender: TargetAppender) -> None:
@@ -287,7 +287,7 @@ class Planner:
         """Follow logs whose topics have just been made."""
         for tp in logs:
             if tp in appender.replicas:  # it was deleted here: nothing known about it counts any more
-                appender.replicas[tp].forget()
+                appender.replicas[tp].reset()
         added = await self._choose(appender, logs, carrying)
         routes = self._routes(added, appender)
         for source_link in self._source_links:
@@ -310,7 +310,7 @@ class Planner:
             if each.trouble is None and not self._followed.get(tp) and not each.is_complete
         ]
         for start in range(0, len(fresh), LEARN_AT_ONCE):
-            await appender.learn(fresh[start : start + LEARN_AT_ONCE])
+            await appender.load_ends(fresh[start : start + LEARN_AT_ONCE])
         followed: dict[TopicPartition, frozenset[str]] = {}
         for number, (tp, replica) in enumerate(replicas.items()):
             if number % BREATH == 0:
@@ -363,7 +363,7 @@ class Planner:
 
     def _wanted(self, source_link: SourceLink, topic: str, partitions: int) -> int:
         """How many partitions of a topic are wanted here when this link's source has so many."""
-        if partitions == 1 or self._catalog.shapes(source_link.link, topic):
+        if partitions == 1 or self._catalog.copies_settings(source_link.link, topic):
             return partitions
         return min(partitions, self._here.get(topic, 1))
 

@@ -54,8 +54,8 @@ class _Filling:
     def rewind(self, tp: TopicPartition, end: int) -> None:
         """Nothing is under way here: the next look begins anew."""
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
-        self._source_link.counters.add(prepared)
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+        self._source_link.counters.add_batch(prepared)
 
 
 class TrailingGaps:
@@ -143,7 +143,7 @@ class TrailingGaps:
         tp, end = replica.tp, replica.end
         start, key = end, GAP_KEY
         answer = (await source.fetch({tp: end}, max_wait_ms=0, partition_max_bytes=1))[tp]
-        if answer.error_code == OFFSET_OUT_OF_RANGE and await self._appender.only_positioned(replica):
+        if answer.error_code == OFFSET_OUT_OF_RANGE and await self._appender.has_only_fillers(replica):
             first = (await source.start_offsets([tp]))[tp]
             if not isinstance(first, int) or not end < first < stop:
                 return
@@ -159,10 +159,10 @@ class TrailingGaps:
             return
         log.info("%s: the source has nothing from %d to its end %d: filled", tp, start, stop)
         gap = Gap(end, stop, FOREIGN_PRODUCER_ID, FOREIGN_EPOCH, 0, when, key)
-        replica.agree(
+        replica.add_agreeing(
             self._feeds[source_link.name], end
         )  # the gap is this site's own: there is nothing that could differ
-        self._appender.submit(replica, [gap], self._feeds[source_link.name])
+        self._appender.submit_steps(replica, [gap], self._feeds[source_link.name])
 
 
 async def _compacted(source: Cluster, topics: Collection[str]) -> set[str]:

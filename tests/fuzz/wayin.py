@@ -12,8 +12,6 @@ from edge.custody.handlers import CustodyEventHandler
 from edge.holdings import CustodyState, Holdings
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import KEPT_BYTES, DeadLetters
-from edge.ingest.limits import DeviceLimits
-from edge.ingest.references import BookingReferences
 from edge.ingest.router import MessageRouter
 from edge.logwriter.records import identity
 from edge.logwriter.writer import Barrier, LogEntry
@@ -27,6 +25,7 @@ from fairlead.kafka.protocol.record import NewRecord, decode_batch, encode_batch
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
+from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, event, reading, readings_topic, topology
 
 LARGEST_RECORD = 850_000  # bytes; a log takes 1 MiB
@@ -54,6 +53,15 @@ class _Writer:
         return self._held
 
 
+class _Alerts(RaisedAlerts):
+    def __init__(self, site: str, puts: list[Put]) -> None:
+        super().__init__(site)
+        self._puts = puts
+
+    def put(self, item: LogEntry[Any] | Barrier) -> None:
+        self._puts.append((self.log, item))
+
+
 class _Writers:
     """Stands for ``WriterRegistry``."""
 
@@ -62,7 +70,7 @@ class _Writers:
         self._holdings = holdings
         self.metrics = metrics
         self.events = _Writer(f"events.{site}", puts)
-        self.alerts = _Writer(f"alerts.{site}", puts)
+        self.alerts = _Alerts(site, puts)
         self.strays = _Writer(f"strays.{site}", puts)
         self.letters = _Writer(f"deadletters.{site}", puts)
         self.bookings = _Writer(f"bookings.{site}", puts)
@@ -87,9 +95,7 @@ class WayIn:
         dead_letters = DeadLetters(writers, self.engine)
         classifier = Classifier(topology(), site)
         events = CustodyEventHandler(classifier, MagicMock(), writers, MagicMock(), dead_letters)
-        self._router = MessageRouter(
-            classifier, writers, events, dead_letters, BookingReferences(), DeviceLimits(site), self.engine
-        )
+        self._router = MessageRouter(classifier, writers, events, dead_letters, self.engine)
 
     def take(self, topic: str, payload: bytes) -> str:
         """One message; the log that it went to. Fails when it is not exactly one, or holds another message."""

@@ -26,7 +26,7 @@ from rich.text import Text
 from edge.ais.feed import AisSource, parse_source
 from edge.alerts.site_alerts import LIMIT
 from edge.alerts.thresholds import Thresholds, load_thresholds
-from edge.bridge import Bridge
+from edge.bridge import Bridge, BridgeSettings
 from edge.ingest.replay import ReplayChoice, ReplayPlan, log_of, look
 from edge.ingest.replay import replay as execute
 from edge.messages import RejectReason
@@ -128,11 +128,9 @@ def make_bridge(
         site,
         partial(context.resolver.kafka, site, "bridge"),
         partial(context.resolver.mqtt, site, "bridge"),
-        snapshot=context.folder / "run" / f"bridge.{site}.json",
-        client_id=session_of(context, site),
-        stray_limit=stray_limit,
-        thresholds=thresholds,
-        ais=ais,
+        BridgeSettings(
+            context.folder / "run" / f"bridge.{site}.json", session_of(context, site), stray_limit, thresholds, ais
+        ),
     )
 
 

@@ -35,7 +35,7 @@ from replication.batch.header_rewrite import id_after
 from replication.batch.rebuild import fence
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, Overrides, decode, encode
 from replication.states import LinkState, LogState
-from replication.target.appender import AppendMeaning, judge
+from replication.target.appender import AppendMeaning, append_meaning
 
 log = logging.getLogger(__name__)
 
@@ -189,7 +189,7 @@ class KafkaAccess:
                     raise end
                 batches[tp] = fence(id_after(end, states[tp]), time_ms)
             for tp, result in (await cluster.produce({tp: batches[tp] for tp in left})).items():
-                match judge(result, result.base_offset):
+                match append_meaning(result, result.base_offset):
                     case AppendMeaning.APPENDED:
                         found[tp] = result.base_offset
                     case AppendMeaning.DOUBTFUL if result.error_code == 0:

@@ -119,7 +119,7 @@ def may_have(link: Link, scope: LinkScope) -> bool:
 
 def carried(catalog: Catalog, link: Link, topics: Collection[str], scope: LinkScope) -> list[str]:
     """The topics of a scope that a link may carry, by name."""
-    return sorted(topic for topic in topics if scope.has(topic) and catalog.takes(link, topic))
+    return sorted(topic for topic in topics if scope.has(topic) and catalog.may_carry(link, topic))
 
 
 def _names(links: Collection[Link]) -> str:
@@ -180,7 +180,7 @@ class LinkFacts:
         back = [
             link
             for link in self.topology.links_to(self.link.from_)
-            if link.from_ == self.link.to and self.catalog.takes(link, topic)
+            if link.from_ == self.link.to and self.catalog.may_carry(link, topic)
         ]
         return min(back, key=lambda link: link.when != "always", default=None)
 
@@ -228,7 +228,7 @@ async def look(
         return _with(facts, access)
 
     def wanted(topic: str) -> bool:
-        return scope.has(topic) and catalog.takes(link, topic)
+        return scope.has(topic) and catalog.may_carry(link, topic)
 
     deadline = time.monotonic() + patience
     while True:

@@ -235,7 +235,7 @@ def _why_wider(facts: LinkFacts, wider: Override) -> tuple[str, str]:
 
 def _check_carried(verb: Verb, facts: LinkFacts) -> None:
     log = facts.scope.log
-    if log is not None and not facts.catalog.takes(facts.link, log):
+    if log is not None and not facts.catalog.may_carry(facts.link, log):
         raise _refuse(verb, list(_may_be_released(facts, log)))
 
 
@@ -391,7 +391,7 @@ def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
         each.name
         for topic in topics
         for each in facts.topology.links_to(link.from_)
-        if each.from_ != link.to and facts.catalog.takes(each, topic)
+        if each.from_ != link.to and facts.catalog.may_carry(each, topic)
     }
     for name in sorted(above):
         yield f"{link.from_} may itself have it from another site, over {name}: what is beyond that is not looked at"
@@ -415,8 +415,8 @@ def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
     """Whether a log is one that people may move from site to site at all."""
     known = facts.catalog.facts(topic)
     link = facts.link
-    if known is None or not facts.catalog.takes(link, topic):
-        carrying = [each.name for each in facts.topology.directed_links() if facts.catalog.takes(each, topic)]
+    if known is None or not facts.catalog.may_carry(link, topic):
+        carrying = [each.name for each in facts.topology.directed_links() if facts.catalog.may_carry(each, topic)]
         others = ", ".join(carrying) or "none"
         yield RefusalReason(topic, f"link {link.name} does not carry it", f"links that carry it: {others}")
         return

@@ -59,7 +59,7 @@ async def look(
             state = LogState(found["state"])
             if state is LogState.PAUSED:
                 state = resolved_by(paused) or state
-            links = [link for link in topology.links_to(site) if Catalog(topology).takes(link, tp.topic)]
+            links = [link for link in topology.links_to(site) if Catalog(topology).may_carry(link, tp.topic)]
             sources = await asyncio.gather(*(_source(link, upstream, tp.topic) for link in links))
             offending, via = None, ""
             if state is LogState.QUARANTINED:

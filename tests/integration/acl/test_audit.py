@@ -19,9 +19,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
-from acl.kafka import Client
+from acl.kafka import Client, KafkaRules
 from acl.rules import Binding, Operation, Resource, decide
-from acl.store import KafkaRules
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from shore.places import Places

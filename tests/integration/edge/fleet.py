@@ -21,8 +21,8 @@ from stdnum.imo import calc_check_digit
 
 from edge.ais.feed import AisSource
 from edge.alerts.site_alerts import LIMIT
-from edge.bridge import Bridge
-from edge.startup import TopicMaker
+from edge.bridge import Bridge, BridgeSettings
+from edge.site_kafka import TopicMaker
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
@@ -93,15 +93,8 @@ class Fleet:
 
     def bridge(self, site: str) -> Bridge:
         snapshot = self.snapshots / f"bridge.{site}.json" if self.snapshots else None
-        return Bridge(
-            self.topology,
-            site,
-            self.kafka[site],
-            self.mqtt[site],
-            snapshot=snapshot,
-            stray_limit=self.stray_limit,
-            ais=self.ais if site == self.ship else None,
-        )
+        settings = BridgeSettings(snapshot, stray_limit=self.stray_limit, ais=self.ais if site == self.ship else None)
+        return Bridge(self.topology, site, self.kafka[site], self.mqtt[site], settings)
 
     @contextlib.asynccontextmanager
     async def running(self, site: str) -> AsyncIterator[Bridge]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvloop
 from pydantic import SecretStr
 
-from edge.bridge import Bridge
+from edge.bridge import Bridge, BridgeSettings
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from topologies.model import Topology
 
@@ -26,7 +26,7 @@ async def main() -> None:
         site,
         KafkaEndpoint(site, tuple((h, p) for h, p in bootstrap), kafka_user, SecretStr(kafka_password)),
         MqttEndpoint(site, host, port, mqtt_user, SecretStr(mqtt_password)),
-        snapshot=Path(given["snapshot"]),
+        BridgeSettings(snapshot=Path(given["snapshot"])),
     )
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)

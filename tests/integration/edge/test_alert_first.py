@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from edge.startup import TopicMaker
+from edge.site_kafka import TopicMaker
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.record import NewRecord

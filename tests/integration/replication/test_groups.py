@@ -15,9 +15,8 @@ from confluent_kafka.admin import NewTopic
 from pydantic import SecretStr
 
 from acl.compile import compile_site
-from acl.kafka import Client
+from acl.kafka import Client, KafkaRules
 from acl.rules import Binding, Resource, Rule
-from acl.store import KafkaRules
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.admin import admin_client
 from fairlead.kafka.endpoint import KafkaEndpoint

@@ -14,9 +14,8 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 import shore
-from acl.kafka import Client
+from acl.kafka import Client, KafkaRules
 from acl.rules import Binding
-from acl.store import KafkaRules
 from fairlead.kafka.admin import delete_logs
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.credentials import give_password

@@ -87,7 +87,7 @@ def test_every_secret_is_there_and_goes_only_to_whom_it_concerns(fleet: Fleet) -
 def test_what_is_beside_a_site_reaches_no_other_site(fleet: Fleet) -> None:
     found = services(fleet)
     for site in fleet.sites:
-        if site.has_way_in:
+        if site.has_devices:
             assert found[site.mqtt]["networks"] == found[f"{site.name}-bridge"]["networks"] == [site.name]
 
 
@@ -196,7 +196,7 @@ def test_the_bridge_s_mqtt_password_is_another_than_its_kafka_password(tmp_path:
     fleet = plan(load("minimal", env={}))
     render(fleet, locate("minimal"), tmp_path)
     for site in fleet.sites:
-        if site.has_way_in:
+        if site.has_devices:
             mosquitto, bridge = (set(services(fleet)[name]["secrets"]) for name in (site.mqtt, f"{site.name}-bridge"))
             assert f"{site.name}.bridge-mqtt" in mosquitto & bridge
             assert f"{site.name}.bridge" in bridge - mosquitto

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -65,6 +66,14 @@ def test_links_of_pages_outside_the_site_lead_somewhere(name: str) -> None:
 def test_files_that_a_page_names_exist(name: str) -> None:
     named = set(re.findall(rf"`((?:{FOLDERS})/(?!v1/)[\w./-]*)`", PAGES[name])) - NEW_FILES
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if "```python" in text])
+def test_what_a_page_imports_exists(name: str) -> None:
+    for code in re.findall(r"^```python.*?\n(.*?)^```", PAGES[name], re.DOTALL | re.MULTILINE):
+        for module, names in re.findall(rf"^from ((?:{FOLDERS})[\w.]*) import (.+)", code, re.MULTILINE):
+            for each in names.split(", "):
+                assert hasattr(import_module(module), each), f"{module}.{each}"
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -17,8 +17,10 @@ from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import LogEntry
 from edge.messages import EventMessage, MessageId, Rejected
 from edge.metrics import Metrics
+from edge.site_kafka import SiteKafka
 from edge.site_logs import fixed_logs
-from edge.startup import SiteKafka, _first_marker
+from edge.startup import _first_marker
+from edge.writer_registry import AlertWriter, Settlement
 from fairlead.custody.view import CustodyView
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.appender import Appender
@@ -51,7 +53,9 @@ class Port:
         kafka = SiteKafka(cluster, appender, appender, self.tails, self._create)
         ledgers = LedgerAlerts(topology(), SITE, self.metrics)
         believer = Believer(Rules.of(topology()), self.holdings.view, on_refused=ledgers.refuse)
-        self.custody = CustodyManager(topology(), kafka, self.holdings, self.metrics, believer, self.failures.append)
+        settlement = Settlement(self.metrics, self.failures.append)
+        alerts = AlertWriter(self.logs.alerts, appender, settlement)
+        self.custody = CustodyManager(topology(), kafka, self.holdings, believer, alerts, settlement)
         self.writers = self.custody.writers
         self.classifier = Classifier(topology(), SITE)
         letters = MagicMock(reject=lambda rejected, *_: self.rejected.append(rejected))

@@ -17,14 +17,13 @@ from edge.custody.protocol import CustodyProtocol
 from edge.custody.receiver import Receiver
 from edge.holdings import Holdings
 from edge.metrics import Metrics
-from edge.writer_registry import put_alerts
 from fairlead.custody.history import chains
 from fairlead.custody.ledger import Ledgers, Told
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
 from fairlead.kafka.protocol.types import TP
-from fairlead.records import decoder, encode
+from fairlead.records import encode
 from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, ReturnEntry
 from replication.custody.ledger import Ledger
@@ -106,7 +105,6 @@ class Edge:
 
     def __call__(self, entries: Sequence[Told_]) -> tuple[Any, int]:
         holdings, metrics, writers = Holdings("tokyo", CustodyView()), Metrics(), MagicMock()
-        writers.alerts.put = lambda entry: self.alerts.append(decoder(Alert).decode(entry.record.value))
         said = LedgerAlerts(topology(), "tokyo", metrics, patience=0.0)
         believer = Believer(Rules.of(topology()), holdings.view, on_refused=said.refuse)
         heard: list[Any] = []
@@ -125,7 +123,7 @@ class Edge:
         )
         for offset, (site, entry) in enumerate(entries):
             receiver._take(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
-        put_alerts(writers, said.look(believer.doubtful()))
+        self.alerts += said.look(believer.doubtful())
         return (*_of_view(holdings.view), heard), metrics.entries_refused
 
 
@@ -250,9 +248,7 @@ def test_a_real_marker_is_accepted() -> None:
 
 
 def test_the_same_entries_raise_no_second_alert_after_a_restart() -> None:
-    writers = MagicMock()
     alerts: list[Alert] = []
-    writers.alerts.put = lambda entry: alerts.append(decoder(Alert).decode(entry.record.value))
     rules, view = Rules.of(topology()), CustodyView()
 
     def start(known: Sequence[Alert], *entries: LedgerEntry) -> None:
@@ -262,7 +258,7 @@ def test_the_same_entries_raise_no_second_alert_after_a_restart() -> None:
         believer = Believer(rules, view, on_refused=said.refuse)
         for offset, entry in enumerate(entries):
             assert not list(believer.hear(Told("custody.star", offset, entry)))
-        put_alerts(writers, said.look(believer.doubtful()))
+        alerts.extend(said.look(believer.doubtful()))
 
     first, second = FORGED["a new box opened at sea"], FORGED["a feed"]
     start((), first)

@@ -21,6 +21,7 @@ from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert
+from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.alerts.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
 from tests.unit.edge.samples import BOX, IMO, topology
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running
@@ -101,7 +102,7 @@ async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
     writers.strays.log, writers.strays.index = "strays.star", StrayIndex()
     for offset in (1, 2, 3):
         writers.strays.index.add(f"containers.{BOX}", offset, MessageId("d1", 1, offset))
-    side = AlertService(linked(), "star")
+    side = AlertService(linked(), "star", RaisedAlerts())
     assert side.engine is not None
     side.engine.ship_reported(position(), 1)
     tails = TailReader(cluster)
@@ -114,15 +115,16 @@ async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
 
 
 async def test_ashore_there_is_no_watch() -> None:
-    side = AlertService(topology(), "tokyo")
+    side = AlertService(topology(), "tokyo", RaisedAlerts())
     assert side.engine is None and side.work() == {}
     await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())
 
 
 async def test_the_watch_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
-    holdings = Holdings("star", CustodyView())
+    ended_alerts = RaisedAlerts()
+    side, writers, tails = AlertService(topology(), "star", ended_alerts), MagicMock(), MagicMock()
+    holdings = Holdings("star", CustodyView(), side.on_release)
     holdings.hold(f"containers.{BOX}", 2)
-    side, writers, tails = AlertService(topology(), "star"), MagicMock(), MagicMock()
     writers.strays.index = StrayIndex()
     await side.catch_up(MagicMock(), writers, holdings, tails)
     voyage = Voyage()
@@ -130,6 +132,5 @@ async def test_the_watch_hears_of_a_box_that_is_given_away_by_whatever_means() -
     voyage.engine = side.engine
     [opened] = voyage.see(0, **FALL)
     holdings.release(f"containers.{BOX}")  # as the custodian says it after a grant by an event, by hand or for a claim
-    [call] = writers.alerts.put.call_args_list
-    ended = ALERTS.decode(call.args[0].record.value)
+    [ended] = ended_alerts.raised()
     assert (ended.alert_id, ended.state, ended.evidence[0].name) == (opened.alert_id, "CLEARED", "left")

@@ -11,14 +11,13 @@ import msgspec
 from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
-from edge.ingest.limits import DeviceLimits
-from edge.ingest.references import BookingReferences
 from edge.ingest.router import MessageRouter
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from edge.mqtt.session import Delivery
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
+from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.alerts.detecting import FALL, MINUTE, TILT
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, device, reading, readings_topic, topology
 
@@ -29,7 +28,7 @@ LOCATION = f"ships.{IMO}.location"
 
 def parts() -> tuple[MessageRouter, Any]:
     writers = MagicMock()
-    writers.alerts.busy = False
+    writers.alerts = RaisedAlerts()
     writers.strays.log = "strays.star"
     writers.ship = {LOCATION: MagicMock()}
     writers.box.return_value.may_append.return_value = True
@@ -40,15 +39,13 @@ def parts() -> tuple[MessageRouter, Any]:
         writers,
         MagicMock(),
         DeadLetters(writers, engine),
-        BookingReferences(),
-        DeviceLimits("star"),
         engine,
     )
     return router, writers
 
 
 def alerts(writers: Any) -> list[Alert]:
-    return [ALERTS.decode(call.args[0].record.value) for call in writers.alerts.put.call_args_list]
+    return list(writers.alerts.raised())
 
 
 def at_sea(minutes: int, **more: Any) -> bytes:
@@ -77,7 +74,7 @@ def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
     router.route_message(Delivery(POSITION, at_sea(MINUTE), False, ack))
     assert [alert.state for alert in alerts(writers)] == ["OPENED", "UPDATED"]
     assert ack.parts == 2
-    keys = [call.args[0].key for call in writers.alerts.put.call_args_list]
+    keys = [entry.key for entry in writers.alerts.entries()]
     assert keys == [(alerts(writers)[0].alert_id, "OPENED"), (alerts(writers)[0].alert_id, "UPDATED 1")]
 
 

@@ -9,8 +9,8 @@ import pytest
 from edge.alerts.site_alerts import SiteAlerts, strays_waiting
 from edge.messages import MessageId
 from edge.strays.store import StrayIndex, WaitingEvent
-from fairlead.records import decoder
 from fairlead.records.alert import Alert
+from tests.support.raised_alerts import RaisedAlerts
 
 LOG = "containers.BIGU1000005"
 
@@ -18,6 +18,7 @@ LOG = "containers.BIGU1000005"
 @pytest.fixture
 def writers() -> Any:
     made = MagicMock()
+    made.alerts = RaisedAlerts("tokyo")
     made.strays.index = StrayIndex()
     made.strays.events = {}
     made.strays.log = "strays.tokyo"
@@ -29,7 +30,7 @@ def of_strays(writers: Any) -> SiteAlerts:
 
 
 def raised(writers: Any) -> list[Alert]:
-    return [decoder(Alert).decode(call.args[0].record.value) for call in writers.alerts.put.call_args_list]
+    return list(writers.alerts.raised())
 
 
 def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:

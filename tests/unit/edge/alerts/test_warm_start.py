@@ -19,9 +19,9 @@ from fairlead.kafka.convention import marker_record
 from fairlead.kafka.protocol.errors import broker_error
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
-from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry
+from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, ms, new_record, position
 from tests.unit.edge.samples import BOX, BOX_LOG, NOW, topology
 from topologies.loader.load import load
@@ -80,7 +80,7 @@ def holdings(*held: str) -> Holdings:
 
 
 def writers(waiting: dict[str, list[int]] | None = None, end: int = 0) -> Any:
-    found = MagicMock()
+    found = MagicMock(alerts=RaisedAlerts())
     index = found.strays.index = StrayIndex()
     found.strays.log = STRAYS
     for topic, offsets in (waiting or {}).items():
@@ -91,8 +91,7 @@ def writers(waiting: dict[str, list[int]] | None = None, end: int = 0) -> Any:
 
 
 def put(found: Any) -> list[Alert]:
-    alert = decoder(Alert)
-    return [alert.decode(call.args[0].record.value) for call in found.alerts.put.call_args_list]
+    return list(found.alerts.raised())
 
 
 def started() -> AlertEngine:

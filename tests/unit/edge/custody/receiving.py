@@ -12,7 +12,8 @@ import pytest
 from edge.custody.protocol import CustodyProtocol
 from edge.custody.receiver import Receiver
 from edge.holdings import Holdings
-from edge.writer_registry import BrokenLogs, WriterRegistry
+from edge.logwriter.container import BrokenLogs
+from edge.writer_registry import WriterRegistry
 from fairlead.custody.view import CustodyView
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.record import Record

@@ -17,7 +17,7 @@ from edge.logwriter import records
 from edge.logwriter.writer import LogEntry
 from edge.messages import EventMessage, MessageId
 from edge.mqtt.acks import AckOrder, PendingAck
-from edge.startup import served
+from edge.site_kafka import served
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.protocol.types import TP

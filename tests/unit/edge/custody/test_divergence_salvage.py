@@ -16,6 +16,7 @@ from edge.holdings import Holdings
 from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import LogEntry
 from edge.messages import MessageId
+from edge.site_kafka import SiteKafka
 from edge.writer_registry import WriterRegistry, ledger_key
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.appender import Appender
@@ -51,11 +52,8 @@ class Ship:
         appender = cast(Appender, MagicMock())
         term_writer = TermWriter(
             self.protocol,
-            cluster,
-            appender,
-            TailReader(cluster),
+            SiteKafka(cluster, appender, appender, TailReader(cluster), AsyncMock()),
             cast(WriterRegistry, writers),
-            AsyncMock(),
             AsyncMock(),
         )
         self.salvage = DivergenceSalvage(cluster, term_writer, cast(WriterRegistry, writers))

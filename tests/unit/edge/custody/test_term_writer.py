@@ -41,13 +41,11 @@ class Gate:
             nonce=lambda: "n",
         )
         writers = MagicMock(ledger=self.ledger)
+        self.kafka = MagicMock(create=AsyncMock())
         self.term_writer = TermWriter(
             self.protocol,
-            MagicMock(),
-            MagicMock(),
-            MagicMock(),
+            self.kafka,
             writers,
-            AsyncMock(),
             MagicMock(read_to_ends=self._read),
         )
 

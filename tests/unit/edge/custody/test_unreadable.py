@@ -27,4 +27,4 @@ def test_a_record_that_nobody_can_read_stops_nothing(value: bytes) -> None:
     orders = OrderHandler(topology(), MagicMock(), MagicMock(protocol=protocol))
     orders.take(CUSTODY_ORDERS, record, False)
     assert readable(record) is None
-    AlertService(topology(), "star")._take("bookings.tokyo", record, False)  # noqa: SLF001
+    AlertService(topology(), "star", MagicMock())._apply_booking("bookings.tokyo", record, False)  # noqa: SLF001

@@ -12,14 +12,13 @@ from edge.ingest import limits
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.limits import DeviceLimits, Limit
-from edge.ingest.references import BookingReferences
 from edge.ingest.router import MessageRouter
 from edge.metrics import Metrics
 from edge.mqtt.acks import AckOrder, PendingAck
 from edge.mqtt.session import Delivery
 from fairlead.records import decoder
-from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
+from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading, readings_topic, topology
 
 OTHER = "BIGU1000010"
@@ -102,7 +101,6 @@ class Site:
     """Tokyo's router; what it put where."""
 
     def __init__(self, site: str = "tokyo") -> None:
-        self.limits = DeviceLimits(site)
         self.writers: Any = MagicMock()
         self.metrics = Metrics()
         self.session = Session()
@@ -112,8 +110,6 @@ class Site:
             self.writers,
             MagicMock(),
             DeadLetters(self.writers, None),
-            BookingReferences(),
-            self.limits,
         )
         self._mids = 0
 
@@ -162,11 +158,9 @@ def test_events_are_never_limited() -> None:
 
 
 def test_the_alert_names_the_device_and_says_when_messages_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    made, writers = DeviceLimits("tokyo"), MagicMock()
+    made, writers = DeviceLimits("tokyo"), MagicMock(alerts=RaisedAlerts("tokyo"))
+    raised = writers.alerts.raised
     alerts = SiteAlerts("tokyo", writers, [made.source()])
-
-    def raised() -> list[Alert]:
-        return [decoder(Alert).decode(call.args[0].record.value) for call in writers.alerts.put.call_args_list]
 
     counted(made, readings_topic(), 6)
     alerts.look(NOW_MS)

@@ -12,7 +12,6 @@ import pytest
 from edge.alerts.site_alerts import SiteAlerts
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
-from edge.ingest.limits import DeviceLimits
 from edge.ingest.references import ALERT_MS, BookingReferences
 from edge.ingest.router import MessageRouter
 from edge.logwriter import records
@@ -22,6 +21,7 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.edge import DeadLetter
+from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.samples import BOX, NOW, NOW_MS, topology
 
 TOPIC = "fairlead/v1/bookings"
@@ -41,7 +41,6 @@ class Office:
     """Tokyo's router; what it stores, and what it refuses."""
 
     def __init__(self) -> None:
-        self.references = BookingReferences()
         self.writers: Any = MagicMock()
         self.metrics = Metrics()
         self.writers.metrics = self.metrics
@@ -50,9 +49,8 @@ class Office:
             self.writers,
             MagicMock(),
             DeadLetters(self.writers, None),
-            self.references,
-            DeviceLimits("tokyo"),
         )
+        self.references = self.router.references
 
     def publish(self, payload: bytes, topic: str = TOPIC) -> None:
         self.router.route_message(Delivery(topic, payload, False, None))
@@ -72,7 +70,7 @@ def office() -> Office:
 
 @pytest.mark.parametrize("status", ["CONFIRMED", "COMPLETED", "CANCELLED"])
 def test_a_change_of_another_offices_booking_is_a_dead_letter(office: Office, status: str) -> None:
-    office.references.take("bookings.sydney", stored(booking()), True)
+    office.references.add_record("bookings.sydney", stored(booking()), True)
     change = booking(status=status)
     office.publish(change)
     assert office.bookings() == []
@@ -82,7 +80,7 @@ def test_a_change_of_another_offices_booking_is_a_dead_letter(office: Office, st
 
 
 def test_an_office_changes_its_own_bookings_and_makes_new_ones(office: Office) -> None:
-    office.references.take("bookings.sydney", stored(booking("B2")))
+    office.references.add_record("bookings.sydney", stored(booking("B2")))
     changes = [booking(), booking(status="CANCELLED"), booking("B3")]
     for change in changes:
         office.publish(change)
@@ -91,7 +89,7 @@ def test_an_office_changes_its_own_bookings_and_makes_new_ones(office: Office) -
 
 
 def test_a_replayed_dead_letter_is_refused_again(office: Office) -> None:
-    office.references.take("bookings.sydney", stored(booking()))
+    office.references.add_record("bookings.sydney", stored(booking()))
     office.publish(booking(), f"fairlead/v1/replays/7/{TOPIC}")
     assert [letter.replay_of for letter in office.letters()] == [7]
 
@@ -101,7 +99,7 @@ def test_of_two_offices_the_one_that_had_a_reference_first_owns_it() -> None:
         references = BookingReferences()
         received = {"tokyo": NOW_MS, "sydney": NOW_MS + 1}
         for name in logs:
-            references.take(f"bookings.{name}", stored(booking(), received[name]))
+            references.add_record(f"bookings.{name}", stored(booking(), received[name]))
         assert references.owner("B1") == "tokyo"
     assert references.owner("B2") is None
 
@@ -109,16 +107,16 @@ def test_of_two_offices_the_one_that_had_a_reference_first_owns_it() -> None:
 def test_records_that_are_no_bookings_are_passed_over() -> None:
     references = BookingReferences()
     for payload in (b"", b"{}", b"\xff", booking()[:-5]):
-        references.take("bookings.sydney", stored(payload))
-    references.take("bookings.sydney", Record(0, NOW_MS, None, None, ()))
+        references.add_record("bookings.sydney", stored(payload))
+    references.add_record("bookings.sydney", Record(0, NOW_MS, None, None, ()))
     assert references.owner("B1") is None
 
 
 def test_an_attempt_raises_one_alert_which_ends_when_nobody_tries_for_a_day(office: Office) -> None:
-    office.references.take("bookings.sydney", stored(booking()))
+    office.references.add_record("bookings.sydney", stored(booking()))
     office.publish(booking())
     office.publish(booking())
-    alerts: Any = MagicMock()
+    alerts: Any = MagicMock(alerts=RaisedAlerts("tokyo"))
     now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
     site = SiteAlerts("tokyo", alerts, [office.references.source()])
     for moment in (now_ms, now_ms + 1000):
@@ -135,4 +133,4 @@ def test_an_attempt_raises_one_alert_which_ends_when_nobody_tries_for_a_day(offi
 
 
 def raised(writers: Any) -> list[Alert]:
-    return [decoder(Alert).decode(call.args[0].record.value) for call in writers.alerts.put.call_args_list]
+    return list(writers.alerts.raised())

@@ -6,8 +6,6 @@ import pytest
 
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
-from edge.ingest.limits import DeviceLimits
-from edge.ingest.references import BookingReferences
 from edge.ingest.router import DROPPED, MessageRouter
 from edge.metrics import Metrics
 from edge.mqtt.session import Delivery
@@ -27,8 +25,6 @@ def router(metrics: Metrics) -> MessageRouter:
         writers,
         MagicMock(),
         DeadLetters(writers, None),
-        BookingReferences(),
-        DeviceLimits("tokyo"),
     )
 
 

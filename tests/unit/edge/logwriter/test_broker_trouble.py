@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from edge import writer_registry
 from edge.custody import recovery
 from edge.holdings import CustodyState
+from edge.logwriter import container
 from edge.logwriter import retry as patience
 from edge.logwriter.dedup_writer import DedupWriter
 from edge.logwriter.tail_reader import TailReader
@@ -37,7 +37,7 @@ HOUR = dt.timedelta(hours=1)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "FIRST_DELAY", 0.01)
     monkeypatch.setattr(patience, "LONGEST_DELAY", 0.05)
-    monkeypatch.setattr(writer_registry, "FIRST_LOOK", 0.05)
+    monkeypatch.setattr(container, "FIRST_LOOK", 0.05)
     monkeypatch.setattr(recovery, "_LOOK_LATEST", 0.1)
 
 

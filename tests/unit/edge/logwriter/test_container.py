@@ -14,13 +14,14 @@ from edge.custody.drain import StrayDrainer
 from edge.custody.protocol import CustodyProtocol
 from edge.holdings import CustodyState, Holdings
 from edge.logwriter import records
-from edge.logwriter.container import ContainerWriter
+from edge.logwriter.container import BrokenLogs, ContainerWriter
 from edge.logwriter.tail_reader import DEPTH, LogTail
 from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry
 from edge.messages import MessageId
 from edge.metrics import Metrics
 from edge.strays.index import StrayBook
 from edge.strays.store import Strays
+from edge.writer_registry import SiteCustody
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.errors import Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
@@ -53,7 +54,7 @@ class Site:
         self.strays = Strays(STRAYS, self.kafka, self.metrics, is_box_log=lambda log: True, fail=self.failures.append)
         for record in self.kafka.logs.get(STRAYS, []):
             self.strays.found(record, lambda log: 0, lambda log, event: False)
-        self.lost: list[str] = []
+        self.broken = BrokenLogs()
         book = self.book = StrayBook(self.strays, (), self.holdings.view)
         protocol = CustodyProtocol(self.holdings, book, sites=(), now=lambda: NOW, nonce=lambda: "n")
         kafka: Any = self.kafka
@@ -62,11 +63,7 @@ class Site:
             BOX_LOG,
             self.kafka,
             self.kafka,  # type: ignore[arg-type]
-            self.holdings,
-            self.strays,
-            book,
-            self.drainer,
-            on_lost=lambda log, _: self.lost.append(log),
+            SiteCustody(self.holdings, book, self.drainer, self.broken),
             settle=self._settled,
             fail=self.failures.append,
         )

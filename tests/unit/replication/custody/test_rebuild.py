@@ -124,7 +124,7 @@ class FakeWriter:
     def is_busy(self, _tp: TP) -> bool:
         return False
 
-    def stop(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
+    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
         replica.trouble = LogTrouble(state, cause, NOW)
 
 
@@ -331,7 +331,7 @@ async def test_a_source_that_was_made_anew_before_the_seizure_was_known_here_is_
 async def test_a_difference_that_was_seen_before_the_seizure_was_known_is_looked_at_once_more(site: Site) -> None:
     fill(site.here.log(LOG), (1, "ab"))
     site.seized(17, 9)
-    site.appender.stop(site.appender.replica(TP(LOG), Priority.NORMAL), LogState.DIVERGED, "two batches at 3")
+    site.appender.stop_log(site.appender.replica(TP(LOG), Priority.NORMAL), LogState.DIVERGED, "two batches at 3")
     assert await site.plan() == {TP(LOG)}
     assert await site.plan() == set()
     site.seized(33, 8)

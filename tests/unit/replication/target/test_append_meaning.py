@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.kafka.protocol.types import ProduceResult
-from replication.target.appender import AppendMeaning, judge
+from replication.target.appender import AppendMeaning, append_meaning
 
 
 @pytest.mark.parametrize(
@@ -28,11 +28,11 @@ from replication.target.appender import AppendMeaning, judge
     ],
 )
 def test_what_an_answer_means(result: ProduceResult | None, meaning: AppendMeaning) -> None:
-    assert judge(result, 7) is meaning
+    assert append_meaning(result, 7) is meaning
 
 
 @given(st.builds(ProduceResult, st.integers(-1, 130), st.integers(-1, 20), st.integers(-1, 20)), st.integers(0, 20))
 def test_only_one_answer_is_success(result: ProduceResult, expected: int) -> None:
-    assert (judge(result, expected) is AppendMeaning.APPENDED) == (
+    assert (append_meaning(result, expected) is AppendMeaning.APPENDED) == (
         (result.error_code, result.base_offset, result.log_append_time_ms) == (0, expected, -1)
     )

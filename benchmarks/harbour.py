@@ -1,4 +1,4 @@
-"""What is published at the two sites: gate in, load and readings, by an MQTT client that many devices share."""
+"""A port with one log per container, and what devices publish there. The measured processes import this, too."""
 
 from __future__ import annotations
 
@@ -11,9 +11,31 @@ import msgspec
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-from benchmarks.custody.names import CODE, IMO
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.names import container_check_digit
+from topologies.model import DEFAULT_STREAMS, InsertPoint, Site, SiteKind, Stream, Topology
+
+SITE: Final = "harbour"
+CODE: Final = "JPTYO"
+IMO: Final = "9074729"
+USER: Final = "admin"
+BRIDGE_CLIENT: Final = f"fairlead-bridge-{SITE}"
+PLAIN_CLIENT: Final = "plain-bridge"
+
+
+def topology() -> Topology:
+    """A port whose containers are all ``BIGU``."""
+    return Topology(
+        name="bench",
+        sites={SITE: Site(kind=SiteKind.PORT, unlocode=CODE)},
+        streams={**DEFAULT_STREAMS, "containers": Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
+    )
+
+
+def log_of(number: str) -> str:
+    """The log of a container."""
+    return f"containers.{number}"
+
 
 EVENTS: Final = "fairlead/v1/events"
 UNDER_WAY: Final = 1000
