@@ -16,7 +16,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.evolution import check_types
 from shore.delta.write import append_once
 from shore.errors import SchemaError
-from shore.feeds.tables import kept_tables
+from shore.feeds.readers import kept_tables
 from shore.maintenance import compact, plan_compaction, plan_vacuum, vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
