@@ -209,7 +209,9 @@ class Aftermath:
         return out
 
 
-async def test_storm_of_boxes(home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_custody_survives_a_storm_of_moves_and_kills(
+    home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     chance = random.Random(f"boxes {seed}")  # noqa: S311 - moments, not secrets
     async with World(waters(home, chance)) as world, contextlib.AsyncExitStack() as stack:
         clusters = await stack.enter_async_context(

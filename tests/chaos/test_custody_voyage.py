@@ -111,7 +111,9 @@ async def sailed(world: World, seed: int) -> str:
     return f"{report.readings_published} readings, {report.logs_compared} logs, {seconds['voyage']:.0f} s; {done}"
 
 
-async def test_the_duck_voyage(home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_custody_survives_kills_during_the_duck_voyage(
+    home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As many voyages as fit the time, or ``FAIRLEAD_CHAOS_SEEDS`` of them; each has its own seed, from ``seed`` on."""
     source = big_blue(home)
     wanted = int(os.environ.get("FAIRLEAD_CHAOS_SEEDS") or 0)

@@ -49,7 +49,7 @@ def brokers(project: Project) -> tuple[str, ...]:
 # --- networks, while boxes are in the yard: the ship is not there yet, and no barrier waits for it
 
 
-def test_cut(project: Project, voyage: Sailing) -> None:
+def test_a_ship_is_cut_off_and_catches_up(project: Project, voyage: Sailing) -> None:
     """The ship has no network to anybody, and nobody is told."""
     with voyage.while_it_sails("the ship lost its link for a while"):
         for service in AT_SEA:
@@ -109,7 +109,7 @@ def test_every_broker_dies_and_returns(project: Project, voyage: Sailing) -> Non
 # --- the link between the ship and the port, at the berth, where there is most to carry
 
 
-def test_half_open(project: Project, voyage: Sailing) -> None:
+def test_a_half_open_link_loses_nothing(project: Project, voyage: Sailing) -> None:
     """What the ship says no longer arrives, while its connections stay: answers to the port's replicator, questions of
     the ship's. Both must find out by themselves."""
     with voyage.while_it_sails("the ship could hear and was not heard"), Lines(project) as lines:
@@ -123,7 +123,7 @@ def test_half_open(project: Project, voyage: Sailing) -> None:
         voyage.await_readings("duck-star")
 
 
-def test_slow(project: Project, voyage: Sailing) -> None:
+def test_a_slow_link_loses_nothing(project: Project, voyage: Sailing) -> None:
     """300 ms each way, 2 % lost, 256 kbit/s: what is slow is not gone."""
     always = (SATELLITE, TO_SHIP)
     with voyage.while_it_sails("the link was slow"), Lines(project) as lines:
@@ -143,7 +143,7 @@ def test_slow(project: Project, voyage: Sailing) -> None:
         assert (after[name]["state"], after[name]["since"]) == ("mirroring", before[name]["since"]), after[name]
 
 
-def test_resets(project: Project, voyage: Sailing) -> None:
+def test_connections_reset_in_the_middle_lose_nothing(project: Project, voyage: Sailing) -> None:
     """Connections end by RST in the middle of requests and answers, again and again."""
     with voyage.while_it_sails("connections were reset again and again"), Lines(project) as lines:
         voyage.await_berth()
@@ -164,7 +164,7 @@ def test_every_broker_is_restarted(project: Project, voyage: Sailing) -> None:
             project.healthy(broker)
 
 
-def test_a_broker_that_stands_still(project: Project, voyage: Sailing) -> None:
+def test_a_frozen_broker_loses_nothing(project: Project, voyage: Sailing) -> None:
     """The ship's Kafka is frozen: its connections stay, and nobody there answers, neither the port nor the ship."""
     with voyage.while_it_sails("the ship's broker stood still"):
         project.compose("pause", "duck-star-kafka-1")

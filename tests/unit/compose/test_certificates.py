@@ -27,7 +27,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in (folder / "certificates").iterdir()}
 
 
-def test_one_that_is_removed_is_made_anew_and_no_other(fleet: Fleet, tmp_path: Path) -> None:
+def test_only_a_removed_certificate_is_renewed(fleet: Fleet, tmp_path: Path) -> None:
     assert sorted(write_certificates(fleet, tmp_path)) == hosts(tmp_path)
     before = content(tmp_path)
     (tmp_path / "certificates/tokyo-kafka-1.pem").unlink()
@@ -51,16 +51,14 @@ def with_own(fleet: Fleet, folder: Path, days: int) -> dict[str, bytes]:
     return content(folder)
 
 
-def test_certificates_of_ones_own_are_left_alone(fleet: Fleet, tmp_path: Path) -> None:
+def test_own_certificates_are_left_alone(fleet: Fleet, tmp_path: Path) -> None:
     before = with_own(fleet, tmp_path, days=365)
     assert write_certificates(fleet, tmp_path) == []
     assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_those_of_ones_own_that_end_are_not_mixed_with_the_projects(
-    missing: bool, fleet: Fleet, tmp_path: Path
-) -> None:
+def test_expired_own_certificates_are_not_replaced(missing: bool, fleet: Fleet, tmp_path: Path) -> None:
     """With the project's authority in the place of their own nobody would trust the other servers any more."""
     before = with_own(fleet, tmp_path, days=10)
     if missing:

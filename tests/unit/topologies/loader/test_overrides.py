@@ -64,9 +64,7 @@ def of_somebody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_a_local_file_that_somebody_else_has_planted_is_refused(
-    here: Path, link: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_file_of_another_user_is_refused(here: Path, link: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would say where passwords are sent, and what Spark runs."""
     planted = Path("minimal.local.yaml")
     if link:
@@ -79,7 +77,7 @@ def test_a_local_file_that_somebody_else_has_planted_is_refused(
     assert "chown" in caught.value.hint
 
 
-def test_a_topology_of_somebody_else_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_of_another_user_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_somebody_else(here / "small.yaml", monkeypatch)
     with pytest.raises(RefusedError, match="it belongs to"):
         load(here / "small.yaml", env={})
@@ -110,7 +108,7 @@ def test_a_group_of_ones_own_may_write(here: Path, monkeypatch: pytest.MonkeyPat
     assert load(here / "small.yaml", env={}).name == "small"
 
 
-def test_what_is_mounted_read_only_is_its_mounters(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_mount_may_belong_to_another_user(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A container runs as another user than owns the files that it is given; here the system call says that it is."""
     of_somebody_else(here / "small.yaml", monkeypatch)
     real = os.fstatvfs
@@ -154,7 +152,7 @@ def test_mistakes_of_a_local_file_have_its_name_and_lines(here: Path) -> None:
     ("text", "problem"),
     [("- a\n", "form of a topology"), ("sites: {\n", "not YAML"), ("", "empty"), ("sites: 3\n", "does not belong")],
 )
-def test_a_local_file_that_is_none(here: Path, text: str, problem: str) -> None:
+def test_a_local_file_of_another_form_is_refused(here: Path, text: str, problem: str) -> None:
     (here / "small.local.yaml").write_text(text)
     (found,) = _mistakes(here)
     assert found.file == str(here / "small.local.yaml")
