@@ -1,4 +1,5 @@
-"""Boxes move at random while everything is killed and links come and go; then the logs must be as docs/custody.md says.
+"""Boxes move at random while processes are killed and links cut; then the logs must keep the invariants of
+docs/custody.md.
 
 Operators seize logs, too; ``FAIRLEAD_CHAOS_SEIZURES=0`` leaves that out.
 """

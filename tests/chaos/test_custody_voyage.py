@@ -46,7 +46,7 @@ def big_blue(folder: Path) -> Path:
 
 
 class Trouble:
-    """Strikes while the voyage is where the plan says. A leg does not end before its kills have struck."""
+    """Kills and cuts at planned steps of the voyage. A leg does not end before its kills have happened."""
 
     def __init__(self, world: World, planned: list[Strike], ways: list[Leg], chance: random.Random) -> None:
         self._world = world
@@ -81,7 +81,7 @@ class Trouble:
 
 
 async def sailed(world: World, seed: int) -> str:
-    """One voyage and its report, every line of which must be true; what was done, in words."""
+    """Run one voyage; every line of its report must be true. Return what was killed and cut."""
     voyage = Voyage(load("duck-voyage").adjusted(containers=BOXES), world.topology, seed=seed)
     chance = random.Random(f"voyage {seed}")  # noqa: S311 - moments, not secrets
     ways = legs(voyage.steps(), ships(world.topology))

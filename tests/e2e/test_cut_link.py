@@ -1,4 +1,4 @@
-"""A voyage whose ship loses its satellite at sea, on real brokers: nothing is lost by it, and the report tells it."""
+"""A voyage on real brokers whose ship loses its satellite at sea: no reading is lost, and the report lists the cut."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_only_a_removed_certificate_is_renewed(fleet: Fleet, tmp_path: Path) -> 
 
 
 def with_own(fleet: Fleet, folder: Path, days: int) -> dict[str, bytes]:
-    """Somebody puts certificates of an authority of theirs in the place of the project's; one has so many days left."""
+    """Replace the project's certificates by those of another authority; one has ``days`` left."""
     own = new_authority("Company")
     write_certificates(fleet, folder)
     for host in hosts(folder):
@@ -59,7 +59,7 @@ def test_own_certificates_are_left_alone(fleet: Fleet, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [False, True])
 def test_expired_own_certificates_are_not_replaced(missing: bool, fleet: Fleet, tmp_path: Path) -> None:
-    """With the project's authority in the place of their own nobody would trust the other servers any more."""
+    """If the project's authority replaced theirs, clients would no longer trust the other servers."""
     before = with_own(fleet, tmp_path, days=10)
     if missing:
         (tmp_path / "certificates/tokyo-kafka-1.pem").unlink()

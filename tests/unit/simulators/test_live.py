@@ -1,4 +1,4 @@
-"""The live view: what it gathers from a voyage, and how that looks at fixed sizes. No terminal, no brokers."""
+"""The live view: its state, and its picture at fixed sizes. No terminal, no brokers."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_records_are_counted_as_they_are_published() -> None:
 
 
 def test_bytes_of_one_link_are_those_of_the_messages() -> None:
-    """The manufacturer's harbour: what duck-star hands to Sydney is what was read aboard after Singapore."""
+    """duck-star brings to Sydney the readings that were taken aboard after Singapore."""
     table = small().plan.timetables["duck-star"]
     left, berthed = table.calls[1].departs, table.calls[2].arrives
     steps = published(small().steps())

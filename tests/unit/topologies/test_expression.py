@@ -1,4 +1,4 @@
-"""Access expressions: what is read is what was written, and it means what a truth table says."""
+"""Access expressions: formatting and parsing agree, and so does evaluation with a truth table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The topologies that come with Fairlead: they load, and they mean what the documentation says."""
+"""The shipped topologies load, and their links carry what the documentation describes."""
 
 from __future__ import annotations
 
@@ -68,8 +68,7 @@ def _own_logs(topology: Topology) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_every_log_reaches_all_sites_that_take_its_stream(name: str) -> None:
-    """Though ships pass on nothing of others: who takes a stream from a site ashore gets all logs of it, and from a
-    ship what the ship writes."""
+    """A site that takes a stream from a site ashore gets all its logs; from a ship, only the ship's own."""
     topology = _shipping(name)
     links = topology.directed_links()
     ashore = [each for each in links if topology.sites[each.from_].kind is not SiteKind.SHIP]

@@ -1,4 +1,4 @@
-"""Where boxes stand aboard, what their readings say of it, and that on-board detection can use it."""
+"""Slots aboard, the readings that carry them, and detection that uses them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_reefers_are_inspected_before_they_are_loaded_and_never_aboard() -> None
 
 
 def test_boxes_lost_from_one_bay_confirm_each_other() -> None:
-    """The ducks' own voyage, judged by the rules of the ship's bridge: who fell, and nobody else."""
+    """The rules of the ship's bridge raise an alert for each lost duck box, and for no other."""
     voyage = Voyage(ducks().adjusted(containers=60), big_blue(), seed=7)
     fallen = {box.number for box in voyage.plan.boxes if box.falls}
     assert len(fallen) == 4

@@ -1,4 +1,4 @@
-"""What a voyage waits for around a link that is cut, and what it does not."""
+"""Barriers around a link that is cut."""
 
 from __future__ import annotations
 

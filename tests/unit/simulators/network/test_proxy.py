@@ -1,4 +1,4 @@
-"""A proxy delays, cuts and resets as it is told, in front of an echo server."""
+"""A proxy delays, cuts and resets, in front of an echo server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The thermal model against what is known of real reefers (notes on reefer control): bounds, not exact values."""
+"""The thermal model against known behaviour of real reefers: bounds, not exact values."""
 
 from __future__ import annotations
 

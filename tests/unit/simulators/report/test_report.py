@@ -1,4 +1,4 @@
-"""The report says true only what is true, and its three forms tell the same."""
+"""A line of the report is true only if its figures are, in all three forms."""
 
 from __future__ import annotations
 

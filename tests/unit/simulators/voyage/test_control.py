@@ -1,4 +1,4 @@
-"""Steering a voyage from another process: its files, its signals, and what is said when there is none."""
+"""Controlling a voyage from another process: its files, its signals, and the error without a voyage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 
 
 class Sea:
-    """A voyage of barriers that goes on until it is told to arrive."""
+    """A voyage of barriers that goes on until ``arrive``."""
 
     def __init__(self, folder: Path) -> None:
         self.control = VoyageControl(folder, "harbour")

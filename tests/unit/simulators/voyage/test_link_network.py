@@ -38,7 +38,7 @@ def trip(context: Context) -> Voyage:
 
 @pytest.fixture
 def lines(context: Context) -> Iterator[Path]:
-    """Lines for every link of the topology, to brokers that nobody needs."""
+    """Proxies for every link of the topology, to brokers that are not used."""
     pulls = {(link.to, link.from_): [("127.0.0.1", 1)] for link in context.topology.directed_links()}
     at = context.folder / "run" / LINES
     at.parent.mkdir(parents=True)

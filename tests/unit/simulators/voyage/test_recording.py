@@ -1,4 +1,4 @@
-"""Recorded voyages: what is written is read again, and a file that is not whole is refused before it is sailed."""
+"""Recordings are read back as written, and a broken file is refused before the voyage starts."""
 
 from __future__ import annotations
 

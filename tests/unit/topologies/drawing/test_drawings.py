@@ -1,4 +1,4 @@
-"""The graph, the terminal drawing and the Mermaid text show what the topology says."""
+"""The graph, the terminal drawing and the Mermaid text of a topology."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of mistake has its line, column, path, what was expected and the nearest valid name."""
+"""Every mistake is reported with line, column, path, the expected form and the nearest valid name."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_a_shipped_topology_takes_the_local_file_of_the_current_folder(here: Pat
 
 
 def of_somebody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a file another user's; or, who may not do that, oneself."""
+    """Give a file to another user; without the right to do so, change our own user id instead."""
     if os.geteuid() == 0:
         os.chown(file, 54321, 54321, follow_symlinks=False)
     else:
@@ -65,7 +65,7 @@ def of_somebody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("link", [False, True])
 def test_a_local_file_of_another_user_is_refused(here: Path, link: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would say where passwords are sent, and what Spark runs."""
+    """Such a file could redirect passwords and choose what Spark runs."""
     planted = Path("minimal.local.yaml")
     if link:
         planted.symlink_to(here / "small.yaml")
@@ -109,7 +109,7 @@ def test_a_group_of_ones_own_may_write(here: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_read_only_mount_may_belong_to_another_user(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container runs as another user than owns the files that it is given; here the system call says that it is."""
+    """A container's user does not own the files mounted into it; here ``fstatvfs`` reports a read-only mount."""
     of_somebody_else(here / "small.yaml", monkeypatch)
     real = os.fstatvfs
 
@@ -223,7 +223,7 @@ def test_mistakes_of_a_variable_name_it(
 
 @pytest.mark.parametrize("name", ["big-blue", "minimal", "two-way", "chain", "fan-in"])
 def test_a_topology_makes_the_round_trip_through_the_environment(name: str) -> None:
-    """Every text of every site, set again by a variable, gives the same topology; set to another, gives that."""
+    """Setting every text of every site by a variable gives the same topology; another text changes it."""
     plain = load(name, env={})
     env: dict[str, str] = {}
     for site, facts in plain.sites.items():
