@@ -29,7 +29,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from fairlead.errors import RefusedError, UnavailableError
 from shore.delta.table_errors import check_tables, open_table, unreadable
 from shore.jobs.checkpoint import TablePosition, read_checkpoint, waiting
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES, Table
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
@@ -67,7 +67,7 @@ class CompactStep:
 
 
 def plan_compaction(
-    places: Places, names: Iterable[str] | None = None, *, tables: Mapping[str, Table] = TABLES
+    paths: TablePaths, names: Iterable[str] | None = None, *, tables: Mapping[str, Table] = TABLES
 ) -> tuple[CompactStep, ...]:
     """What there is to do for these tables, or for all that are there.
 
@@ -82,15 +82,15 @@ def plan_compaction(
     check_tables(wanted, tables)
     steps = []
     for name in wanted or tables:
-        delta = open_table(places, name)
+        delta = open_table(paths, name)
         if delta is not None:
             actions = pa.table(delta.get_add_actions(flatten=True))
-            views = _views(places.table(name), actions["path"].to_pylist()) if places.is_local else 0
+            views = _views(paths.table(name), actions["path"].to_pylist()) if paths.is_local else 0
             steps.append(_step(name, tables[name], actions, views))
     return tuple(steps)
 
 
-def compact(places: Places, step: CompactStep) -> tuple[int, int]:
+def compact(paths: TablePaths, step: CompactStep) -> tuple[int, int]:
     """Carry out one step.
 
     Returns:
@@ -107,7 +107,7 @@ def compact(places: Places, step: CompactStep) -> tuple[int, int]:
         "max_concurrent_tasks": 2,
     }
     for _ in range(_ATTEMPTS):
-        table = DeltaTable(places.table(step.table))
+        table = DeltaTable(paths.table(step.table))
         before = len(table.file_uris())
         try:
             if step.cluster_by is not None or step.views:  # the other leaves alone a file that has no fellows
@@ -118,7 +118,7 @@ def compact(places: Places, step: CompactStep) -> tuple[int, int]:
             continue
         except (DeltaError, OSError) as error:
             raise unreadable(str(error)) from error
-        return before, len(DeltaTable(places.table(step.table)).file_uris())
+        return before, len(DeltaTable(paths.table(step.table)).file_uris())
     raise UnavailableError(
         f"table {step.table} could not be compacted: writers were faster {_ATTEMPTS} times",
         hint="try again, or stop 'fairlead shore run' meanwhile; nothing was changed",
@@ -186,7 +186,7 @@ class VacuumStep:
 
 
 def plan_vacuum(
-    places: Places,
+    paths: TablePaths,
     names: Iterable[str] | None = None,
     *,
     keep: dt.timedelta = KEEP,
@@ -211,23 +211,23 @@ def plan_vacuum(
     _check(keep, force=force)
     wanted = list(names or ())
     check_tables(wanted, tables)
-    positions = _positions(places, jobs)
+    positions = _positions(paths, jobs)
     steps = []
     for name in wanted or tables:
-        table = open_table(places, name)
+        table = open_table(paths, name)
         if table is None:
             continue
-        count, size = _there(places, name, _vacuum(table, keep, dry_run=True))
+        count, size = _there(paths, name, _vacuum(table, keep, dry_run=True))
         steps.append(VacuumStep(name, count, size, _unread(table, positions, now - keep)))
     return tuple(steps)
 
 
-def vacuum(places: Places, step: VacuumStep, *, keep: dt.timedelta = KEEP, force: bool = False) -> int:
+def vacuum(paths: TablePaths, step: VacuumStep, *, keep: dt.timedelta = KEEP, force: bool = False) -> int:
     """Carry out one step: delete the files. Gives their number; 0 for a step that says why not."""
     _check(keep, force=force)
     if step.why:
         return 0
-    _vacuum(DeltaTable(places.table(step.table)), keep, dry_run=False)
+    _vacuum(DeltaTable(paths.table(step.table)), keep, dry_run=False)
     return step.files
 
 
@@ -246,11 +246,11 @@ def _vacuum(table: DeltaTable, keep: dt.timedelta, *, dry_run: bool) -> list[str
     )
 
 
-def _positions(places: Places, jobs: Iterable[str]) -> Mapping[str, list[tuple[str, TablePosition]]]:
+def _positions(paths: TablePaths, jobs: Iterable[str]) -> Mapping[str, list[tuple[str, TablePosition]]]:
     """Where jobs stand, by the tables' own ids."""
     found: dict[str, list[tuple[str, TablePosition]]] = {}
     for job in jobs:
-        checkpoint = read_checkpoint(places, job)
+        checkpoint = read_checkpoint(paths, job)
         for position in checkpoint.tables if checkpoint is not None else ():
             found.setdefault(position.table_id, []).append((job, position))
     return found
@@ -269,10 +269,10 @@ def _unread(table: DeltaTable, positions: Mapping[str, list[tuple[str, TablePosi
     return ""
 
 
-def _there(places: Places, name: str, files: Sequence[str]) -> tuple[int, int | None]:
+def _there(paths: TablePaths, name: str, files: Sequence[str]) -> tuple[int, int | None]:
     """How many of these files are there, and their bytes: delta-rs also names those that it deleted before."""
-    if not places.is_local:
+    if not paths.is_local:
         return len(files), None
-    paths = [Path(places.table(name)) / file for file in files]
-    sizes = [path.stat().st_size for path in paths if path.is_file()]
+    there = [Path(paths.table(name)) / file for file in files]
+    sizes = [path.stat().st_size for path in there if path.is_file()]
     return len(sizes), sum(sizes)

@@ -12,19 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.model import TIME, Table
 
 
-def open_dataset(places: Places, table: str) -> Any:
+def open_dataset(paths: TablePaths, table: str) -> Any:
     """A table's newest version as an Arrow dataset."""
-    return DeltaTable(places.table(table)).to_pyarrow_dataset()
+    return DeltaTable(paths.table(table)).to_pyarrow_dataset()
 
 
-def rows(places: Places, table: Table, found: pc.Expression | None = None) -> pa.Table:
+def rows(paths: TablePaths, table: Table, found: pc.Expression | None = None) -> pa.Table:
     """A table's rows, all of them or those that a filter finds, with the table's own columns and types."""
     names = table.plain_schema.names
-    return open_dataset(places, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
+    return open_dataset(paths, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
 
 
 def between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expression:

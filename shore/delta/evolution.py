@@ -18,7 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from shore.delta.table_errors import rebuild_hint
 from shore.errors import SchemaError
-from shore.places import CUSTOMERS, Places
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.model import Table
@@ -57,7 +57,7 @@ def recorded() -> Recorded:
     return found
 
 
-def check_types(places: Places, tables: Mapping[str, Table] = TABLES) -> None:
+def check_types(paths: TablePaths, tables: Mapping[str, Table] = TABLES) -> None:
     """See that every column of a table on disk has the type that this version of Fairlead writes.
 
     Raises:
@@ -65,16 +65,16 @@ def check_types(places: Places, tables: Mapping[str, Table] = TABLES) -> None:
     """
     for name, table in tables.items():
         try:
-            there = DeltaTable(places.table(name)).schema()
+            there = DeltaTable(paths.table(name)).schema()
         except TableNotFoundError:
             continue
         types = {field.name: str(field.type) for field in there.fields}
         for field in Schema.from_arrow(table.schema).fields:
             if types.get(field.name, str(field.type)) != str(field.type):
                 raise SchemaError(
-                    f"column {field.name} of table {name} is {types[field.name]} in {places.table(name)}, and this "
+                    f"column {field.name} of table {name} is {types[field.name]} in {paths.table(name)}, and this "
                     f"version of Fairlead writes {field.type}: types of columns never change",
-                    hint=f"the table was made by another program or changed by hand: {rebuild_hint(places, name)}",
+                    hint=f"the table was made by another program or changed by hand: {rebuild_hint(paths, name)}",
                     table=name,
                     column=field.name,
                 )

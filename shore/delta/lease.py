@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 from fairlead.errors import UnavailableError
 from fairlead.home import private_folder
 from shore.errors import AlreadyRunningError, LeaseLostError
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.storage import Storage
 
 BEAT_SECONDS: Final = 10.0
@@ -233,7 +233,7 @@ def _now() -> float:
 
 
 @contextlib.contextmanager
-def only_one(folder: Path, places: Places) -> Iterator[Lease | None]:
+def only_one(folder: Path, paths: TablePaths) -> Iterator[Lease | None]:
     """Hold the state folder's lock; it ends with the process, however that ends. Where the tables are on a storage that
     other machines reach, too (a URL), hold the lease there as well.
 
@@ -250,10 +250,10 @@ def only_one(folder: Path, places: Places) -> Iterator[Lease | None]:
             hint="wait until it is done, or stop it; 'fairlead shore status' shows what it does",
         ) from None
     try:
-        if places.is_local:
+        if paths.is_local:
             yield None
         else:
-            with leased(places.base, str(folder.resolve())) as lease:
+            with leased(paths.base, str(folder.resolve())) as lease:
                 yield lease
     finally:
         lock.release()

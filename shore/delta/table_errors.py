@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from shore.joins import VIEWS
-from shore.places import CUSTOMERS, Places
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
 
@@ -41,13 +41,13 @@ def check_tables(names: Iterable[str], known: Collection[str] = TABLES) -> None:
             raise UnknownNameError("table", name, known)
 
 
-def open_table(places: Places, name: str) -> DeltaTable | None:
+def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
     """The newest version of a table; None when it is not there yet.
 
     Raises:
         UnavailableError: it is there and cannot be opened.
     """
-    location = places.table(name)
+    location = paths.table(name)
     try:
         return DeltaTable(location)
     except TableNotFoundError:
@@ -57,7 +57,7 @@ def open_table(places: Places, name: str) -> DeltaTable | None:
 
         raise UnavailableError(
             f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
-            hint=rebuild_hint(places, name),
+            hint=rebuild_hint(paths, name),
             table=name,
         ) from error
 
@@ -104,10 +104,10 @@ def not_there(name: str, *, view: str = "") -> UnavailableError:
     )
 
 
-def nothing_yet(places: Places) -> UnavailableError:
+def nothing_yet(paths: TablePaths) -> UnavailableError:
     """What to raise when there is no table at all."""
     return UnavailableError(
-        f"there are no tables in {places.tables} yet",
+        f"there are no tables in {paths.tables} yet",
         hint="run 'fairlead shore run --once' (the site must be up); if they are elsewhere, set FAIRLEAD_HOME "
         "(those of 'make demo' are in build/demo/home)",
     )
@@ -117,13 +117,13 @@ READ_ERRORS: Final = (DeltaError, OSError, pa.ArrowException, duckdb.Error)
 """What reading tables raises when files are gone or damaged, and writing them when the disk refuses."""
 
 
-def damaged(places: Places, names: Iterable[str]) -> dict[str, str]:
+def damaged(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
     """Those of these tables that are there and cannot be read, with the reason. Data files are looked at (not their
     rows, but their ends) for tables on this machine."""
     found = {}
     for name in names:
         try:
-            _look(places, name)
+            _look(paths, name)
         except TableNotFoundError:
             continue
         except READ_ERRORS as error:
@@ -131,18 +131,18 @@ def damaged(places: Places, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def rebuild_hint(places: Places, name: str) -> str:
+def rebuild_hint(paths: TablePaths, name: str) -> str:
     """What to do about a damaged table."""
     if name.startswith(CUSTOMERS):
-        return f"remove {places.table(name)}: the next run fills it again from the feed"
+        return f"remove {paths.table(name)}: the next run fills it again from the feed"
     return (
-        f"the logs still hold everything, shore can build it again: move {places.table(name)} away (or put it back "
+        f"the logs still hold everything, shore can build it again: move {paths.table(name)} away (or put it back "
         f"from a copy), then fairlead shore rebuild {job_of(name)} --yes"
     )
 
 
 @contextlib.contextmanager
-def as_table_errors(places: Places, names: Iterable[str] = TABLES) -> Iterator[None]:
+def as_table_errors(paths: TablePaths, names: Iterable[str] = TABLES) -> Iterator[None]:
     """Whatever cannot be read inside, as an error that names the damaged one of these tables.
 
     Raises:
@@ -151,14 +151,14 @@ def as_table_errors(places: Places, names: Iterable[str] = TABLES) -> Iterator[N
     try:
         yield
     except READ_ERRORS as error:
-        for name, why in damaged(places, names).items():
+        for name, why in damaged(paths, names).items():
             raise UnavailableError(
-                f"table {name} cannot be read: {why}", hint=rebuild_hint(places, name), table=name
+                f"table {name} cannot be read: {why}", hint=rebuild_hint(paths, name), table=name
             ) from error
         raise unreadable(str(error)) from error
 
 
-def _look(places: Places, name: str) -> None:
-    paths = pa.table(DeltaTable(places.table(name)).get_add_actions())["path"].to_pylist()
-    for path in paths if places.is_local else ():
-        pq.read_metadata(Path(places.table(name), path))
+def _look(paths: TablePaths, name: str) -> None:
+    files = pa.table(DeltaTable(paths.table(name)).get_add_actions())["path"].to_pylist()
+    for path in files if paths.is_local else ():
+        pq.read_metadata(Path(paths.table(name), path))

@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 from shore.delta.datasets import open_dataset
 from shore.delta.write import last_version
 from shore.errors import SplitStateError
-from shore.places import Places
+from shore.paths import TablePaths
 
 
 def rows_app(customer: str) -> str:
@@ -22,22 +22,22 @@ def rows_app(customer: str) -> str:
     return f"rows:{customer}"
 
 
-def with_more(places: Places, customer: str, rows: int) -> dict[str, int]:
+def with_more(paths: TablePaths, customer: str, rows: int) -> dict[str, int]:
     """What the commit of so many more rows notes."""
-    noted = last_version(places.table("feeds"), rows_app(customer))
-    before = noted if noted is not None else counted(places).get(customer, 0)  # a table of an older version
+    noted = last_version(paths.table("feeds"), rows_app(customer))
+    before = noted if noted is not None else counted(paths).get(customer, 0)  # a table of an older version
     return {rows_app(customer): before + rows}
 
 
-def check_whole(places: Places, customers: Collection[str]) -> None:
+def check_whole(paths: TablePaths, customers: Collection[str]) -> None:
     """Do nothing where table ``feeds`` has of each customer the rows that were written.
 
     Raises:
         SplitStateError: it has not; records would be given to that customer a second time.
     """
-    found = counted(places)
+    found = counted(paths)
     for customer in customers:
-        noted = last_version(places.table("feeds"), rows_app(customer))
+        noted = last_version(paths.table("feeds"), rows_app(customer))
         if noted is not None and found.get(customer, 0) != noted:
             raise SplitStateError(
                 f"table feeds has {found.get(customer, 0):,} rows of customer {customer}, and {noted:,} were written: "
@@ -47,9 +47,9 @@ def check_whole(places: Places, customers: Collection[str]) -> None:
             )
 
 
-def counted(places: Places) -> dict[str, int]:
+def counted(paths: TablePaths) -> dict[str, int]:
     """The rows of each customer in the table as it is now."""
-    rows: pads.Dataset = open_dataset(places, "feeds")
+    rows: pads.Dataset = open_dataset(paths, "feeds")
     with duckdb.connect(":memory:") as connection:
         connection.register("feeds", rows.scanner(columns=["customer"]).to_reader())
         found: pa.Table = connection.sql("select customer, count(*) as rows from feeds group by 1").to_arrow_table()

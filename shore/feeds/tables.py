@@ -1,13 +1,13 @@
 """The tables that customers have of their own, under the names by which shore's operators know them. Pure.
 
-``customers/<customer>`` stands in ``Places.customer``, outside shore's own tables; whatever looks after tables by name
-takes it as one of them where it is given ``kept_tables`` of the topology.
+``customers/<customer>`` stands in ``TablePaths.customer``, outside shore's own tables; whatever looks after tables by
+name takes it as one of them where it is given ``kept_tables`` of the topology.
 """
 
 from __future__ import annotations
 
 from shore.feeds.readers import readers_here
-from shore.places import CUSTOMERS
+from shore.paths import CUSTOMERS
 from shore.tables import TABLES, Table
 from shore.tables.customer_feed import CUSTOMER_FEED
 from topologies.model import Topology

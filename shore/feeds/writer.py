@@ -24,7 +24,7 @@ from shore.delta.write import append_once, last_version
 from shore.errors import FeedMovedError
 from shore.feeds.count import with_more
 from shore.feeds.records import delivered, feed_topic, kept, opening, slices
-from shore.places import Places
+from shore.paths import TablePaths
 
 _CLIENT = "fairlead-feeds"
 _ROWS_PER_COMMIT = 50_000
@@ -56,16 +56,16 @@ def app_of(customer: str) -> str:
     return f"feed:{customer}"
 
 
-def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: bool = False) -> int:
+def read_back(endpoint: KafkaEndpoint, paths: TablePaths, customer: str, *, table: bool = False) -> int:
     """Bring table ``feeds`` up to the end of a customer's feed; with ``table`` the customer's own table, too.
 
     Returns:
         The offset up to which (exclusive) the tables now know the feed.
     """
-    rows, noted = partial(delivered, customer), partial(with_more, places, customer)
-    targets = [_Target(places.table("feeds"), app_of(customer), rows, noted)]
+    rows, noted = partial(delivered, customer), partial(with_more, paths, customer)
+    targets = [_Target(paths.table("feeds"), app_of(customer), rows, noted)]
     if table:
-        targets.append(_Target(places.customer(customer), app_of(customer), kept))
+        targets.append(_Target(paths.customer(customer), app_of(customer), kept))
 
     def store(records: Sequence[Record], end: int) -> None:
         for target in targets:

@@ -42,9 +42,9 @@ def query(context: JobContext) -> DataStreamWriter:
         rows="readings",
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),
     )
-    states = detected(readings, SitesNow(context.places.table(CONTAINERS_NOW.name)))
+    states = detected(readings, SitesNow(context.paths.table(CONTAINERS_NOW.name)))
     writer: DataStreamWriter = states.writeStream.format("delta").option(
-        "path", context.places.table(ALERTS_ASHORE.name)
+        "path", context.paths.table(ALERTS_ASHORE.name)
     )
     return writer
 

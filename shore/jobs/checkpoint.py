@@ -24,7 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from shore.errors import CheckpointDamagedError
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.source.offsets import Positions, restore, store
 from shore.storage import Storage
 
@@ -41,12 +41,12 @@ def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in found.splitlines() if line]
 
 
-def table_ids(places: Places, names: Iterable[str]) -> dict[str, str]:
+def table_ids(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
     """Names of the tables that are there by their own ids: a table that is made anew has another."""
     found = {}
     for name in names:
         try:
-            found[str(DeltaTable(places.table(name)).metadata().id)] = name
+            found[str(DeltaTable(paths.table(name)).metadata().id)] = name
         except DeltaError:
             continue
     return found
@@ -113,37 +113,37 @@ class Checkpoint:
         )
 
 
-def read_checkpoint(places: Places, job: str) -> Checkpoint | None:
+def read_checkpoint(paths: TablePaths, job: str) -> Checkpoint | None:
     """A job's checkpoint; None when it has not begun a batch yet.
 
     Raises:
         CheckpointDamagedError: a file that Spark needs to go on cannot be read; the error names it.
     """
-    files = Storage(places.checkpoint(job))
+    files = Storage(paths.checkpoint(job))
     offsets, commits = _batches(files, "offsets"), _batches(files, "commits")
     if not offsets:
         return None
     begun, done = offsets[-1], commits[-1] if commits else None
     if done is not None and done > begun:
-        raise _damaged(places, job, f"offsets/{done}", "it is not there, although the batch is done")
+        raise _damaged(paths, job, f"offsets/{done}", "it is not there, although the batch is done")
     try:
         query_id = json.loads(files.read("metadata"))["id"]
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(places, job, "metadata", _why(error)) from error
+        raise _damaged(paths, job, "metadata", _why(error)) from error
     if done is not None:
-        _lines(places, job, files, f"commits/{done}")
-    ahead = _sources(places, job, files, begun)
-    sources = ahead if done == begun else _sources(places, job, files, done) if done is not None else ()
+        _lines(paths, job, files, f"commits/{done}")
+    ahead = _sources(paths, job, files, begun)
+    sources = ahead if done == begun else _sources(paths, job, files, done) if done is not None else ()
     return Checkpoint(job, query_id, begun, done, sources, ahead)
 
 
-def write_checkpoint(places: Places, job: str, positions: Positions, like: str) -> None:
+def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: str) -> None:
     """Make a checkpoint of a job that reads logs, from which it goes on at these positions.
 
     Args:
         like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark take its defaults).
     """
-    files = Storage(places.checkpoints)
+    files = Storage(paths.checkpoints)
     offset = json.dumps(store(positions), separators=(",", ":"))
     contents = {  # a checkpoint with offsets is one: these come last
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
@@ -159,47 +159,47 @@ def write_checkpoint(places: Places, job: str, positions: Positions, like: str) 
         files.move(folder, job)
 
 
-def settings_line(places: Places, job: str) -> str:
+def settings_line(paths: TablePaths, job: str) -> str:
     """The line of settings in the newest of a checkpoint's ``offsets`` that can be read; ``{}`` when none can."""
-    files = Storage(places.checkpoint(job))
+    files = Storage(paths.checkpoint(job))
     for batch in reversed(_batches(files, "offsets")):
         try:
-            return _lines(places, job, files, f"offsets/{batch}")[0]
+            return _lines(paths, job, files, f"offsets/{batch}")[0]
         except CheckpointDamagedError:
             continue
     return "{}"
 
 
-def archive_checkpoint(places: Places, job: str, name: str) -> str | None:
+def archive_checkpoint(paths: TablePaths, job: str, name: str) -> str | None:
     """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
-    moved = Storage(places.checkpoints).move(job, f"{job}.{name}")
-    return f"{places.checkpoint(job)}.{name}" if moved else None
+    moved = Storage(paths.checkpoints).move(job, f"{job}.{name}")
+    return f"{paths.checkpoint(job)}.{name}" if moved else None
 
 
-def has_begun(places: Places, job: str) -> bool:
+def has_begun(paths: TablePaths, job: str) -> bool:
     """Whether the job has begun a batch."""
-    return bool(_batches(Storage(places.checkpoint(job)), "offsets"))
+    return bool(_batches(Storage(paths.checkpoint(job)), "offsets"))
 
 
 def _batches(files: Storage, folder: str) -> list[int]:
     return sorted(int(name) for name in files.names(folder) if name.isdecimal())
 
 
-def _sources(places: Places, job: str, files: Storage, batch: int) -> tuple[Mapping[str, Any] | None, ...]:
+def _sources(paths: TablePaths, job: str, files: Storage, batch: int) -> tuple[Mapping[str, Any] | None, ...]:
     name = f"offsets/{batch}"
-    _, *lines = _lines(places, job, files, name)
+    _, *lines = _lines(paths, job, files, name)
     if not lines:
-        raise _damaged(places, job, name, "it has no offsets")
+        raise _damaged(paths, job, name, "it has no offsets")
     try:
         found = [json.loads(line) if line != "-" else None for line in lines]
     except ValueError as error:
-        raise _damaged(places, job, name, _why(error)) from error
+        raise _damaged(paths, job, name, _why(error)) from error
     if not all(each is None or isinstance(each, dict) for each in found):
-        raise _damaged(places, job, name, "it has something else where offsets should be")
+        raise _damaged(paths, job, name, "it has something else where offsets should be")
     return tuple(found)
 
 
-def _lines(places: Places, job: str, files: Storage, name: str) -> list[str]:
+def _lines(paths: TablePaths, job: str, files: Storage, name: str) -> list[str]:
     """The lines after the version; the first of them is JSON, which is checked."""
     try:
         version, *lines = files.read(name).decode().splitlines()
@@ -207,7 +207,7 @@ def _lines(places: Places, job: str, files: Storage, name: str) -> list[str]:
             raise ValueError("it is cut off")
         json.loads(lines[0])
     except (FileNotFoundError, ValueError) as error:
-        raise _damaged(places, job, name, _why(error)) from error
+        raise _damaged(paths, job, name, _why(error)) from error
     return lines
 
 
@@ -222,13 +222,13 @@ def _why(error: Exception) -> str:
     return f"it is cut off or not Spark's ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
 
 
-def _damaged(places: Places, job: str, name: str, why: str) -> CheckpointDamagedError:
+def _damaged(paths: TablePaths, job: str, name: str, why: str) -> CheckpointDamagedError:
     return CheckpointDamagedError(
-        f"the checkpoint of job {job} is damaged: {places.checkpoint(job)}/{name}: {why}",
+        f"the checkpoint of job {job} is damaged: {paths.checkpoint(job)}/{name}: {why}",
         hint=f"put the file back from a copy, or run 'fairlead shore rebuild {job}': it makes the checkpoint anew from "
         "the tables and the logs, and nothing is lost or doubled",
         job=job,
-        file=f"{places.checkpoint(job)}/{name}",
+        file=f"{paths.checkpoint(job)}/{name}",
     )
 
 
@@ -242,7 +242,7 @@ class Backlog:
     unknown: tuple[str, ...] = ()
 
 
-def backlog_of(checkpoint: Checkpoint, places: Places, ids: Mapping[str, str]) -> Backlog:
+def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]) -> Backlog:
     """What the job of a checkpoint has not read yet.
 
     Args:
@@ -255,7 +255,7 @@ def backlog_of(checkpoint: Checkpoint, places: Places, ids: Mapping[str, str]) -
             unknown.append(position.table_id)
             continue
         try:
-            count, time = waiting(DeltaTable(places.table(name)), position)
+            count, time = waiting(DeltaTable(paths.table(name)), position)
         except FileNotFoundError:
             unknown.append(name)
             continue

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shore.delta import datasets
 from shore.delta.write import ReplaceScope, replace_rows
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import conditions as conditions_table
 from shore.tables import mkt as mkt_table
 from shore.tables.conditions import CONDITIONS
@@ -67,23 +67,23 @@ def chunks(hours: pa.Table) -> list[Chunk]:
     return sorted(found, key=lambda chunk: chunk.low)
 
 
-def store_conditions(places: Places, hours: pa.Table, chunk: Chunk) -> None:
+def store_conditions(paths: TablePaths, hours: pa.Table, chunk: Chunk) -> None:
     """Bring table ``conditions`` up to date with the hours of a chunk; ``hours`` are all that were computed."""
     fresh = as_conditions(hours)
-    units = _store_units(places, CONDITIONS, fresh, chunk)
-    _store_windows(places, CONDITIONS, conditions_table.DAYS, units, chunk)
+    units = _store_units(paths, CONDITIONS, fresh, chunk)
+    _store_windows(paths, CONDITIONS, conditions_table.DAYS, units, chunk)
 
 
-def store_mkt(places: Places, hours: pa.Table, chunk: Chunk, activation_energy: float) -> None:
+def store_mkt(paths: TablePaths, hours: pa.Table, chunk: Chunk, activation_energy: float) -> None:
     """The same for table ``mkt``."""
-    units = _store_units(places, MKT, as_mkt(hours, activation_energy), chunk)
-    _store_windows(places, MKT, mkt_table.DAYS, units, chunk)
+    units = _store_units(paths, MKT, as_mkt(hours, activation_energy), chunk)
+    _store_windows(paths, MKT, mkt_table.DAYS, units, chunk)
     first, last = _midnight(chunk.low), _midnight(chunk.high)
     whole = chunk.among(first - 28 * DAY, last + 30 * DAY) & pc.field("whole_day")
-    days = datasets.rows(places, MKT, whole)
+    days = datasets.rows(paths, MKT, whole)
     low, high = first + DAY, last + 30 * DAY
     rows = windows(MKT, mkt_table.MONTHS, days, low, high, hours=720)
-    replace_rows(places.table(MKT.name), rows, chunk.scope(low, high, hours=720), key=MKT.key)
+    replace_rows(paths.table(MKT.name), rows, chunk.scope(low, high, hours=720), key=MKT.key)
 
 
 def as_conditions(hours: pa.Table) -> pa.Table:
@@ -111,24 +111,24 @@ def windows(
     return rows.set_column(rows.schema.get_field_index("whole_day"), "whole_day", whole)
 
 
-def _store_units(places: Places, table: Table, fresh: pa.Table, chunk: Chunk) -> pa.Table:
+def _store_units(paths: TablePaths, table: Table, fresh: pa.Table, chunk: Chunk) -> pa.Table:
     """Store the rows of one hour; gives these and those around them, as far as the windows of 24 hours reach."""
     around = chunk.among(chunk.low - 22 * HOUR, chunk.high + 24 * HOUR)
-    there = datasets.rows(places, table, around & (pc.field("window_hours") == 1))
+    there = datasets.rows(paths, table, around & (pc.field("window_hours") == 1))
     newer = fresh.filter(around)
     key = ["equipment_reference", "window_end"]
     kept = there.join(newer.select(key), keys=key, join_type="left anti").select(table.plain_schema.names)
     units = pa.concat_tables([kept.cast(table.plain_schema), newer])
     low, high = chunk.low + HOUR, chunk.high + HOUR
     rows = units.filter(chunk.among(low, high))
-    replace_rows(places.table(table.name), rows, chunk.scope(low, high, hours=1), key=table.key)
+    replace_rows(paths.table(table.name), rows, chunk.scope(low, high, hours=1), key=table.key)
     return units
 
 
-def _store_windows(places: Places, table: Table, statement: str, units: pa.Table, chunk: Chunk) -> None:
+def _store_windows(paths: TablePaths, table: Table, statement: str, units: pa.Table, chunk: Chunk) -> None:
     low, high = chunk.low + HOUR, chunk.high + 24 * HOUR
     rows = windows(table, statement, units, low, high, hours=24)
-    replace_rows(places.table(table.name), rows, chunk.scope(low, high, hours=24), key=table.key)
+    replace_rows(paths.table(table.name), rows, chunk.scope(low, high, hours=24), key=table.key)
 
 
 def _with(rows: pa.Table, table: Table, constant: Mapping[str, float]) -> pa.Table:

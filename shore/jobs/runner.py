@@ -31,7 +31,7 @@ from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, failure
 from shore.jobs.state import check_state, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.session import close as close_session
 from shore.session import spark as open_session
 from shore.tables import TABLES
@@ -248,17 +248,17 @@ def run(
     asked = current(endpoint)  # what is wrong with it is said before Spark starts
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose(topology, jobs)]
-    places = Places.of(folder, topology.shore.storage)
+    paths = TablePaths.of(folder, topology.shore.storage)
     stop = stop or threading.Event()
-    with only_one(folder, places) as lease:
+    with only_one(folder, paths) as lease:
         if lease is not None:
             lease.on_lost = stop.set
         board = StatusReporter(folder, chosen, on_progress)
         try:
-            check_state(places, chosen)
-            check_types(places, kept_tables(topology))
+            check_state(paths, chosen)
+            check_types(paths, kept_tables(topology))
             for table in TABLES.values():
-                table.create(places.table(table.name))
+                table.create(paths.table(table.name))
         except FairleadError as error:
             board.fail(error)
             raise
@@ -267,7 +267,7 @@ def run(
             _session(folder, topology.shore, session, settings) as spark,
         ):
             site = RotatingEndpoint(endpoint, spark)
-            context = JobContext(topology, asked, places, spark, max_records)
+            context = JobContext(topology, asked, paths, spark, max_records)
             _run_stages(context, site, chosen, once, board, stop)
         if lease is not None:
             lease.check()
@@ -361,9 +361,9 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     """
     for attempt in range(1, MAX_STARTS + 1):
         try:
-            renew_checkpoint(context.places, job)
+            renew_checkpoint(context.paths, job)
             writer = job.query(context).queryName(job.name)
-            writer = writer.option("checkpointLocation", context.places.checkpoint(job.name))
+            writer = writer.option("checkpointLocation", context.paths.checkpoint(job.name))
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)
             return writer.start()
         except (PySparkException, Py4JError) as error:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from shore.delta.datasets import is_in, open_dataset
 from shore.delta.write import exchange_rows
 from shore.jobs.reference import stored
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail, window
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
@@ -33,7 +33,7 @@ _TOGETHER = 20  # ships whose positions are read in one go
 _ORDER = ("vessel_imo_number", "device_date_time", "log", "log_offset")
 
 
-def update(places: Places, spans: Mapping[str, Span]) -> None:
+def update(paths: TablePaths, spans: Mapping[str, Span]) -> None:
     """Make the calls and legs around what is new of these ships again.
 
     Args:
@@ -41,28 +41,28 @@ def update(places: Places, spans: Mapping[str, Span]) -> None:
     """
     if not spans:
         return
-    sea = _Sea(places)
+    sea = _Sea(paths)
     events = sea.events(sorted(spans))
     bounds = {
         ship: window(events.get(ship, ()), _micros(first), _micros(last)) for ship, (first, last) in spans.items()
     }
     calls, legs = sea.rows(bounds, events)
-    _exchange(places, PORT_CALLS, calls, bounds, "call_date_time")
-    _exchange(places, VOYAGES, legs, bounds, "leg_date_time")
+    _exchange(paths, PORT_CALLS, calls, bounds, "call_date_time")
+    _exchange(paths, VOYAGES, legs, bounds, "leg_date_time")
 
 
-def port_calls(places: Places) -> pa.Table:
+def port_calls(paths: TablePaths) -> pa.Table:
     """Table ``port_calls`` as it must be."""
-    return _everything(places)[0]
+    return _everything(paths)[0]
 
 
-def voyages(places: Places) -> pa.Table:
+def voyages(paths: TablePaths) -> pa.Table:
     """Table ``voyages`` as it must be."""
-    return _everything(places)[1]
+    return _everything(paths)[1]
 
 
-def _everything(places: Places) -> tuple[pa.Table, pa.Table]:
-    sea = _Sea(places)
+def _everything(paths: TablePaths) -> tuple[pa.Table, pa.Table]:
+    sea = _Sea(paths)
     events = sea.events()
     return sea.rows({ship: TimeBounds() for ship in sorted({*events, *sea.ships()})}, events)
 
@@ -70,10 +70,10 @@ def _everything(places: Places) -> tuple[pa.Table, pa.Table]:
 class _Sea:
     """What the tables know of ships."""
 
-    def __init__(self, places: Places) -> None:
-        self._movements = open_dataset(places, "dock_movements")
-        self._positions = open_dataset(places, "positions")
-        sites = stored(places, SITES).to_pylist()
+    def __init__(self, paths: TablePaths) -> None:
+        self._movements = open_dataset(paths, "dock_movements")
+        self._positions = open_dataset(paths, "positions")
+        sites = stored(paths, SITES).to_pylist()
         self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
         self._ports = sorted(
             {
@@ -161,9 +161,9 @@ def _track(ordered: pa.Table) -> Track:
     return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
 
 
-def _exchange(places: Places, table: Table, fresh: pa.Table, bounds: Mapping[str, TimeBounds], begins: str) -> None:
+def _exchange(paths: TablePaths, table: Table, fresh: pa.Table, bounds: Mapping[str, TimeBounds], begins: str) -> None:
     gone = _any(_within(ship, part, begins) for ship, part in sorted(bounds.items()))
-    exchange_rows(places.table(table.name), fresh, gone, key=table.key)
+    exchange_rows(paths.table(table.name), fresh, gone, key=table.key)
 
 
 def _any(conditions: Iterable[Any]) -> Any:

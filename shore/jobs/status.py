@@ -18,7 +18,7 @@ import msgspec
 import psutil
 
 from fairlead.errors import UnavailableError
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.source.losses import LostLog, read_losses
 
 State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
@@ -104,11 +104,11 @@ class RunMonitor:
         on_loss: Told each loss that is noted after this object was made, once.
     """
 
-    def __init__(self, topology: str, places: Places, on_loss: Callable[[LostLog], None]) -> None:
-        self._topology, self._places, self._on_loss = topology, places, on_loss
+    def __init__(self, topology: str, paths: TablePaths, on_loss: Callable[[LostLog], None]) -> None:
+        self._topology, self._places, self._on_loss = topology, paths, on_loss
         self._jobs: Mapping[str, JobStatus] = {}
         self._lock = threading.Lock()
-        self._losses = read_losses(places)
+        self._losses = read_losses(paths)
         self._known = set(self._losses)
         self._next = 0.0
         self.lost = False

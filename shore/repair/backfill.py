@@ -20,7 +20,7 @@ from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.lease import check_lease
 from shore.jobs.checkpoint import read_checkpoint
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.repair.logs import LogRepair, find_odd, repair
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
@@ -56,9 +56,9 @@ class Span:
 ALWAYS = Span()
 
 
-def made_again(entry: Derived, places: Places, span: Span) -> pa.Table:
+def made_again(entry: Derived, paths: TablePaths, span: Span) -> pa.Table:
     """What the table must hold, of this span where the table has a time to tell by."""
-    rows = entry.everything(places)
+    rows = entry.everything(paths)
     matches = span.matches(entry.time) if entry.time is not None else None
     rows = rows if matches is None else rows.filter(matches)
     schema = TABLES[entry.table].plain_schema
@@ -66,23 +66,23 @@ def made_again(entry: Derived, places: Places, span: Span) -> pa.Table:
     return TABLES[entry.table].sorted(rows.cast(schema))
 
 
-def differing(entry: Derived, places: Places, span: Span) -> Compared:
+def differing(entry: Derived, paths: TablePaths, span: Span) -> Compared:
     """How the table differs now from what it must hold, within the span."""
-    rows: pads.Dataset = DeltaTable(places.table(entry.table)).to_pyarrow_dataset()
+    rows: pads.Dataset = DeltaTable(paths.table(entry.table)).to_pyarrow_dataset()
     matches = span.matches(entry.time) if entry.time is not None else None
     if matches is not None:
         rows = rows.filter(matches)
     with connection() as opened:
-        expected = made_again(entry, places, span)
+        expected = made_again(entry, paths, span)
         return compare(opened, entry.table, rows, expected, TABLES[entry.table].key, tolerance=entry.tolerance)
 
 
-def make_again(entry: Derived, places: Places, span: Span = ALWAYS) -> int:
+def make_again(entry: Derived, paths: TablePaths, span: Span = ALWAYS) -> int:
     """Replace the rows of the span, or of the whole table where it has no time to tell by; gives their number."""
-    fresh = made_again(entry, places, span)
+    fresh = made_again(entry, paths, span)
     predicate = span.predicate(entry.time) if entry.time is not None else None
-    check_lease(places.table(entry.table))
-    write_deltalake(DeltaTable(places.table(entry.table)), fresh, mode="overwrite", predicate=predicate)
+    check_lease(paths.table(entry.table))
+    write_deltalake(DeltaTable(paths.table(entry.table)), fresh, mode="overwrite", predicate=predicate)
     return int(fresh.num_rows)
 
 
@@ -122,7 +122,7 @@ class Backfill:
 def plan_backfill(
     topology: Topology,
     endpoint: KafkaEndpoint,
-    places: Places,
+    paths: TablePaths,
     span: Span,
     tables: Collection[str] | None = None,
     *,
@@ -147,27 +147,27 @@ def plan_backfill(
     for entry in FROM_LOGS:
         if wanted is not None and wanted.isdisjoint(entry.tables):
             continue
-        checkpoint = read_checkpoint(places, entry.job)
+        checkpoint = read_checkpoint(paths, entry.job)
         if checkpoint is None:
             continue
         tell(f"comparing {entry.name} with the logs")
-        found = find_odd(entry, topology, endpoint, places, checkpoint.positions, since=span.since, until=span.until)
+        found = find_odd(entry, topology, endpoint, paths, checkpoint.positions, since=span.since, until=span.until)
         logs.append(found)
     derived = []
     for each in _MADE:
-        if (wanted is None or each.table in wanted) and _there(each, places):
+        if (wanted is None or each.table in wanted) and _there(each, paths):
             tell(f"comparing {each.table} with what {' and '.join(each.inputs)} give")
-            derived.append(DerivedRepair(each, differing(each, places, span).differing))
+            derived.append(DerivedRepair(each, differing(each, paths, span).differing))
     mended = {each.entry.name for each in logs}
     changing = {name for each in logs if each.missing or each.wrong for name in each.entry.tables}
     made = [each.entry for each in derived if each.rows or changing.intersection(sources_of(each.entry.inputs))]
     unproven = {}
     for entry, tables_made in _sources(made).items():
-        checkpoint = read_checkpoint(places, entry.job)
+        checkpoint = read_checkpoint(paths, entry.job)
         if checkpoint is None or (entry.name in mended and span == ALWAYS):
             continue
         tell(f"comparing {entry.name}, from which {', '.join(tables_made)} follow, with the logs")
-        whole = find_odd(entry, topology, endpoint, places, checkpoint.positions)
+        whole = find_odd(entry, topology, endpoint, paths, checkpoint.positions)
         if entry.name not in mended and (rows := whole.missing + whole.wrong):
             raise _made_from_wrong(tables_made, entry, rows)
         own = next((each for each in logs if each.entry is entry), whole)
@@ -177,19 +177,19 @@ def plan_backfill(
 
 
 def apply_backfill(
-    todo: Backfill, endpoint: KafkaEndpoint, places: Places, *, tell: Tell = lambda what: None
+    todo: Backfill, endpoint: KafkaEndpoint, paths: TablePaths, *, tell: Tell = lambda what: None
 ) -> dict[str, int]:
     """Put right what a plan found; gives how many rows were written, by table (or tables that hold logs together)."""
     written: dict[str, int] = {}
     for each in todo.logs:
         if each.missing or each.wrong:
             tell(f"adding {each.missing + each.wrong:,} rows to {each.entry.name}")
-            written[each.entry.name] = repair(each, endpoint, places)
+            written[each.entry.name] = repair(each, endpoint, paths)
     changed = {name for each in todo.logs if each.missing or each.wrong for name in each.entry.tables}
     for one in todo.derived:  # in the catalogue's order: inputs first
         if one.rows or changed.intersection(one.entry.inputs):
             tell(f"making {one.entry.table} again")
-            written[one.entry.table] = make_again(one.entry, places, todo.span)
+            written[one.entry.table] = make_again(one.entry, paths, todo.span)
             changed.add(one.entry.table)
     return written
 
@@ -231,5 +231,5 @@ def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
     return frozenset(tables)
 
 
-def _there(entry: Derived, places: Places) -> bool:
-    return all(DeltaTable.is_deltatable(places.table(name)) for name in (entry.table, *entry.inputs))
+def _there(entry: Derived, paths: TablePaths) -> bool:
+    return all(DeltaTable.is_deltatable(paths.table(name)) for name in (entry.table, *entry.inputs))

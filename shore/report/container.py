@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.report import course, drawing
 from shore.report.course import Interval
-from shore.report.drawing import ChartMark, number, render, time
+from shore.report.drawing import PageMark, number, render, time
 from shore.report.slices import Row, Slices, of_container, slices
 from shore.tables.bands import BAND_KELVIN
 from shore.tables.model import TIME
@@ -275,7 +275,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_container(
-    places: Places, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+    paths: TablePaths, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> Iterator[Slices]:
     """The tables narrowed to one container and a time: a row is in it when its time and [since, until) overlap.
 
@@ -283,7 +283,7 @@ def open_container(
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
         UnavailableError: shore has not written any table yet.
     """
-    with slices(places) as found:
+    with slices(paths) as found:
         found.add("sites")
         found.add("owners")
         found.add("containers_now", of_container(number))
@@ -536,7 +536,7 @@ def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]
     ]
 
 
-def _marks(report: ContainerReport) -> list[ChartMark]:
+def _marks(report: ContainerReport) -> list[PageMark]:
     """The ports that it touched or is booked for, and where its alerts were."""
     codes = {row["un_location_code"] for row in report.movements}
     codes |= {
@@ -547,18 +547,18 @@ def _marks(report: ContainerReport) -> list[ChartMark]:
     return [*_ports(codes, report), *_alert_marks(report)]
 
 
-def _ports(codes: set[str | None], report: ContainerReport) -> Iterator[ChartMark]:
+def _ports(codes: set[str | None], report: ContainerReport) -> Iterator[PageMark]:
     titles = {row["un_location_code"]: row["title"] for row in report.sites.values()}
     known = ports()
     for code in sorted(code for code in codes if code):
         if code in known:
-            yield ChartMark(titles.get(code) or known[code].name, known[code].longitude, known[code].latitude)
+            yield PageMark(titles.get(code) or known[code].name, known[code].longitude, known[code].latitude)
 
 
-def _alert_marks(report: ContainerReport) -> Iterator[ChartMark]:
+def _alert_marks(report: ContainerReport) -> Iterator[PageMark]:
     for row in report.alerts:
         if row["latitude"] is not None and row["longitude"] is not None:
-            yield ChartMark(row["kind"], row["longitude"], row["latitude"], "event")
+            yield PageMark(row["kind"], row["longitude"], row["latitude"], "event")
 
 
 def _sources(report: ContainerReport) -> str:

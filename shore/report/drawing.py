@@ -104,7 +104,7 @@ STATES: Final = {
 }
 
 
-class ChartMark(NamedTuple):
+class PageMark(NamedTuple):
     """A place on the map with its name; ``kind`` is ``port``, ``ship`` or ``event``."""
 
     label: str
@@ -216,7 +216,7 @@ def _colours(present: set[str]) -> Any:
     return alt.Color("series:N", title=None, scale=alt.Scale(domain=list(shown), range=list(shown.values())), sort=None)
 
 
-def way(points: Sequence[Row], marks: Sequence[ChartMark]) -> str:
+def way(points: Sequence[Row], marks: Sequence[PageMark]) -> str:
     """The way of a box or ship on the sea chart; empty when no place at all is known.
 
     Args:

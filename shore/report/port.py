@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError, nearest
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.report import drawing
-from shore.report.drawing import ChartMark, duration, number, render
+from shore.report.drawing import PageMark, duration, number, render
 from shore.report.slices import Row, Slices, slices
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
@@ -294,21 +294,21 @@ class UnknownPortError(ConfigurationError):
 
 
 def port_report(
-    places: Places, code: str, audience: Audience = "operator", *, distance: Distance = sea_distance
+    paths: TablePaths, code: str, audience: Audience = "operator", *, distance: Distance = sea_distance
 ) -> PortReport:
     """The report of one port.
 
     Args:
         code: UN/LOCODE; small letters and a blank are taken as well (``jp tyo``).
         audience: ``authority`` is not told what is inside, for whom, or under which booking.
-        distance: Nautical miles by sea between two places.
+        distance: Nautical miles by sea between two paths.
 
     Raises:
         UnknownPortError: there is no such port.
         UnavailableError: shore has not written any table yet.
     """
     code = "".join(code.split()).upper()
-    with slices(places) as found:
+    with slices(paths) as found:
         for name in ("sites", "containers_now", "positions", "port_calls"):
             found.add(name)
         found.add("dock_movements", pc.field("un_location_code") == code)
@@ -491,10 +491,10 @@ def _told(report: PortReport) -> str:
 def _map(report: PortReport) -> str:
     """The port, and the ships that come; empty where none has a place."""
     ships = [
-        ChartMark(ship.vessel, ship.approach.longitude, ship.approach.latitude, "ship")
+        PageMark(ship.vessel, ship.approach.longitude, ship.approach.latitude, "ship")
         for ship in report.arriving
         if ship.approach.longitude is not None and ship.approach.latitude is not None
     ]
     world = ports().get(report.un_location_code)
-    here = [ChartMark(report.port, world.longitude, world.latitude)] if world else []
+    here = [PageMark(report.port, world.longitude, world.latitude)] if world else []
     return drawing.way([], [*here, *ships]) if ships else ""

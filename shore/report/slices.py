@@ -24,7 +24,7 @@ import pyarrow.dataset as pads
 from shore.delta.table_errors import nothing_yet, open_table, unreadable
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.catalogue import KEPT_BY
 
@@ -36,8 +36,8 @@ _MEMORY = "1GB"
 class Slices:
     """Tables of a report in one connection: those that were added, and what a report makes of them."""
 
-    def __init__(self, places: Places, connection: duckdb.DuckDBPyConnection) -> None:
-        self._places = places
+    def __init__(self, paths: TablePaths, connection: duckdb.DuckDBPyConnection) -> None:
+        self._places = paths
         self._connection = connection
         self.versions: dict[str, int] = {}  # of the Delta tables, as they are read here
         self.missing: list[str] = []  # tables that are not there yet: they have no rows here
@@ -120,13 +120,13 @@ def _readable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def slices(places: Places) -> Iterator[Slices]:
+def slices(paths: TablePaths) -> Iterator[Slices]:
     """No tables yet; times are given in UTC, and what does not fit into a gigabyte is sorted on disk."""
     with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         connection.execute(f"set memory_limit = '{_MEMORY}'")
         connection.execute("set temp_directory = $folder", {"folder": scratch})
-        yield Slices(places, connection)
+        yield Slices(paths, connection)
 
 
 def of_container(number: str) -> pc.Expression:
@@ -134,7 +134,7 @@ def of_container(number: str) -> pc.Expression:
     return pc.field("equipment_reference") == number
 
 
-def table_warnings(folder: Path, places: Places, tables: Collection[str]) -> tuple[str, ...]:
+def table_warnings(folder: Path, paths: TablePaths, tables: Collection[str]) -> tuple[str, ...]:
     """One sentence for each job of the last run that keeps some of these tables and has not begun, or is in trouble.
 
     Args:
@@ -147,14 +147,14 @@ def table_warnings(folder: Path, places: Places, tables: Collection[str]) -> tup
     found = []
     for name, job in status.jobs.items():
         read = sorted(set(KEPT_BY.get(name, ())).intersection(tables))
-        trouble = _trouble(name, job, places)
+        trouble = _trouble(name, job, paths)
         if read and trouble:
             found.append(f"{trouble}: table{'s' if read[1:] else ''} {', '.join(read)} may lack rows")
     return tuple(found)
 
 
-def _trouble(name: str, job: JobStatus, places: Places) -> str:
-    if not has_begun(places, name):
+def _trouble(name: str, job: JobStatus, paths: TablePaths) -> str:
+    if not has_begun(paths, name):
         return f"job {name} has not run yet"
     if job.state in IN_TROUBLE:
         why = f" ({job.error.splitlines()[0]})" if job.error else ""

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.storage import Storage
 
 _LOSSES: Final = "losses"
@@ -48,9 +48,9 @@ class LostLog(msgspec.Struct, frozen=True, kw_only=True):
     found_at: dt.datetime
 
 
-def folder_of(places: Places, job: str) -> str:
+def folder_of(paths: TablePaths, job: str) -> str:
     """Where a job's losses are noted."""
-    return f"{places.base}/{_LOSSES}/{job}"
+    return f"{paths.base}/{_LOSSES}/{job}"
 
 
 def note(folder: str, losses: Iterable[Loss]) -> None:
@@ -67,22 +67,22 @@ def note(folder: str, losses: Iterable[Loss]) -> None:
             files.write(f"{_LOSSES}/{job}/{loss.name}", msgspec.json.encode(msgspec.structs.replace(loss, job=job)))
 
 
-def read_losses(places: Places) -> tuple[LostLog, ...]:
+def read_losses(paths: TablePaths) -> tuple[LostLog, ...]:
     """What was lost and nobody has acknowledged, by job and log.
 
     Raises:
         UnavailableError: the storage does not answer.
     """
     found: dict[tuple[str, str], list[Loss]] = {}
-    for loss in _notes(Storage(places.base)):
+    for loss in _notes(Storage(paths.base)):
         found.setdefault((loss.job, loss.log), []).append(loss)
     return tuple(_summed(found[key]) for key in sorted(found))
 
 
-def acknowledge(places: Places) -> tuple[LostLog, ...]:
+def acknowledge(paths: TablePaths) -> tuple[LostLog, ...]:
     """Move all notes to ``losses.acknowledged``; gives what they were about."""
-    found = read_losses(places)
-    files = Storage(places.base)
+    found = read_losses(paths)
+    files = Storage(paths.base)
     for path in files.files(_LOSSES):
         files.write(_ACKNOWLEDGED + path.removeprefix(_LOSSES), files.read(path))
     files.delete(_LOSSES)

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from fairlead.names import parse_log
 from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
-from shore.places import CUSTOMERS, Places
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES, alerts_ashore
 from shore.tables.catalogue import job_of
-from shore.tables.operations import OPERATIONS, Operation
+from shore.tables.operations import OPERATIONS, LogTable
 from shore.verify.compare import Shape
 from topologies.model import Topology
 
@@ -33,7 +33,7 @@ class FromLogs:
 
     tables: tuple[str, ...]
     takes: Callable[[Topology], Callable[[str], bool]]
-    operation: Operation | None = None
+    operation: LogTable | None = None
 
     @property
     def name(self) -> str:
@@ -64,10 +64,10 @@ class Derived:
 
     table: str
     inputs: tuple[str, ...]
-    everything: Callable[[Places], pa.Table]
+    everything: Callable[[TablePaths], pa.Table]
     time: str | None = None
     tolerance: float = 1e-9
-    compared: Callable[[Places, pa.Table, pa.Table], tuple[pa.Table, pa.Table]] | None = None
+    compared: Callable[[TablePaths, pa.Table, pa.Table], tuple[pa.Table, pa.Table]] | None = None
 
     @property
     def job(self) -> str:
@@ -85,7 +85,7 @@ def _containers(topology: Topology) -> Callable[[str], bool]:
     return takes
 
 
-def _of(operation: Operation) -> Callable[[Topology], Callable[[str], bool]]:
+def _of(operation: LogTable) -> Callable[[Topology], Callable[[str], bool]]:
     pattern = re.compile(operation.pattern)
     return lambda topology: lambda topic: pattern.fullmatch(topic) is not None
 

@@ -24,7 +24,7 @@ from fairlead.kafka.protocol.types import TP
 from shore.errors import DataLossError
 from shore.jobs.checkpoint import Checkpoint, read_checkpoint
 from shore.jobs.operations import rows_of
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.source.columns import RawCollector
 from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
 from shore.source.readings import ReadingsCollector, by_table
@@ -162,15 +162,15 @@ def scope_of(
     return LogScope(limits, behind, tuple(notes))
 
 
-def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, places: Places) -> TableCheck:
+def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> TableCheck:
     """Compare the tables of one line of the catalogue with the logs.
 
     Raises:
         CheckpointDamagedError: it is not known how far the job has read.
         ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
     """
-    checkpoint = read_checkpoint(places, entry.job)  # before the tables are opened: they hold at least so much then
-    tables = open_tables(entry, places)
+    checkpoint = read_checkpoint(paths, entry.job)  # before the tables are opened: they hold at least so much then
+    tables = open_tables(entry, paths)
     if tables is None:
         note = f"job {entry.job} has not run yet"
         return TableCheck(table=entry.name, kind="logs", same=None, notes=(note,))
@@ -178,7 +178,7 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
         note = f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
     checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, nothing is there
-    if (later := read_checkpoint(places, entry.job)) is not None:  # after them: they hold at most so much
+    if (later := read_checkpoint(paths, entry.job)) is not None:  # after them: they hold at most so much
         checkpoint = replace(checkpoint, begun=later.begun, ahead=later.ahead)
     for attempt in range(_ATTEMPTS):
         try:
@@ -190,10 +190,10 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
     raise AssertionError("the loop above returns or raises")
 
 
-def open_tables(entry: FromLogs, places: Places) -> dict[str, pads.Dataset] | None:
+def open_tables(entry: FromLogs, paths: TablePaths) -> dict[str, pads.Dataset] | None:
     """The tables as they are now; None when one of them is not there."""
     try:
-        return {name: DeltaTable(places.table(name)).to_pyarrow_dataset() for name in entry.tables}
+        return {name: DeltaTable(paths.table(name)).to_pyarrow_dataset() for name in entry.tables}
     except TableNotFoundError:
         return None
 

@@ -12,7 +12,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged, mending, rebuild_hint
 from shore.feeds.readers import readers_here
 from shore.feeds.tables import customers_tables, kept_tables
-from shore.places import CUSTOMERS, Places
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of
 from shore.verify.compare import TableCheck, Verification
@@ -50,9 +50,9 @@ def verify(
         ConnectionLost, RequestTimeout: Kafka does not answer.
     """
     check_tables(tables or (), kept_tables(topology))
-    places = Places.of(folder, topology.shore.storage if topology.shore else None)
+    paths = TablePaths.of(folder, topology.shore.storage if topology.shore else None)
     began = time.monotonic()
-    verifier = _Verifier(topology, endpoint, places, tell)
+    verifier = _Verifier(topology, endpoint, paths, tell)
     checks = tuple(verifier.checks(frozenset(tables) if tables else None))
     return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
 
@@ -60,8 +60,8 @@ def verify(
 class _Verifier:
     """The checks of one run; each is made once, whoever asks for it."""
 
-    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, places: Places, tell: Tell) -> None:
-        self._topology, self._endpoint, self._places, self._tell = topology, endpoint, places, tell
+    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, tell: Tell) -> None:
+        self._topology, self._endpoint, self._places, self._tell = topology, endpoint, paths, tell
         self._made: dict[str, TableCheck] = {}
 
     def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
@@ -135,7 +135,7 @@ def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:
 
 
 def _read(
-    places: Places,
+    paths: TablePaths,
     name: str,
     kind: Literal["logs", "derived"],
     own: tuple[str, ...],
@@ -147,15 +147,15 @@ def _read(
     try:
         return check()
     except READ_ERRORS as error:
-        bad = damaged(places, dict.fromkeys((*own, *inputs)))
+        bad = damaged(paths, dict.fromkeys((*own, *inputs)))
         notes = [
-            f"table {each} cannot be read: {bad[each]}; {rebuild_hint(places, each)}" for each in own if each in bad
+            f"table {each} cannot be read: {bad[each]}; {rebuild_hint(paths, each)}" for each in own if each in bad
         ]
         if bad and not notes:
             note = f"it is made from {', '.join(bad)}, which cannot be read"
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            todo = mending(why) or todo or rebuild_hint(places, own[0])
+            todo = mending(why) or todo or rebuild_hint(paths, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]
         return TableCheck(table=name, kind=kind, same=False, unreadable=True, notes=tuple(notes))

@@ -16,7 +16,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.commands.times import check_order, parse_moment
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import UnavailableError
-from shore.places import Places
+from shore.paths import TablePaths
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(help="Write a report about one container or one port.", no_args_is_help=True)
@@ -144,9 +144,9 @@ def _writing(where: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _places(context: Context) -> Places:
+def _places(context: Context) -> TablePaths:
     shore = context.topology.shore
-    return Places.of(context.folder, shore.storage if shore else None)
+    return TablePaths.of(context.folder, shore.storage if shore else None)
 
 
 def _plain(report: msgspec.Struct) -> Any:

@@ -11,13 +11,13 @@ from shore.errors import CheckpointDamagedError
 from shore.jobs.checkpoint import archive_checkpoint, has_begun, read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
 
-def checkpoint(folder: Path, begun: dict[int, str], done: list[int], job: str = "readings") -> Places:
+def checkpoint(folder: Path, begun: dict[int, str], done: list[int], job: str = "readings") -> TablePaths:
     """A checkpoint as Spark writes it, with these offsets by batch."""
     root = folder / "checkpoints" / job
     for name in ("offsets", "commits"):
@@ -28,7 +28,7 @@ def checkpoint(folder: Path, begun: dict[int, str], done: list[int], job: str = 
         (root / "offsets" / f".{batch}.crc").write_bytes(b"crc")
     for batch in done:
         (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-    return Places.of(folder)
+    return TablePaths.of(folder)
 
 
 def test_a_batch_that_is_done_and_one_under_way(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_a_batch_that_is_done_and_one_under_way(tmp_path: Path) -> None:
 
 
 def test_before_the_first_batch(tmp_path: Path) -> None:
-    assert read_checkpoint(Places.of(tmp_path), "readings") is None
+    assert read_checkpoint(TablePaths.of(tmp_path), "readings") is None
     assert read_checkpoint(checkpoint(tmp_path, {}, []), "readings") is None
     first = read_checkpoint(checkpoint(tmp_path, {0: '{"a":{"b":1}}'}, [], job="events"), "events")
     assert first is not None
@@ -59,15 +59,15 @@ def test_sources_that_are_tables(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
+    paths = TablePaths.of(tmp_path)
     positions = {"containers.A": 3, "odd": 4, "x.y/2": 5}
-    write_checkpoint(places, "readings", positions, "{}")
-    found = read_checkpoint(places, "readings")
+    write_checkpoint(paths, "readings", positions, "{}")
+    found = read_checkpoint(paths, "readings")
     assert found is not None
     assert (found.positions, found.under_way) == (positions, False)
-    assert archive_checkpoint(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
-    assert read_checkpoint(places, "readings") is None
-    assert archive_checkpoint(places, "readings", "again") is None
+    assert archive_checkpoint(paths, "readings", "lost") == f"{paths.checkpoint('readings')}.lost"
+    assert read_checkpoint(paths, "readings") is None
+    assert archive_checkpoint(paths, "readings", "again") is None
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, content: str | None, why: str) -> None:
-    places = checkpoint(tmp_path, {3: '{"a":{"b":1}}', 4: '{"a":{"b":2}}'}, [3, 4])
+    paths = checkpoint(tmp_path, {3: '{"a":{"b":1}}', 4: '{"a":{"b":2}}'}, [3, 4])
     damaged = tmp_path / "checkpoints" / "readings" / file
     damaged.unlink()
     if content is not None:
         damaged.write_text(content)
     with pytest.raises(CheckpointDamagedError, match=why) as error:
-        read_checkpoint(places, "readings")
+        read_checkpoint(paths, "readings")
     assert error.value.fields == {"job": "readings", "file": str(damaged)}
     assert "fairlead shore rebuild readings" in error.value.hint
 
@@ -114,8 +114,8 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
         change = "one fewer"
     ids: list[str | None] = []
     for table in job.inputs:
-        TABLES[table].create(Places.of(tmp_path).table(table))
-        ids.append(str(DeltaTable(Places.of(tmp_path).table(table)).metadata().id))
+        TABLES[table].create(TablePaths.of(tmp_path).table(table))
+        ids.append(str(DeltaTable(TablePaths.of(tmp_path).table(table)).metadata().id))
     before: dict[str, list[str | None]] = {
         "none": ids,
         "one unread": [*ids[:-1], None],
@@ -125,8 +125,8 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
     }
     source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":5,"index":-1,"isStartingVersion":false}'
     lines = [source % each if each is not None else "-" for each in before[change]]
-    places = checkpoint(tmp_path, {0: "\n".join(lines)}, [0], job=name)
+    paths = checkpoint(tmp_path, {0: "\n".join(lines)}, [0], job=name)
     for _ in range(2):
-        renew_checkpoint(places, job)
-        assert has_begun(places, name) is (change in ("none", "one unread"))
+        renew_checkpoint(paths, job)
+        assert has_begun(paths, name) is (change in ("none", "one unread"))
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was

@@ -112,7 +112,7 @@ def test_a_late_reading_leaves_other_sessions_and_hours_alone(shore: Shore) -> N
     shore.take([reading(box, day * 1440 + m, 9.0) for box in "AB" for day in range(3) for m in (0, 10)])
 
     def files() -> dict[str, set[str]]:
-        return {name: set(DeltaTable(shore.places.table(name)).file_uris()) for name in DERIVED}
+        return {name: set(DeltaTable(shore.paths.table(name)).file_uris()) for name in DERIVED}
 
     before = files()
     shore.take([reading("A", -year, 9.0)])

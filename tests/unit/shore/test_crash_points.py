@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shore.delta.write import append_once
 from shore.jobs import custody, operations
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.read import table
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
@@ -41,10 +41,10 @@ class Batch:
 
 
 def test_operations(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
+    paths = TablePaths.of(tmp_path)
     for operation in OPERATIONS:
-        TABLES[operation.table.name].create(places.table(operation.table.name))
-    TABLES["custody"].create(places.table("custody"))
+        TABLES[operation.table.name].create(paths.table(operation.table.name))
+    TABLES["custody"].create(paths.table("custody"))
     sent = 0
 
     def batch(number: int) -> Callable[[], None]:
@@ -54,7 +54,7 @@ def test_operations(tmp_path: Path) -> None:
         offsets = pc.add(records["offset"], number * 1000)
         rows = records.set_column(records.schema.names.index("offset"), "offset", offsets)
         sent += rows.num_rows
-        return lambda: operations.write(cast(Any, Batch(rows)), number, places)
+        return lambda: operations.write(cast(Any, Batch(rows)), number, paths)
 
     def check() -> None:
         keys = [
@@ -65,7 +65,7 @@ def test_operations(tmp_path: Path) -> None:
         assert len(keys) == len({tuple(key.values()) for key in keys}) == sent
         order = [("log", "ascending"), ("term", "ascending")]
         stored = table(tmp_path, "custody").to_table().sort_by(order)
-        assert stored.equals(custody.everything(places).sort_by(order))
+        assert stored.equals(custody.everything(paths).sort_by(order))
 
     assert crash_everywhere(batch, check) == len(OPERATIONS) + 1
 
@@ -77,7 +77,7 @@ def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:
         minutes = (number * 10, number * 10 + 5, number * 10 - 31.5)  # new, of the same session, and late
         rows = [hours.reading("BIGU0000016", minute, 9.0 if number % 2 else 4.0) for minute in minutes]
         content = pa.Table.from_pylist(rows, schema=TABLES["readings"].plain_schema)
-        append_once(shore.places.table("readings"), content, app="test", version=number)
+        append_once(shore.paths.table("readings"), content, app="test", version=number)
         return lambda: shore.take(rows, stored=True)
 
     assert crash_everywhere(batch, shore.check) >= len(hours.DERIVED)

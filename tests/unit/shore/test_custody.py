@@ -14,7 +14,7 @@ from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
 from shore.delta.write import append_once
 from shore.jobs.operations import rows_of
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.examples import examples
 from tests.support.ledgers import LOG, came_back, claimed, entry, histories, refused
@@ -24,15 +24,15 @@ OTHER = "containers.BIGU0000021"
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    made = Places.of(tmp_path)
+def paths(tmp_path: Path) -> TablePaths:
+    made = TablePaths.of(tmp_path)
     for name in ("custody", "custody_entries"):
         TABLES[name].create(made.table(name))
     return made
 
 
-def intervals(places: Places, *columns: str, log: str = LOG) -> list[tuple[Any, ...]]:
-    rows = DeltaTable(places.table("custody")).to_pyarrow_dataset().to_table().to_pylist()
+def intervals(paths: TablePaths, *columns: str, log: str = LOG) -> list[tuple[Any, ...]]:
+    rows = DeltaTable(paths.table("custody")).to_pyarrow_dataset().to_table().to_pylist()
     return [tuple(row[name] for name in columns) for row in rows if row["log"] == log]
 
 
@@ -50,42 +50,42 @@ def test_every_kind_of_entry_is_a_row_that_can_be_read() -> None:
     assert rows["left_site"].to_pylist() == [None, None, None, "tokyo"]
 
 
-def test_intervals_grow_with_the_ledger(places: Places) -> None:
-    store(places, 1, VOYAGE[0], entry(1, 0, "sydney", "GTIN", log=OTHER))
-    assert intervals(places, "term", "holder", "to_offset") == [(1, "tokyo", None)]
-    store(places, 2, VOYAGE[2])  # the entry of the second term comes later: another site wrote it
-    store(places, 3, VOYAGE[1], refused("o1"), b"no entry")
-    assert intervals(places, "term", "holder", "from_offset", "to_offset", "lost") == [
+def test_intervals_grow_with_the_ledger(paths: TablePaths) -> None:
+    store(paths, 1, VOYAGE[0], entry(1, 0, "sydney", "GTIN", log=OTHER))
+    assert intervals(paths, "term", "holder", "to_offset") == [(1, "tokyo", None)]
+    store(paths, 2, VOYAGE[2])  # the entry of the second term comes later: another site wrote it
+    store(paths, 3, VOYAGE[1], refused("o1"), b"no entry")
+    assert intervals(paths, "term", "holder", "from_offset", "to_offset", "lost") == [
         (1, "tokyo", 1, 10, False),
         (2, "star", 11, 20, False),
         (3, None, 21, None, False),
     ]
-    (first, *_) = intervals(places, "equipment_reference", "from_date_time", "to_date_time", "event", "granted_by")
+    (first, *_) = intervals(paths, "equipment_reference", "from_date_time", "to_date_time", "event", "granted_by")
     assert first == ("BIGU0000016", VOYAGE[0].event_date_time, VOYAGE[1].event_date_time, "GTIN", "tokyo")
-    assert intervals(places, "term", "holder", log=OTHER) == [(1, "sydney")]
+    assert intervals(paths, "term", "holder", log=OTHER) == [(1, "sydney")]
 
 
-def test_a_batch_that_is_repeated_changes_nothing(places: Places) -> None:
-    store(places, 1, *VOYAGE)
-    before = intervals(places, *TABLES["custody"].schema.names)
-    store(places, 1, *VOYAGE)
-    store(places, 2, *VOYAGE)  # the same entries from another ledger, or a ledger that was read anew
-    assert intervals(places, *TABLES["custody"].schema.names) == before
+def test_a_batch_that_is_repeated_changes_nothing(paths: TablePaths) -> None:
+    store(paths, 1, *VOYAGE)
+    before = intervals(paths, *TABLES["custody"].schema.names)
+    store(paths, 1, *VOYAGE)
+    store(paths, 2, *VOYAGE)  # the same entries from another ledger, or a ledger that was read anew
+    assert intervals(paths, *TABLES["custody"].schema.names) == before
 
 
-def test_a_crash_between_the_two_writes_is_made_good_by_the_repeated_batch(places: Places) -> None:
+def test_a_crash_between_the_two_writes_is_made_good_by_the_repeated_batch(paths: TablePaths) -> None:
     rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in VOYAGE)))
-    append_once(places.table("custody_entries"), rows, app="test", version=1)
-    assert intervals(places, "term") == []
-    store(places, 1, *VOYAGE)
-    assert len(intervals(places, "term")) == len(VOYAGE)
-    assert DeltaTable(places.table("custody_entries")).to_pyarrow_dataset().count_rows() == len(VOYAGE)
+    append_once(paths.table("custody_entries"), rows, app="test", version=1)
+    assert intervals(paths, "term") == []
+    store(paths, 1, *VOYAGE)
+    assert len(intervals(paths, "term")) == len(VOYAGE)
+    assert DeltaTable(paths.table("custody_entries")).to_pyarrow_dataset().count_rows() == len(VOYAGE)
 
 
-def test_a_batch_with_nothing_readable_leaves_the_table_alone(places: Places) -> None:
-    version = DeltaTable(places.table("custody")).version()
-    store(places, 1, b"{}")
-    assert DeltaTable(places.table("custody")).version() == version
+def test_a_batch_with_nothing_readable_leaves_the_table_alone(paths: TablePaths) -> None:
+    version = DeltaTable(paths.table("custody")).version()
+    store(paths, 1, b"{}")
+    assert DeltaTable(paths.table("custody")).version() == version
 
 
 @settings(max_examples=examples(20))
@@ -96,12 +96,12 @@ def test_rows_are_the_chain_whatever_the_batches(history: list[LedgerEntry], dat
     shuffled = data.draw(st.permutations(history))
     cut = data.draw(st.integers(0, len(history)))
     with tempfile.TemporaryDirectory() as folder:
-        places = Places.of(Path(folder))
+        paths = TablePaths.of(Path(folder))
         for name in ("custody", "custody_entries"):
-            TABLES[name].create(places.table(name))
+            TABLES[name].create(paths.table(name))
         for number, part in enumerate((shuffled[:cut], shuffled[cut:]), 1):
             if part:
-                store(places, number, *part)
-        found = intervals(places, "term", "holder", "marker_offset", "to_offset", "lost")
+                store(paths, number, *part)
+        found = intervals(paths, "term", "holder", "marker_offset", "to_offset", "lost")
     wanted = chain(LOG, history).intervals
     assert found == [(each.term, each.holder, each.marker_offset, each.to_offset, each.lost) for each in wanted]

@@ -18,7 +18,7 @@ from shore.delta.write import append_once
 from shore.errors import SchemaError
 from shore.feeds.tables import kept_tables
 from shore.maintenance import compact, plan_compaction, plan_vacuum, vacuum
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify.run import verify
@@ -38,62 +38,62 @@ def topology() -> Topology:
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    found = Places.of(tmp_path)
+def paths(tmp_path: Path) -> TablePaths:
+    found = TablePaths.of(tmp_path)
     CUSTOMER_FEED.create(found.customer("ducks"))
     fill(found, 10)
     return found
 
 
-def fill(places: Places, commits: int) -> None:
+def fill(paths: TablePaths, commits: int) -> None:
     for n in range(commits):
         row = {"feed_offset": n, "kind": "reading", "equipment_reference": "BIGU0000016", "value": "{}"}
         content = pa.Table.from_pylist([row], schema=CUSTOMER_FEED.plain_schema)
-        append_once(places.table(DUCKS), content, app="test", version=n)
+        append_once(paths.table(DUCKS), content, app="test", version=n)
 
 
-def test_a_name_finds_the_folder_of_the_customer(places: Places, topology: Topology) -> None:
-    assert places.table(DUCKS) == places.customer("ducks")
+def test_a_name_finds_the_folder_of_the_customer(paths: TablePaths, topology: Topology) -> None:
+    assert paths.table(DUCKS) == paths.customer("ducks")
     assert set(kept_tables(topology)) == {*TABLES, DUCKS}  # yellow has no table of its own
 
 
-def test_many_files_become_few_and_the_old_ones_go(places: Places, topology: Topology) -> None:
+def test_many_files_become_few_and_the_old_ones_go(paths: TablePaths, topology: Topology) -> None:
     kept = kept_tables(topology)
-    (step,) = plan_compaction(places, tables=kept)
+    (step,) = plan_compaction(paths, tables=kept)
     assert (step.table, step.files, step.why) == (DUCKS, 10, "make few files of 10 small ones")
-    before = DeltaTable(places.customer("ducks")).to_pyarrow_table().sort_by("feed_offset")
-    assert compact(places, step) == (10, 1)
-    assert DeltaTable(places.customer("ducks")).to_pyarrow_table().sort_by("feed_offset") == before
-    age(places, DUCKS, 8)
-    (plan,) = plan_vacuum(places, [DUCKS], tables=kept, now=dt.datetime.now(dt.UTC))
+    before = DeltaTable(paths.customer("ducks")).to_pyarrow_table().sort_by("feed_offset")
+    assert compact(paths, step) == (10, 1)
+    assert DeltaTable(paths.customer("ducks")).to_pyarrow_table().sort_by("feed_offset") == before
+    age(paths, DUCKS, 8)
+    (plan,) = plan_vacuum(paths, [DUCKS], tables=kept, now=dt.datetime.now(dt.UTC))
     assert (plan.files, plan.why) == (10, "")
-    assert vacuum(places, plan) == 10
-    assert DeltaTable(places.customer("ducks")).to_pyarrow_table().sort_by("feed_offset") == before
+    assert vacuum(paths, plan) == 10
+    assert DeltaTable(paths.customer("ducks")).to_pyarrow_table().sort_by("feed_offset") == before
     with pytest.raises(UnknownNameError):
-        plan_compaction(places, ["customers/yellow"], tables=kept)
+        plan_compaction(paths, ["customers/yellow"], tables=kept)
 
 
-def test_files_that_cannot_be_filtered_are_written_again(places: Places, topology: Topology) -> None:
-    DeltaTable(places.customer("ducks")).delete("feed_offset = 3 and kind = 'reading'")
+def test_files_that_cannot_be_filtered_are_written_again(paths: TablePaths, topology: Topology) -> None:
+    DeltaTable(paths.customer("ducks")).delete("feed_offset = 3 and kind = 'reading'")
     fill_twice = pa.Table.from_pylist([{"feed_offset": 90 + n} for n in range(2)], schema=CUSTOMER_FEED.plain_schema)
-    append_once(places.customer("ducks"), fill_twice, app="test", version=90)
-    DeltaTable(places.customer("ducks")).delete("feed_offset = 91")
-    (step,) = plan_compaction(places, [DUCKS], tables=kept_tables(topology))
+    append_once(paths.customer("ducks"), fill_twice, app="test", version=90)
+    DeltaTable(paths.customer("ducks")).delete("feed_offset = 91")
+    (step,) = plan_compaction(paths, [DUCKS], tables=kept_tables(topology))
     assert (step.views, step.key) == (1, "feed_offset")
-    compact(places, step)
-    assert DeltaTable(places.customer("ducks")).count() == 10
+    compact(paths, step)
+    assert DeltaTable(paths.customer("ducks")).count() == 10
 
 
 def test_a_column_of_another_type_is_refused(tmp_path: Path, topology: Topology) -> None:
-    places = Places.of(tmp_path)
-    DeltaTable.create(places.customer("ducks"), schema=pa.schema([("feed_offset", pa.string())]))
+    paths = TablePaths.of(tmp_path)
+    DeltaTable.create(paths.customer("ducks"), schema=pa.schema([("feed_offset", pa.string())]))
     with pytest.raises(SchemaError, match="column feed_offset of table customers/ducks") as error:
-        check_types(places, kept_tables(topology))
-    assert f"remove {places.customer('ducks')}: the next run fills it again" in error.value.hint
+        check_types(paths, kept_tables(topology))
+    assert f"remove {paths.customer('ducks')}: the next run fills it again" in error.value.hint
 
 
-def test_it_is_verified_by_its_own_name(places: Places, topology: Topology, tmp_path: Path) -> None:
-    for file in Path(places.customer("ducks"), "_delta_log").glob("*.json"):
+def test_it_is_verified_by_its_own_name(paths: TablePaths, topology: Topology, tmp_path: Path) -> None:
+    for file in Path(paths.customer("ducks"), "_delta_log").glob("*.json"):
         file.write_text("this is no commit")
     (check,) = verify(topology, NOWHERE, tmp_path, [DUCKS]).tables
     assert (check.table, check.unreadable) == (DUCKS, True)
@@ -110,9 +110,9 @@ def test_commands_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert "table customers/ducks is not there yet" in capsys.readouterr().err
     assert run(["sql", 'select * from "customers/ducks"']) == 4
     assert "there are no tables" in " ".join(capsys.readouterr().err.split())
-    places = Places.of(tmp_path / "minimal")
-    CUSTOMER_FEED.create(places.customer("ducks"))
-    fill(places, 9)
+    paths = TablePaths.of(tmp_path / "minimal")
+    CUSTOMER_FEED.create(paths.customer("ducks"))
+    fill(paths, 9)
     assert run(["tables", "--json"]) == 0
     (info,) = json.loads(capsys.readouterr().out)
     assert (info["name"], info["rows"], info["key"]) == (DUCKS, 9, ["feed_offset"])
@@ -126,6 +126,6 @@ def test_commands_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert DUCKS in capsys.readouterr().err
     assert run(["shore", "compact", "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tables"][0]["files_after"] == 1
-    age(places, DUCKS, 8)
+    age(paths, DUCKS, 8)
     assert run(["shore", "vacuum", DUCKS, "--yes"]) == 0
     assert f"9 files of {DUCKS} deleted" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from tools.table_reference import FOLDER, pages
@@ -27,9 +27,9 @@ def test_examples_run(
     example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    places = Places.of(tmp_path / "big-blue")
+    paths = TablePaths.of(tmp_path / "big-blue")
     for table in TABLES.values():
-        table.create(places.table(table.name))
+        table.create(paths.table(table.name))
     exec(compile(example, str(DOCUMENT), "exec"), {})  # noqa: S102  # our own examples
     assert capsys.readouterr().out.strip() == "[]"
 
@@ -49,9 +49,9 @@ def test_every_table_keeps_its_form(table: object) -> None:
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=[o.table.name for o in OPERATIONS])
 def test_paths_of_columns_exist_in_the_payload(operation: object) -> None:
-    from shore.tables.operations import Operation
+    from shore.tables.operations import LogTable
 
-    assert isinstance(operation, Operation)
+    assert isinstance(operation, LogTable)
     for column in operation.payload_columns:
         kinds = get_args(operation.kind) or (operation.kind,)
         assert any(_has(kind, column.path) for kind in kinds), column

@@ -13,7 +13,7 @@ from deltalake import write_deltalake
 
 from shore.feeds.readers import FeedReader
 from shore.jobs.entitlement import TOUCHED, entitled
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 Allowed = Callable[..., list[tuple[str, str, int]]]
@@ -52,16 +52,16 @@ def booking(offset: int, begin: float, end: float | None, **more: Any) -> dict[s
 
 @pytest.fixture
 def allowed(tmp_path: Path) -> Allowed:
-    places = Places.of(tmp_path)
+    paths = TablePaths.of(tmp_path)
 
     def run(*, limit: int = 1000, retracted: bool = False, **rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
         for name in ("readings", "alerts", "booking_changes", "custody_entries", "events", "feeds"):
-            TABLES[name].create(places.table(name))
+            TABLES[name].create(paths.table(name))
             content = pa.Table.from_pylist(rows.get(name, []), schema=TABLES[name].plain_schema)
-            write_deltalake(places.table(name), content, mode="overwrite")
+            write_deltalake(paths.table(name), content, mode="overwrite")
         everything = [{"equipment_reference": box, "log": None, "first_offset": None} for box in (MINE, OTHER)]
         touched = pa.Table.from_pylist(rows.get("touched", everything), schema=TOUCHED)
-        found = entitled(places, [FeedReader("ducks"), FeedReader("toyshop")], touched, limit=limit).to_pylist()
+        found = entitled(paths, [FeedReader("ducks"), FeedReader("toyshop")], touched, limit=limit).to_pylist()
         chosen = [row for row in found if (row["retracts"] is not None) == retracted]
         return [(row["customer"], row["log"], row["log_offset"]) for row in chosen]
 

@@ -18,7 +18,7 @@ from shore.feeds.welcome import newcomers, note
 from shore.jobs import feeds
 from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.entitlement import all_touched, entitled
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES
 from tests.support.feeds import followed, value_of
@@ -97,15 +97,15 @@ def test_what_stands_is_what_the_new_kind_is_and_of_the_old_one_again(first: str
 
 
 def test_movements_are_found_in_the_tables(tmp_path: Path) -> None:
-    places, shop = Places.of(tmp_path), world(READERS["movements:SGSIN"])
+    paths, shop = TablePaths.of(tmp_path), world(READERS["movements:SGSIN"])
     shop.deliver(None, limit=100)
     for name, table in TABLES.items():
-        table.create(places.table(name))
+        table.create(paths.table(name))
     for name in ("events", "booking_changes"):
         rows = pa.Table.from_pylist(shop.tables[name], schema=TABLES[name].plain_schema)
-        write_deltalake(places.table(name), rows, mode="append")
-    write_deltalake(places.table("feeds"), delivered(SHOP, shop.feeds[SHOP]), mode="append")
-    found = entitled(places, [READERS["detailed"]], all_touched(places), limit=10).to_pylist()
+        write_deltalake(paths.table(name), rows, mode="append")
+    write_deltalake(paths.table("feeds"), delivered(SHOP, shop.feeds[SHOP]), mode="append")
+    found = entitled(paths, [READERS["detailed"]], all_touched(paths), limit=10).to_pylist()
     assert [(row["log"], row["retracts"] is not None) for row in found] == [
         ("movements/b", True),
         ("movements/c", True),
@@ -115,30 +115,30 @@ def test_movements_are_found_in_the_tables(tmp_path: Path) -> None:
 def test_the_job_looks_at_everything_where_batches_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[list[str]] = []
     monkeypatch.setattr(feeds, "deliver", lambda *given: looked.append([reader.customer for reader in given[-1]]))
-    places, nowhere = Places.of(tmp_path), KafkaEndpoint("alpha", (("127.0.0.1", 1),))
+    paths, nowhere = TablePaths.of(tmp_path), KafkaEndpoint("alpha", (("127.0.0.1", 1),))
     for name in ("feeds", "booking_changes"):
-        TABLES[name].create(places.table(name))
+        TABLES[name].create(paths.table(name))
     detailed, coarse, ducks = READERS["detailed"], READERS["coarse"], FeedReader("ducks")
-    feeds.welcome(places, nowhere, [detailed])  # the first batches will
-    feeds.welcome(places, nowhere, [coarse, ducks])  # they would not take back what was detailed
+    feeds.welcome(paths, nowhere, [detailed])  # the first batches will
+    feeds.welcome(paths, nowhere, [coarse, ducks])  # they would not take back what was detailed
     assert looked == [[SHOP]]
-    write_checkpoint(places, "feeds", {}, "{}")
-    (Path(places.checkpoint("feeds")) / "offsets" / "0").write_text("v1")
-    feeds.welcome(places, nowhere, [coarse, ducks, FeedReader("late")])
-    feeds.welcome(places, nowhere, [coarse, ducks, FeedReader("late")])
+    write_checkpoint(paths, "feeds", {}, "{}")
+    (Path(paths.checkpoint("feeds")) / "offsets" / "0").write_text("v1")
+    feeds.welcome(paths, nowhere, [coarse, ducks, FeedReader("late")])
+    feeds.welcome(paths, nowhere, [coarse, ducks, FeedReader("late")])
     assert looked == [[SHOP], ["late"]]
 
 
 def test_each_change_is_noticed_once_and_so_is_the_way_back(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
-    TABLES["feeds"].create(places.table("feeds"))
+    paths = TablePaths.of(tmp_path)
+    TABLES["feeds"].create(paths.table("feeds"))
     known: list[bool] = []
     for kind in ("detailed", "coarse", "detailed", "movements:SGSIN", "movements:JPTYO", "movements:SGSIN"):
         readers = [READERS[kind], FeedReader("ducks")]
-        (new, *others) = newcomers(places, readers)
+        (new, *others) = newcomers(paths, readers)
         assert new.reader.kind == kind
         known.append(new.known)
         for each in (new, *others):
-            note(places, each.reader)
-        assert newcomers(places, readers) == []
+            note(paths, each.reader)
+        assert newcomers(paths, readers) == []
     assert known == [False, True, True, True, True, True]

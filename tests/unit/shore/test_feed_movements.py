@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from fairlead.kafka.protocol.record import Record
 from shore.feeds.readers import FeedReader
 from shore.jobs.entitlement import all_touched, entitled
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES
 from tests.support.feeds import followed, value_of
@@ -117,12 +117,12 @@ def test_a_port_authority_sees_nothing_of_a_booked_containers_readings() -> None
 
 
 def test_a_new_port_authority_gets_all_that_the_tables_have(tmp_path: Path) -> None:
-    places, port = Places.of(tmp_path), world()
+    paths, port = TablePaths.of(tmp_path), world()
     event(port, "a", 1, transport_event_type_code="ARRI")
     event(port, "b", 2, transport_event_type_code="ARRI", un_location_code="JPTYO")
     for name, table in TABLES.items():
-        table.create(places.table(name))
+        table.create(paths.table(name))
     rows = pa.Table.from_pylist(port.tables["events"], schema=TABLES["events"].plain_schema)
-    write_deltalake(places.table("events"), rows, mode="append")
-    found = entitled(places, port.readers, all_touched(places), limit=10).to_pylist()
+    write_deltalake(paths.table("events"), rows, mode="append")
+    found = entitled(paths, port.readers, all_touched(paths), limit=10).to_pylist()
     assert [(row["customer"], row["log"], row["revision"]) for row in found] == [(PORT, "movements/a", 0)]

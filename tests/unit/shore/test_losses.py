@@ -17,7 +17,7 @@ from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.jobs.metrics import ShoreCollector, start_metrics
 from shore.jobs.status import JobStatus, RunMonitor, write_status
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.source.losses import Loss, acknowledge, folder_of, in_words, note, read_losses
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
@@ -33,18 +33,18 @@ def loss(first: int, last: int, log: str = LOG, hours: int = 0) -> Loss:
 
 
 @pytest.fixture(params=["path", "url"])
-def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
-    return Places.of(tmp_path, None if request.param == "path" else (tmp_path / "far").as_uri())
+def paths(request: pytest.FixtureRequest, tmp_path: Path) -> TablePaths:
+    return TablePaths.of(tmp_path, None if request.param == "path" else (tmp_path / "far").as_uri())
 
 
-def test_a_loss_is_noted_once_and_added_up(places: Places) -> None:
-    folder = folder_of(places, "readings")
-    assert read_losses(places) == ()
+def test_a_loss_is_noted_once_and_added_up(paths: TablePaths) -> None:
+    folder = folder_of(paths, "readings")
+    assert read_losses(paths) == ()
     for _ in range(2):  # a batch that is repeated
         note(folder, [loss(10, 19), loss(15, 29, hours=1), loss(40, 40)])  # the driver and tasks find the same
     note(folder, [loss(7, 7, "odd/log.name")])
-    note(folder_of(places, "alerts"), [loss(10, 19)])
-    found = read_losses(places)
+    note(folder_of(paths, "alerts"), [loss(10, 19)])
+    found = read_losses(paths)
     assert [(each.job, each.log, each.records, each.first) for each in found] == [
         ("alerts", LOG, 10, 10),
         ("readings", LOG, 21, 10),
@@ -54,22 +54,22 @@ def test_a_loss_is_noted_once_and_added_up(places: Places) -> None:
     assert in_words(found[2]) == "readings has lost a record of odd/log.name, from offset 7 on: retention"
 
 
-def test_what_is_acknowledged_is_kept_and_not_told_again(places: Places) -> None:
-    folder = folder_of(places, "readings")
+def test_what_is_acknowledged_is_kept_and_not_told_again(paths: TablePaths) -> None:
+    folder = folder_of(paths, "readings")
     note(folder, [loss(10, 19)])
-    assert [each.records for each in acknowledge(places)] == [10]
-    assert read_losses(places) == acknowledge(places) == ()
+    assert [each.records for each in acknowledge(paths)] == [10]
+    assert read_losses(paths) == acknowledge(paths) == ()
     note(folder, [loss(10, 19)])  # the batch is repeated
-    assert read_losses(places) == ()
+    assert read_losses(paths) == ()
     note(folder, [loss(20, 21)])
-    assert [each.records for each in read_losses(places)] == [2]
+    assert [each.records for each in read_losses(paths)] == [2]
 
 
-def test_a_watch_tells_what_is_new(places: Places) -> None:
-    folder = folder_of(places, "readings")
+def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
+    folder = folder_of(paths, "readings")
     note(folder, [loss(1, 2)])
     told: list[str] = []
-    watch = RunMonitor("big-blue", places, lambda lost: told.append(in_words(lost)))
+    watch = RunMonitor("big-blue", paths, lambda lost: told.append(in_words(lost)))
     watch.look()
     assert (told, watch.lost) == ([], False)  # it was there before
     note(folder, [loss(5, 5)])
@@ -79,10 +79,10 @@ def test_a_watch_tells_what_is_new(places: Places) -> None:
 
 
 def test_metrics_name_it(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
-    watch = RunMonitor("big-blue", places, lambda lost: None)
+    paths = TablePaths.of(tmp_path)
+    watch = RunMonitor("big-blue", paths, lambda lost: None)
     watch.look({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
-    note(folder_of(places, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
+    note(folder_of(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
     watch.look()
     registry = CollectorRegistry()
     registry.register(ShoreCollector(lambda: [watch.snapshot()]))
@@ -104,13 +104,13 @@ def test_metrics_name_it(tmp_path: Path) -> None:
 
 
 def test_the_driver_notes_what_it_finds(tmp_path: Path) -> None:
-    folder = folder_of(Places.of(tmp_path), "readings")
+    folder = folder_of(TablePaths.of(tmp_path), "readings")
     options = parse_options({"streams": "containers", "losses": folder})
     reader = StreamReader(Task(KafkaEndpoint("alpha", (("127.0.0.1", 9),)), options))
     lost = reader._losses  # noqa: SLF001  # what a look at the logs has found
     lost.add({"a.b": Gone(9, 3, "deleted before they were read"), "a.c": Gone(4, 0, "a.c ends before 4")})
     reader._task.note_loss(*lost.tell(fail=False))  # noqa: SLF001
-    (found,) = read_losses(Places.of(tmp_path))
+    (found,) = read_losses(TablePaths.of(tmp_path))
     assert (found.job, found.log, found.first, found.records) == ("readings", "a.b", 9, 3)
 
 
@@ -121,7 +121,7 @@ def ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]
     place = open_shore("minimal")
     (place.folder / "run").mkdir(parents=True, exist_ok=True)
     write_status(place.folder, {"readings": JobStatus("readings", "done")})
-    return lambda: note(folder_of(place.places, "readings"), [loss(10, 19)])
+    return lambda: note(folder_of(place.paths, "readings"), [loss(10, 19)])
 
 
 def test_status_check_fails_until_it_is_acknowledged(
@@ -153,7 +153,7 @@ def test_a_run_that_loses_records_says_so_and_ends_with_1(
     def jobs(*_: object, **__: object) -> dict[str, JobStatus]:
         if loses:
             place = open_shore("minimal")
-            note(folder_of(place.places, "readings"), [loss(50, 59, "containers.BIGU1000026")])
+            note(folder_of(place.paths, "readings"), [loss(50, 59, "containers.BIGU1000026")])
         return {}
 
     monkeypatch.setattr(shore, "run", jobs)

@@ -139,11 +139,11 @@ def test_the_air_is_the_one_that_controls() -> None:
 def test_another_activation_energy_makes_the_table_anew(tmp_path: Path) -> None:
     shore = Shore(str(tmp_path))
     shore.take([reading("A", m, 5.0 + m / 100) for m in range(0, 3000, 25)])
-    assert not whole.renew_mkt(shore.places, ACTIVATION_ENERGY)
+    assert not whole.renew_mkt(shore.paths, ACTIVATION_ENERGY)
     before = shore.rows("mkt")
-    assert whole.renew_mkt(shore.places, 200.0)
+    assert whole.renew_mkt(shore.paths, 200.0)
     after = shore.rows("mkt")
-    assert whole.stored_energy(shore.places) == 200.0
+    assert whole.stored_energy(shore.paths) == 200.0
     assert [row["window_end"] for row in before] == [row["window_end"] for row in after]
     assert after[-1]["air_mean_kinetic_temperature"] > before[-1]["air_mean_kinetic_temperature"] + 0.5
     shore.check()

@@ -10,7 +10,7 @@ import pytest
 from fairlead.cli.app import run
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from shore.delta.table_errors import check_tables, open_table
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.read import sql, table
 from shore.tables import TABLES
 
@@ -23,13 +23,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     found = tmp_path / "minimal"
-    TABLES["readings"].create(Places.of(found).table("readings"))
+    TABLES["readings"].create(TablePaths.of(found).table("readings"))
     return found
 
 
 def test_a_table_that_is_not_there_yet_is_none(folder: Path) -> None:
-    assert open_table(Places.of(folder), "mkt") is None
-    assert open_table(Places.of(folder), "readings") is not None
+    assert open_table(TablePaths.of(folder), "mkt") is None
+    assert open_table(TablePaths.of(folder), "readings") is not None
 
 
 def test_names_are_checked_before_anything_is_opened() -> None:
@@ -104,7 +104,7 @@ def test_every_command_names_the_valid_tables(command: list[str], capsys: pytest
 def test_every_command_names_the_table_that_cannot_be_opened(
     command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    log = Path(Places.of(folder).table("readings"), "_delta_log", f"{0:020}.json")
+    log = Path(TablePaths.of(folder).table("readings"), "_delta_log", f"{0:020}.json")
     log.write_text("this is no commit", encoding="utf-8")
     assert run(command) == 4
     told = " ".join(capsys.readouterr().err.split())

@@ -105,7 +105,7 @@ def test_movements_say_what_came_and_left_and_of_which_line(fleet: Fleet) -> Non
         (at(2), "ARRI", "JPTYO", None, None, "MV Duck Star"),
         (at(3), "LOAD", "JPTYO", BOX, "Our own", "MV Duck Star"),
     ]
-    names = set(DeltaTable(fleet.places.table("dock_movements")).to_pyarrow_dataset().schema.names)
+    names = set(DeltaTable(fleet.paths.table("dock_movements")).to_pyarrow_dataset().schema.names)
     assert not {"booking_reference", "commodity", "customer", "setpoint_temperature"} & names
 
 
@@ -233,11 +233,11 @@ def test_another_topology_makes_the_tables_anew(fleet: Fleet) -> None:
         }
     )
     for again in (False, True):
-        reference.refresh(fleet.places, after)
-        voyages.follow_topology(fleet.places)
+        reference.refresh(fleet.paths, after)
+        voyages.follow_topology(fleet.paths)
         assert set(fleet.rows("dock_movements", "line", "vessel")) == {("yellow", None), (None, "MV Red Herring")}
         assert (fleet.now(YELLOW)["line"], fleet.rows("port_calls", "vessel")) == ("yellow", ["MV Red Herring"])
-        assert DeltaTable(fleet.places.table("sites")).version() == 2, again
+        assert DeltaTable(fleet.paths.table("sites")).version() == 2, again
     assert fleet.differing() == []
 
 

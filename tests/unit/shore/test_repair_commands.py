@@ -12,7 +12,7 @@ from fairlead.cli.app import run
 from fairlead.cli.commands.shore.tables import what_to_do
 from fairlead.errors import UnavailableError
 from shore.delta import table_errors
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.verify.compare import TableCheck, Verification
 
@@ -23,7 +23,7 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     found = tmp_path / "minimal"
     for table in TABLES.values():
-        table.create(Places.of(found).table(table.name))
+        table.create(TablePaths.of(found).table(table.name))
     return found
 
 
@@ -78,7 +78,7 @@ def test_nothing_to_do_is_not_told_and_what_waits_is() -> None:
     ],
 )
 def test_what_stands_in_the_way_is_told_with_what_to_do(filled: Path, message: str, told: str) -> None:
-    with pytest.raises(UnavailableError) as error, table_errors.as_table_errors(Places.of(filled)):
+    with pytest.raises(UnavailableError) as error, table_errors.as_table_errors(TablePaths.of(filled)):
         raise DeltaError(message)
     assert message in error.value.what
     assert told in error.value.hint
@@ -94,6 +94,6 @@ def test_one_damaged_table_does_not_hide_the_others(filled: Path, capsys: pytest
     assert "fairlead shore rebuild operations --yes" in " ".join(err.split())
     with (
         pytest.raises(UnavailableError, match="table events cannot be read"),
-        table_errors.as_table_errors(Places.of(filled)),
+        table_errors.as_table_errors(TablePaths.of(filled)),
     ):
         raise OSError("something")

@@ -28,7 +28,7 @@ from shore.jobs.runner import JOBS, MAX_STARTS, choose, interrupts, start_query,
 from shore.jobs.runner import StatusReporter as RealBoard
 from shore.jobs.state import check_state
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from topologies.loader.load import load
 
@@ -99,45 +99,45 @@ def test_jobs_that_a_topology_has_work_for() -> None:
 
 
 def test_state_that_belongs_together(tmp_path: Path) -> None:
-    places, jobs = Places.of(tmp_path), list(JOBS.values())
-    check_state(places, jobs)  # nothing yet
+    paths, jobs = TablePaths.of(tmp_path), list(JOBS.values())
+    check_state(paths, jobs)  # nothing yet
     for table in TABLES.values():
-        table.create(places.table(table.name))
-    check_state(places, jobs)  # killed before the first batch
+        table.create(paths.table(table.name))
+    check_state(paths, jobs)  # killed before the first batch
     for job in jobs:
-        write_checkpoint(places, job.name, {}, "{}")
-    check_state(places, jobs)
-    (Path(places.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
-    check_state(places, jobs)  # it is built again from the feeds themselves
-    (Path(places.table("events")) / "_delta_log").rename(tmp_path / "events-log")
+        write_checkpoint(paths, job.name, {}, "{}")
+    check_state(paths, jobs)
+    (Path(paths.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
+    check_state(paths, jobs)  # it is built again from the feeds themselves
+    (Path(paths.table("events")) / "_delta_log").rename(tmp_path / "events-log")
     with pytest.raises(SplitStateError, match="table events is gone"):
-        check_state(places, jobs)
+        check_state(paths, jobs)
 
 
 def test_places() -> None:
-    assert Places.of(Path("/state")).table("readings") == "/state/delta/readings"
-    far = Places.of(Path("/state"), "s3://bucket/x/")
+    assert TablePaths.of(Path("/state")).table("readings") == "/state/delta/readings"
+    far = TablePaths.of(Path("/state"), "s3://bucket/x/")
     assert (far.table("a"), far.checkpoint("b")) == ("s3://bucket/x/delta/a", "s3://bucket/x/checkpoints/b")
 
 
 def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
-    places = Places.of(tmp_path)
+    paths = TablePaths.of(tmp_path)
     for table in TABLES.values():
-        table.create(places.table(table.name))
-    root = Path(places.checkpoint("feeds"))
-    write_checkpoint(places, "feeds", {}, "{}")
+        table.create(paths.table(table.name))
+    root = Path(paths.checkpoint("feeds"))
+    write_checkpoint(paths, "feeds", {}, "{}")
     source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
-    table_id = DeltaTable(places.table("readings")).metadata().id
+    table_id = DeltaTable(paths.table("readings")).metadata().id
     (root / "offsets" / "0").write_text("v1\n{}\n" + source % table_id)
-    check_state(places, [JOBS["feeds"]])
+    check_state(paths, [JOBS["feeds"]])
     (root / "offsets" / "0").write_text("v1\n{}\n" + source % "another")
     with pytest.raises(SplitStateError, match="made anew") as error:
-        check_state(places, [JOBS["feeds"]])
+        check_state(paths, [JOBS["feeds"]])
     assert "fairlead shore rebuild feeds" in error.value.hint
-    (Path(places.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
+    (Path(paths.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
     for job in ("feeds", "readings"):  # one that reads it, and its own
         with pytest.raises(UnavailableError, match="table readings cannot be opened") as damaged:
-            check_state(places, [JOBS[job]])
+            check_state(paths, [JOBS[job]])
         assert "fairlead shore rebuild readings --yes" in damaged.value.hint
 
 
@@ -333,7 +333,7 @@ def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
         raise ConnectionLost("no broker of alpha can be reached", hint="start it")
 
     job = dataclasses.replace(JOBS["feeds"], query=away)
-    context = cast(Any, SimpleNamespace(places=Places.of(tmp_path)))
+    context = cast(Any, SimpleNamespace(paths=TablePaths.of(tmp_path)))
     with pytest.raises(ConnectionLost):
         start_query(context, job, True)
     with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:

@@ -36,7 +36,7 @@ from replication.operations.links.access import read_status
 from shore import read
 from shore.delta.evolution import check_types
 from shore.jobs.checkpoint import read_checkpoint
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from simulators.fleet.scenario import Scenario
 from simulators.voyage.recording import ReplayedVoyage
@@ -163,7 +163,7 @@ async def test_stored_strays_are_read(stored: StoredFleet, topology: Topology) -
 
 
 def test_stored_columns_have_the_current_names_and_types(stored: StoredFleet) -> None:
-    check_types(Places.of(stored.state))
+    check_types(TablePaths.of(stored.state))
     found = {info.name: {column.name for column in info.columns} for info in read.tables(stored.state)}
     assert found.keys() == {folder.name for folder in (stored.state / "delta").iterdir()}
     for name, columns in found.items():
@@ -177,7 +177,7 @@ def test_tables_have_their_rows(stored: StoredFleet) -> None:
 
 def test_the_table_of_readings_equals_the_logs(stored: StoredFleet) -> None:
     """As ``shore verify`` compares them: up to where the job's checkpoint says that it has read."""
-    checkpoint = read_checkpoint(Places.of(stored.state), "readings")
+    checkpoint = read_checkpoint(TablePaths.of(stored.state), "readings")
     assert checkpoint is not None
     columns = "log, log_offset, device_id, boot_id, sequence, device_date_time, supply_temperature"
     rows = read.rows(read.sql(stored.state, f"select {columns} from readings order by log, log_offset"))  # noqa: S608
@@ -193,7 +193,7 @@ def test_the_table_of_readings_equals_the_logs(stored: StoredFleet) -> None:
 
 @pytest.mark.parametrize("job", ["readings", "operations", "alerts", "alerts_now", "voyages", "feeds", "quality"])
 def test_checkpoints_say_how_far_each_job_has_read(stored: StoredFleet, job: str) -> None:
-    checkpoint = read_checkpoint(Places.of(stored.state), job)
+    checkpoint = read_checkpoint(TablePaths.of(stored.state), job)
     assert checkpoint is not None
     assert not checkpoint.under_way
     assert checkpoint.positions or checkpoint.tables

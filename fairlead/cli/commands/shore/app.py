@@ -113,7 +113,7 @@ def status(
     behind = _lags(place, found)
     jobs = {name: msgspec.to_builtins(job) | {"lag": msgspec.to_builtins(behind[name])} for name, job in
             found.jobs.items()}  # fmt: skip
-    lost = read_losses(place.places)
+    lost = read_losses(place.paths)
     wrong = troubles(found, behind, lost)
     body = {**msgspec.to_builtins(found), "jobs": jobs, "losses": msgspec.to_builtins(lost), "ok": not wrong}
     emit({**body, "wrong": wrong}, as_json=as_json, render=lambda: _render(found, behind, lost))
@@ -139,7 +139,7 @@ def losses(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json) if acknowledge else None
     place = open_shore(topology)
-    lost = read_losses(place.places)
+    lost = read_losses(place.paths)
 
     def show(on: Console) -> None:
         for each in lost:
@@ -147,7 +147,7 @@ def losses(
 
     done = False
     if consent is not None and lost and consent.given(show):
-        lost, done = acknowledge_losses(place.places), True
+        lost, done = acknowledge_losses(place.paths), True
 
     def render() -> None:
         if not lost:
@@ -172,7 +172,7 @@ def troubles(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog]
 
 def _lags(place: ShorePlace, found: ShoreStatus) -> dict[str, Lag]:
     try:
-        return lags(place.topology, place.endpoint, place.places, found.jobs, now=dt.datetime.now(dt.UTC))
+        return lags(place.topology, place.endpoint, place.paths, found.jobs, now=dt.datetime.now(dt.UTC))
     except FairleadError as error:
         return {name: Lag(why=error.what) for name in found.jobs}
 
@@ -263,7 +263,7 @@ def run(
     """
     place = open_shore(topology)
     watch = RunMonitor(
-        place.topology.name, place.places, lambda lost: errors.print(_LOST.format(escape(in_words(lost))))
+        place.topology.name, place.paths, lambda lost: errors.print(_LOST.format(escape(in_words(lost))))
     )
     with served(watch, metrics_port, metrics_host), LiveJobs(as_json) as show:
 

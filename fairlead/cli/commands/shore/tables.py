@@ -137,9 +137,9 @@ def backfill(
     check_tables(table or ())
     span = Span(parse_moment("--since", since), parse_moment("--until", until))
     check_order(span.since, span.until, ("--since", "--until"))
-    with only_one(place.folder, place.places), as_table_errors(place.places):
+    with only_one(place.folder, place.paths), as_table_errors(place.paths):
         with telling(quiet=as_json) as tell:
-            todo = plan_backfill(place.topology, place.endpoint, place.places, span, table, tell=tell)
+            todo = plan_backfill(place.topology, place.endpoint, place.paths, span, table, tell=tell)
         rows = [
             {
                 "table": each.entry.name,
@@ -165,7 +165,7 @@ def backfill(
         written: dict[str, int] = {}
         if wanted:
             with telling(quiet=as_json) as tell:
-                written = apply_backfill(todo, place.endpoint, place.places, tell=tell)
+                written = apply_backfill(todo, place.endpoint, place.paths, tell=tell)
 
     def render() -> None:
         if todo.empty:
@@ -211,8 +211,8 @@ def rebuild(
     show = lines([f"The checkpoint of job {job} will be put aside and made anew, its tables completed."])
     done = None
     if consent.given(show):
-        with only_one(place.folder, place.places), as_table_errors(place.places), telling(quiet=as_json) as tell:
-            done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.places, tell=tell)
+        with only_one(place.folder, place.paths), as_table_errors(place.paths), telling(quiet=as_json) as tell:
+            done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.paths, tell=tell)
 
     def render() -> None:
         if done is None:
@@ -271,13 +271,13 @@ def compact_(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     shore = open_shore(topology)
-    places, kept = shore.places, kept_tables(shore.topology)
-    plan = plan_compaction(places, tables, tables=kept)
+    paths, kept = shore.paths, kept_tables(shore.topology)
+    plan = plan_compaction(paths, tables, tables=kept)
     todo = [step for step in plan if step.why]
     done = {}
     if todo and consent.given(lambda on: _show_compaction(plan, on)):
-        with as_table_errors(places, kept):
-            done = {step.table: compact(places, step) for step in todo}
+        with as_table_errors(paths, kept):
+            done = {step.table: compact(paths, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
     def render() -> None:
@@ -312,16 +312,16 @@ def vacuum_(
     from shore.jobs.runner import JOBS  # Spark's modules take a second
 
     shore, span = open_shore(topology), parse_span("--keep", keep)
-    places, kept = shore.places, kept_tables(shore.topology)
+    paths, kept = shore.paths, kept_tables(shore.topology)
     readers = [job.name for job in JOBS.values() if not job.reads_logs]
     now = dt.datetime.now(dt.UTC)
-    with as_table_errors(places, kept):
-        plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
+    with as_table_errors(paths, kept):
+        plan = plan_vacuum(paths, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and consent.given(lambda on: _show_vacuum(plan, on)):
-        with as_table_errors(places, kept):
-            done = {step.table: vacuum(places, step, keep=span, force=force) for step in todo}
+        with as_table_errors(paths, kept):
+            done = {step.table: vacuum(paths, step, keep=span, force=force) for step in todo}
 
     def render() -> None:
         if not todo:

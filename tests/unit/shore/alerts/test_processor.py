@@ -16,7 +16,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 from shore.alerts.machine import State, advance
 from shore.alerts.processor import Detection, Sites, SitesNow, watched
 from shore.alerts.rules import COLUMNS, FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS, AlertReading, unpack
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.alerts_ashore import compared, table_of
 from tests.support.tables import fill
 from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, every, logs, reading
@@ -137,7 +137,7 @@ def test_what_is_known_of_sites_comes_from_containers_now(tmp_path: Path) -> Non
         row("AAAU0000061", "osaka", None, holder_kind="port", custody_event="GTIN"),
     ]
     fill(tmp_path, {"containers_now": rows})
-    sites = SitesNow(Places.of(tmp_path).table("containers_now"))()
+    sites = SitesNow(TablePaths.of(tmp_path).table("containers_now"))()
     assert list(sites.holders.values()) == ["tokyo", "tokyo", None, None, "", "osaka"]
     minute = T0_MS // MINUTE_MS
     assert {site: ms // MINUTE_MS - minute for site, ms in sites.clocks.items()} == {"tokyo": 30, "star": 90, "": 40}

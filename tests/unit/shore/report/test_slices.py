@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.cli.app import run
 from shore.jobs.status import JobStatus, write_status
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.report.slices import table_warnings
 from tests.support.port_story import WARM
 
@@ -19,7 +19,7 @@ def kept(folder: Path) -> Path:
     """The story's tables, kept by jobs of which one has not begun and one failed."""
     (folder / "run").mkdir()
     for job in ("readings", "operations", "conditions"):
-        offsets = Path(Places.of(folder).checkpoint(job), "offsets")
+        offsets = Path(TablePaths.of(folder).checkpoint(job), "offsets")
         offsets.mkdir(parents=True)
         (offsets / "0").touch()
     jobs = {
@@ -34,13 +34,13 @@ def kept(folder: Path) -> Path:
 
 
 def test_only_jobs_of_the_tables_that_were_read_count(kept: Path) -> None:
-    places = Places.of(kept)
-    assert table_warnings(kept, places, ["readings", "positions"]) == ()
-    assert table_warnings(kept, places, ["mkt", "alerts_now", "excursions"]) == (
+    paths = TablePaths.of(kept)
+    assert table_warnings(kept, paths, ["readings", "positions"]) == ()
+    assert table_warnings(kept, paths, ["mkt", "alerts_now", "excursions"]) == (
         "job conditions is failed (no <room>): tables excursions, mkt may lack rows",
         "job alerts_now has not run yet: table alerts_now may lack rows",
     )
-    assert table_warnings(kept / "elsewhere", places, ["mkt"]) == ()  # shore never ran there: nothing is known
+    assert table_warnings(kept / "elsewhere", paths, ["mkt"]) == ()  # shore never ran there: nothing is known
 
 
 @pytest.mark.parametrize("arguments", [["container", WARM], ["port", "JPTYO"]])

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Final
 
 CUSTOMERS: Final = "customers/"
-"""What names of customers' own tables begin with; ``Places.customer`` says where these are."""
+"""What names of customers' own tables begin with; ``TablePaths.customer`` says where these are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class TablePaths:
     """Locations as text: a path, or a URL that both Spark and delta-rs understand."""
 
     base: str
 
     @classmethod
-    def of(cls, folder: Path, storage: str | None = None) -> Places:
+    def of(cls, folder: Path, storage: str | None = None) -> TablePaths:
         return cls(storage.rstrip("/") if storage else str(folder))
 
     @property
