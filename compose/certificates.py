@@ -8,7 +8,7 @@ from typing import Final
 from compose.fleet import Fleet
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.facts import all_facts, facts
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import RefusedError
 from fairlead.local.files import write_file
 
