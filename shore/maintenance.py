@@ -72,7 +72,7 @@ def plan_compaction(
     """What there is to do for these tables, or for all that are there.
 
     Args:
-        tables: All that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too).
+        tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
 
     Raises:
         UnknownNameError: there is no such table.
@@ -201,7 +201,7 @@ def plan_vacuum(
         keep: For how long files are kept after they were replaced.
         force: Allow less than ``KEEP``.
         jobs: Those that read tables.
-        tables: All that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too).
+        tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
 
     Raises:
         RefusedError: ``keep`` is too short.

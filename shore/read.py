@@ -103,7 +103,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
     Times are given in UTC.
 
     Args:
-        known: The tables that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too: in double
+        known: The tables that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too: in double
             quotes in a query).
 
     Raises:

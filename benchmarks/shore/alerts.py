@@ -95,7 +95,7 @@ class _Bench:
             query.stop()
 
     def drain(self, work: Work, readings: int) -> dict[str, Any]:
-        """Read what is there; once more where a busy machine was too slow to start Spark's workers."""
+        """Read everything; try again where a busy machine was too slow to start Spark's workers."""
         for _ in range(MAX_STARTS - 1):
             with contextlib.suppress(SlowWorkerError):
                 return self._drain(work, readings)

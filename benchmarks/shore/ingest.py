@@ -68,7 +68,7 @@ def _header(name: str) -> SparkColumn:
 
 
 def _ddl() -> str:
-    """What ``from_json`` is to look for."""
+    """The schema for ``from_json``."""
     tree: dict[str, Any] = {}
     for column in PAYLOAD_COLUMNS:
         kind = _TYPES.get(str(column.type), "timestamp")

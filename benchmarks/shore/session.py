@@ -36,7 +36,7 @@ KINDS: Final = ("driver", "jvm", "workers", "brokers")
 
 
 class Gauge:
-    """While it is entered it samples; ``figures`` says what was used."""
+    """Samples processes while it is entered; ``figures`` returns what they used."""
 
     def __init__(self, brokers: Sequence[psutil.Process]) -> None:
         self._brokers = {broker.pid for broker in brokers}
@@ -108,7 +108,7 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A Spark session in a folder of its own."""
+    """A Spark session and its folder."""
 
     folder: Path
     spark: SparkSession
@@ -167,7 +167,7 @@ class Ran:
 
 
 def drain(writer: DataStreamWriter, site: Site, paths: TablePaths, rows: int) -> Ran:
-    """Run a query until it has read what is there.
+    """Run a query until it has read everything.
 
     Raises:
         SystemExit: it does not end, or table ``readings`` does not have so many rows then.

@@ -10,11 +10,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.feeds.count import check_whole
 from shore.feeds.readers import FeedReader, readers_here
 from shore.feeds.records import new_record
 from shore.feeds.welcome import newcomers, note
-from shore.feeds.writer import append, create_feeds, read_back
+from shore.feeds.writer import append, check_whole, create_feeds, read_back
 from shore.jobs import reference
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.entitlement import TOUCHED, all_touched, entitled

@@ -24,7 +24,7 @@ from fairlead.kafka.endpoint import Endpoint, current
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.tables import kept_tables
+from shore.feeds.readers import kept_tables
 from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
 from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job, JobContext

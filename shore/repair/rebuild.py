@@ -31,9 +31,8 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.errors import SplitStateError
-from shore.feeds.count import rows_app
 from shore.feeds.records import feed_topic
-from shore.feeds.writer import app_of, read_back
+from shore.feeds.writer import app_of, read_back, rows_app
 from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
 from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job

@@ -10,8 +10,7 @@ from typing import Literal
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged, mending, rebuild_hint
-from shore.feeds.readers import readers_here
-from shore.feeds.tables import customers_tables, kept_tables
+from shore.feeds.readers import customers_tables, kept_tables, readers_here
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of

@@ -48,7 +48,7 @@ class _Watched:
     arguments: tuple[str, ...]
     began: float
     failures: int = 0
-    gone: bool = False  # it was not there at the last check, without an exit code
+    missing: bool = False  # it was not there at the last check, without an exit code
 
 
 class Supervisor:
@@ -97,7 +97,7 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    def look(self) -> None:
+    def restart_ended(self) -> None:
         """Start ended workers again; the supervisor's thread calls this every ``EVERY`` seconds."""
         with self._lock:
             running = {worker.name: worker for worker in self._workers.all()}
@@ -106,12 +106,12 @@ class Supervisor:
                 if worker is None:
                     raise self._workers.failed(name, "was stopped by another command")
                 if worker.running:
-                    watched.gone = False
+                    watched.missing = False
                     continue
-                if worker.code is None and not watched.gone:
-                    watched.gone = True  # another thread may be reading it now
+                if worker.code is None and not watched.missing:
+                    watched.missing = True  # another thread may be reading it now
                     continue
-                watched.gone = False
+                watched.missing = False
                 lived = time.monotonic() - watched.began
                 end = WorkerEnd(name, worker.code, lived)
                 self.ends.append(end)
@@ -135,7 +135,7 @@ class Supervisor:
     def _run(self) -> None:
         while not self._stop.wait(EVERY):
             try:
-                self.look()
+                self.restart_ended()
             except Exception as error:
                 self._failure = error
                 return

@@ -100,39 +100,39 @@ class Waiter:
     async def _missing(self, barrier: VoyageBarrier) -> list[str]:
         match barrier.kind:
             case BarrierKind.RECORDED:
-                return await self._short(barrier.site, barrier.log_ends)
+                return await self._missing_records(barrier.site, barrier.log_ends)
             case BarrierKind.CUSTODY:
-                return await self._not_held(barrier.site, barrier.containers) or await self._short(
+                return await self._missing_custody(barrier.site, barrier.containers) or await self._missing_records(
                     barrier.site, barrier.log_ends
                 )
             case BarrierKind.DEPARTURE:
                 return (
-                    await self._not_held(barrier.peer, barrier.containers)
-                    or await self._short(barrier.peer, barrier.log_ends)
-                    or await self._short(barrier.site, barrier.log_ends)
+                    await self._missing_custody(barrier.peer, barrier.containers)
+                    or await self._missing_records(barrier.peer, barrier.log_ends)
+                    or await self._missing_records(barrier.site, barrier.log_ends)
                 )
             case BarrierKind.FINISHED:
-                return await self._short_everywhere(barrier.log_ends)
+                return await self._missing_anywhere(barrier.log_ends)
 
-    async def _short(self, site: str, log_ends: Mapping[str, int]) -> list[str]:
+    async def _missing_records(self, site: str, log_ends: Mapping[str, int]) -> list[str]:
         ends = await _ends(await self._clusters.at(site), log_ends)
         return [f"{log} at {site}: {ends[log]} of {end}" for log, end in log_ends.items() if ends[log] < end]
 
-    async def _short_everywhere(self, log_ends: Mapping[str, int]) -> list[str]:
+    async def _missing_anywhere(self, log_ends: Mapping[str, int]) -> list[str]:
         longest = dict.fromkeys(log_ends, 0)
         for site in self._topology.sites:
             for log, end in (await _ends(await self._clusters.at(site), log_ends)).items():
                 longest[log] = max(longest[log], end)
         return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
 
-    async def _not_held(self, site: str, containers: Collection[str]) -> list[str]:
+    async def _missing_custody(self, site: str, containers: Collection[str]) -> list[str]:
         """Containers whose log the ledger at ``site`` does not give to it, or whose replica is short there."""
         if not containers:
             return []
         view = await self.custody(site)
         logs = {f"{self._topology.container_stream(number)}.{number}" for number in containers}
         foreign = [f"custody of {log} at {site}" for log in sorted(logs) if view.holder(log) != site]
-        return foreign or await self._short(site, {log: (view.marker(log) or 0) + 1 for log in logs})
+        return foreign or await self._missing_records(site, {log: (view.marker(log) or 0) + 1 for log in logs})
 
     async def custody(self, site: str) -> CustodyView:
         """The custody view of this site's ledgers now."""

@@ -21,7 +21,7 @@ from fairlead.cli.console import SafeConsole, console, emit, output, printable, 
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
 from shore.delta.table_errors import not_there
-from shore.feeds.tables import kept_tables
+from shore.feeds.readers import kept_tables
 from shore.joins import VIEWS, View
 from shore.paths import CUSTOMERS, TablePaths
 from shore.read import ColumnInfo, TableInfo

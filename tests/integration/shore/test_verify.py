@@ -16,9 +16,8 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
 from shore.errors import SplitStateError
-from shore.feeds.count import check_whole
 from shore.feeds.writer import append as append_to_feed
-from shore.feeds.writer import create_feeds, read_back
+from shore.feeds.writer import check_whole, create_feeds, read_back
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import lags

@@ -22,7 +22,7 @@ def fleet(request: pytest.FixtureRequest) -> Fleet:
     return plan(load(request.param, env={}), links=True)
 
 
-def test_every_replicator_reaches_every_broker_it_pulls_from_by_a_port_of_its_own(fleet: Fleet) -> None:
+def test_each_replicator_has_a_proxy_port_for_each_source_broker(fleet: Fleet) -> None:
     ways = {
         (target, source): dict(pairs) for target, of in address_overrides(fleet).items() for source, pairs in of.items()
     }
@@ -36,7 +36,7 @@ def test_every_replicator_reaches_every_broker_it_pulls_from_by_a_port_of_its_ow
     assert {host for host, _ in places} == {"links"}
 
 
-def test_replicators_take_them_and_nothing_else_does(fleet: Fleet) -> None:
+def test_only_replicators_use_the_proxies(fleet: Fleet) -> None:
     found = project(fleet)["services"]
     assert found["links"]["networks"] == ["wan"]
     assert "secrets" not in found["links"]
@@ -46,7 +46,7 @@ def test_replicators_take_them_and_nothing_else_does(fleet: Fleet) -> None:
         assert ("--detours" in service.get("command", ())) == name.endswith("-replicator"), name
 
 
-def test_there_are_none_where_nobody_asked_for_them(tmp_path: Path) -> None:
+def test_without_links_there_are_no_proxies(tmp_path: Path) -> None:
     calm = plan(load("minimal", env={}))
     render(calm, locate("minimal"), tmp_path)
     assert "links" not in project(calm)["services"]
@@ -54,7 +54,7 @@ def test_there_are_none_where_nobody_asked_for_them(tmp_path: Path) -> None:
     assert not (tmp_path / "links").exists()
 
 
-def test_what_is_rendered_is_what_replicators_and_lines_read(tmp_path: Path) -> None:
+def test_the_rendered_address_overrides_are_readable(tmp_path: Path) -> None:
     fleet = plan(load("minimal", env={}), links=True)
     render(fleet, locate("minimal"), tmp_path)
     file = tmp_path / "links" / "detours.json"
@@ -63,12 +63,12 @@ def test_what_is_rendered_is_what_replicators_and_lines_read(tmp_path: Path) -> 
     assert file.parent.stat().st_mode & 0o777 == 0o755
 
 
-def test_orders_are_taken_where_voyages_look_for_them() -> None:
+def test_the_control_socket_is_where_voyages_expect_it() -> None:
     service = project(plan(load("minimal", env={}), links=True))["services"]["links"]
     assert service["command"][1] == service["healthcheck"]["test"][-1] == f"{HOME}/minimal/run/{LINES}"
 
 
-def test_lines_are_asked_how_they_are(short_path: Path) -> None:
+def test_the_proxies_have_a_health_check(short_path: Path) -> None:
     at = str(short_path / "links.sock")
     assert "No such file" in check("links", at)
 

@@ -1,4 +1,4 @@
-"""The live view: what it gathers from a voyage, and how that looks at fixed sizes. No terminal, no brokers."""
+"""The live view: its state, and its picture at fixed sizes. No terminal, no brokers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def shown(view: VoyageView, columns: int, lines: int, *, colours: bool = False) 
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50), (120, 40)])
-def test_it_fills_the_terminal_and_no_more(size: tuple[int, int]) -> None:
+def test_the_view_fills_the_terminal(size: tuple[int, int]) -> None:
     lines = shown(VIEW, *size)
     assert len(lines) == size[1]
     assert {cell_len(line) for line in lines} == {size[0]}
@@ -101,7 +101,7 @@ def test_it_fills_the_terminal_and_no_more(size: tuple[int, int]) -> None:
 
 @given(st.integers(1, 250), st.integers(1, 80), st.integers(0, 4), st.booleans())
 @settings(deadline=None, max_examples=examples(60))
-def test_no_size_breaks_it(columns: int, lines: int, holders: int, under_way: bool) -> None:
+def test_any_terminal_size_works(columns: int, lines: int, holders: int, under_way: bool) -> None:
     view = dataclasses.replace(VIEW, holders=VIEW.holders[:holders], clock=NOON if under_way else None)
     found = frame(view, columns, lines).plain.split("\n")
     assert len(found) == lines
@@ -128,7 +128,7 @@ def test_every_place_is_on_the_chart(places: list[tuple[float, float]], columns:
 # -- what is gathered
 
 
-def test_boxes_are_where_the_plan_has_them() -> None:
+def test_the_view_shows_boxes_where_the_plan_has_them() -> None:
     gathering = Gathering(planned(), speed=None, keys=False)
     last = small_steps()[0].sim_time
     for step in small_steps():

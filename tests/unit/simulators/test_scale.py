@@ -33,7 +33,7 @@ def names(log: str, origin: str, berth: str | None = None) -> list[tuple[str, bo
     return [(way.link.name, way.late) for way in hops(big_blue(), log, origin, berth)]
 
 
-def test_a_ports_records_go_everywhere_ashore_by_cable_and_to_no_ship() -> None:
+def test_a_ports_readings_reach_every_site_ashore_by_cable() -> None:
     assert sorted(names(READINGS, "tokyo")) == [
         ("tokyo->los-angeles", False),
         ("tokyo->singapore", False),
@@ -75,7 +75,7 @@ def test_records_are_counted_as_they_are_published() -> None:
 
 
 def test_bytes_of_one_link_are_those_of_the_messages() -> None:
-    """The manufacturer's harbour: what duck-star hands to Sydney is what was read aboard after Singapore."""
+    """duck-star brings to Sydney the readings that were taken aboard after Singapore."""
     table = small().plan.timetables["duck-star"]
     left, berthed = table.calls[1].departs, table.calls[2].arrives
     steps = published(small().steps())
@@ -100,7 +100,7 @@ def test_every_site_ashore_stores_everything_and_the_manufacturer_nothing() -> N
     assert 0 < stored["duck-star"] < stored["tokyo"]
 
 
-def test_boxes_are_multiplied_and_ships_are_not() -> None:
+def test_extrapolation_multiplies_boxes_but_not_ships() -> None:
     one, many = sized(20), sized(2_000)
     assert many.factor == 100
     assert many.records["reading"] == 100 * one.records["reading"]
@@ -148,7 +148,9 @@ def test_scenarios_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (("size", "20", "minimal", "--scenario", "duck-voyage"), "does not fit topology minimal"),
     ],
 )
-def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_refused(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = run(*arguments, capsys=capsys)
     assert code == ExitCode.CONFIG
     assert said in " ".join(err.split())

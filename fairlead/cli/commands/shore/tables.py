@@ -20,7 +20,7 @@ from fairlead.cli.commands.times import check_order, parse_moment, parse_span
 from fairlead.cli.console import Consent, console, emit, lines, telling
 from fairlead.errors import ExitCode, UnknownNameError
 from shore.delta.table_errors import as_table_errors, check_tables
-from shore.feeds.tables import kept_tables
+from shore.feeds.readers import kept_tables
 from shore.maintenance import CompactStep, VacuumStep, compact, plan_compaction, plan_vacuum, vacuum
 from topologies.context import DEFAULT_TOPOLOGY
 

@@ -14,7 +14,7 @@ from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, ducks, tranship
 
 
 @given(st.integers(10, 20_000))
-def test_rescaling_gives_exactly_as_many_and_keeps_every_lot(containers: int) -> None:
+def test_rescaling_gives_the_exact_count_and_keeps_every_lot(containers: int) -> None:
     scaled = ducks().rescaled(containers)
     assert scaled.containers == containers
     assert min(lot.containers for lot in scaled.cargo.values()) >= 1

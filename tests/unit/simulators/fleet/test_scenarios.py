@@ -39,7 +39,7 @@ def plan(name: str) -> VoyagePlan:
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_scenario_unfolds_to_what_it_expects(name: str) -> None:
+def test_a_shipped_scenario_meets_its_expectations(name: str) -> None:
     scenario = load(name)
     check_fit(scenario, topology(name))
     assert scenario.name == name
@@ -50,7 +50,7 @@ def test_a_scenario_unfolds_to_what_it_expects(name: str) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("name", STORIES)
-def test_whatever_the_seed(name: str, seed: int) -> None:
+def test_every_seed_meets_the_expectations(name: str, seed: int) -> None:
     made = make_plan(load(name), topology(name), seed)
     assert unmet(made) == []
     for box in made.boxes:
@@ -60,7 +60,7 @@ def test_whatever_the_seed(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["dark-ship", "reefer-claim", "typhoon-tokyo"])
-def test_bridges_take_every_message(name: str) -> None:
+def test_bridges_accept_every_message(name: str) -> None:
     judges = {site: Classifier(topology(name), site) for site in topology(name).sites}
     now = int(dt.datetime(2026, 11, 1, tzinfo=dt.UTC).timestamp() * 1000)
     made = Voyage(load(name).adjusted(containers=10, reading_interval=12 * HOUR), topology(name), seed=7)
@@ -81,7 +81,7 @@ def test_bridges_take_every_message(name: str) -> None:
         ("storms: [{ near: tokyo, peak: 1d, wind: 99 }]", "storms[0].wind: Input should be less than"),
     ],
 )
-def test_mistakes_are_named(text: str, expected: str) -> None:
+def test_a_mistake_is_reported(text: str, expected: str) -> None:
     with pytest.raises(ScenarioError) as error:
         parse(f"{TRANSHIPMENT}{text}\n", "mine.yaml")
     assert expected in str(error.value)
@@ -96,7 +96,7 @@ def test_mistakes_are_named(text: str, expected: str) -> None:
         ("links: [{ site: paris, starts: 1d, lasts: 1d }]", "links[0]: no site 'paris'"),
     ],
 )
-def test_trouble_that_does_not_fit_is_named(text: str, expected: str) -> None:
+def test_trouble_at_unknown_sites_is_reported(text: str, expected: str) -> None:
     from fairlead.errors import ConfigurationError
 
     with pytest.raises(ConfigurationError) as error:
@@ -137,7 +137,7 @@ def test_custody_waits_for_the_end_of_a_strike() -> None:
     assert interrupted.departs - interrupted.arrives == interrupted.stay + strike.lasts
 
 
-def test_a_blackout_concerns_the_boxes_in_the_yard() -> None:
+def test_a_blackout_cuts_the_power_of_boxes_in_the_yard() -> None:
     made = plan("typhoon-tokyo")
     (dark,) = made.scenario.blackouts
     starts = made.starts + dark.starts

@@ -1,4 +1,4 @@
-"""The report says true only what is true, and its three forms tell the same."""
+"""A line of the report is true only if its figures are, in all three forms."""
 
 from __future__ import annotations
 
@@ -124,13 +124,13 @@ def test_page_draws_map_and_chart_without_network() -> None:
     assert "<script src" not in page
 
 
-def test_count_tells_lost_and_repeated() -> None:
+def test_lost_and_repeated_readings_are_counted() -> None:
     a, b, c = (ReadingId("BIGU1000016", "d", 0, n) for n in range(3))
     assert count_readings({a, b, c}, Counter({a: 1, b: 3})) == LogCount(in_logs=2, lost=1, repeated=2)
     assert count_readings({a}, Counter({a: 1})) == LogCount(in_logs=1, lost=0, repeated=0)
 
 
-def test_where_nobody_fills_tables_none_are_missing() -> None:
+def test_without_shore_no_tables_are_expected() -> None:
     changes = {"delta_rows": 0, "condition_rows": 0}
     assert not report(**changes).ok
     assert report(shore=False, **changes).ok

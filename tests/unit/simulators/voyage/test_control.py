@@ -1,4 +1,4 @@
-"""Steering a voyage from another process: its files, its signals, and what is said when there is none."""
+"""Controlling a voyage from another process: its files, its signals, and the error without a voyage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 
 
 class Sea:
-    """A voyage of barriers that goes on until it is told to arrive."""
+    """A voyage of barriers that goes on until ``arrive``."""
 
     def __init__(self, folder: Path) -> None:
         self.control = VoyageControl(folder, "harbour")
@@ -57,7 +57,7 @@ class Sea:
                 await self.moved.wait()
 
 
-async def test_signals_pause_and_resume_and_others_see_it(tmp_path: Path) -> None:
+async def test_signals_pause_and_resume_a_voyage(tmp_path: Path) -> None:
     sea = Sea(tmp_path)
     sailing = asyncio.create_task(sea.control.run(sea.sail()))
     await sea.until("publishing")
@@ -106,7 +106,7 @@ async def test_quitting_ends_it_as_if_interrupted(tmp_path: Path) -> None:
     assert not any(file.exists() for file in control_files(tmp_path))
 
 
-async def test_a_failure_is_not_taken_for_quitting(tmp_path: Path) -> None:
+async def test_a_failure_is_raised_and_not_taken_for_quitting(tmp_path: Path) -> None:
     async def sinks() -> None:
         raise UnavailableError("the broker is gone")
 
@@ -115,7 +115,7 @@ async def test_a_failure_is_not_taken_for_quitting(tmp_path: Path) -> None:
     assert read_underway(tmp_path) is None
 
 
-def test_where_nobody_sails(tmp_path: Path) -> None:
+def test_without_a_voyage_nothing_can_be_controlled(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="no voyage is under way"):
         steer(tmp_path, paused=True, patience=1)
     pid_file, state = control_files(tmp_path)

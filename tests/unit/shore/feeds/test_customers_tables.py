@@ -16,7 +16,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.evolution import check_types
 from shore.delta.write import append_once
 from shore.errors import SchemaError
-from shore.feeds.tables import kept_tables
+from shore.feeds.readers import kept_tables
 from shore.maintenance import compact, plan_compaction, plan_vacuum, vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -102,7 +102,7 @@ def test_it_is_verified_by_its_own_name(paths: TablePaths, topology: Topology, t
 
 
 def test_commands_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (Path(__file__).parents[3] / "topologies" / "minimal.yaml").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[4] / "topologies" / "minimal.yaml").read_text(encoding="utf-8")
     (tmp_path / "t.yaml").write_text(text.replace("    feed_at: tokyo\n", "    feed_at: tokyo\n    table: true\n"))
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", str(tmp_path / "t.yaml"))

@@ -11,7 +11,7 @@ import pytest
 import shore.tables
 from shore.tables.model import Table
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SHOWN = "import sys, shore.datasource; print(*sys.modules)"
 DRIVERS = {"duckdb", "pandas", "topologies", "shore.tables.catalogue", "shore.tables.reference"}
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.examples import examples
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.feed_histories import BOOKED, BOXES, CUSTOMERS, LOGS, SHOP, T0, Change, Happened, Moved, World
+from tests.unit.shore.feeds.histories import BOOKED, BOXES, CUSTOMERS, LOGS, SHOP, T0, Change, Happened, Moved, World
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlead.kafka.protocol.record import Record
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.feed_histories import BOOKED, BOXES, SHOP, Change, Happened, Moved, World
+from tests.unit.shore.feeds.histories import BOOKED, BOXES, SHOP, Change, Happened, Moved, World
 
 BOX = BOXES[0]
 

@@ -13,7 +13,7 @@ from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from tools.table_reference import FOLDER, pages
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "tables.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "tables.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
 

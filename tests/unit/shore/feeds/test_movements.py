@@ -16,7 +16,7 @@ from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.feed_histories import T0, World
+from tests.unit.shore.feeds.histories import T0, World
 
 PORT = "port-authority"
 

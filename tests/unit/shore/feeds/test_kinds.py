@@ -22,7 +22,7 @@ from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.reference import OWNERS, SITES
 from tests.support.feeds import followed, value_of
-from tests.unit.shore.feed_histories import BOXES, T0, Change, Happened, World
+from tests.unit.shore.feeds.histories import BOXES, T0, Change, Happened, World
 
 SHOP = "shop"
 READERS = {
