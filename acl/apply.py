@@ -1,4 +1,4 @@
-"""Applying access rules at several sites at once, each on its own: one that is away holds up no other."""
+"""Apply access rules at several sites at once. A site that does not answer delays no other."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Final
 
 from acl.compile import SetQuota, compile_site, together
 from acl.history import QuotaChange, SuspendedUsers, UserChange, noting, rules_intent, stamp
+from acl.kafka import OpenStore, RuleStore, admin_stores, at_once
 from acl.plan import (
     SHARE,
     AccessPlan,
@@ -30,14 +31,13 @@ from acl.plan import (
 )
 from acl.rules import Binding
 from acl.saved import PlanState, Remaining, StalePlan, remaining
-from acl.store import OpenStore, RuleStore, admin_stores, at_once
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
 from topologies.users import is_reserved
 
 ROUND_PAUSE: Final = 5.0  # seconds between two rounds
-_PATIENCE = 3.0  # seconds for noting a failure: most often the site is gone
+_PATIENCE = 3.0  # seconds to note a failure: most often the site is gone
 Progress = Callable[[str, str], None]
 
 
@@ -61,8 +61,13 @@ class UserSuspended(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """What was done at one site; ``error`` is None when all of its plan was. ``state`` is how far a saved plan was
-    there already, ``suspended`` are users who were given no rules because their old sessions may still be open."""
+    """What was done at one site.
+
+    Args:
+        error: Why not all of the plan was done; None when it was.
+        state: How far a saved plan was done already.
+        suspended: Users that got no rules, because their old sessions may still be open.
+    """
 
     site: str
     added: int
@@ -90,14 +95,14 @@ def apply_sites(
 ) -> tuple[SiteResult, ...]:
     """Make the rules of each site what the topology says: read, compare, add, then remove. Errors are in the results.
 
-    Idempotent: doing it again changes nothing; after an error, doing it again does the rest. Each change is noted in
-    the site's audit log, before and after.
+    Idempotent: applying again changes nothing; after an error it does the rest. Each change is in the site's audit
+    log, before and after.
 
     Args:
-        saved: Do this plan, at its sites, as long as it is still true there (``acl.saved``); without one, plan now.
+        saved: Apply this plan where it is still true (``acl.saved``); without one, plan now.
         max_removals: The share of a site's rules beyond which removing is refused (``check_removals``).
-        readmit: Users whose old sessions are known to be over, though they are suspended (``acl.history``). Others who
-            are suspended get no rules; a saved plan that would give them some is refused.
+        readmit: Suspended users whose old sessions are known to have ended (``acl.history``). Other suspended users
+            get no rules; a saved plan that would give them some is refused.
     """
     named = check_sites(topology, sites)
     planned = {site.site: site for site in saved.sites} if saved else {}
@@ -160,8 +165,8 @@ def apply_topology(
 
 
 def check_complete(results: Iterable[SiteResult]) -> None:
-    """Raise unless every site is done: a site's own error where it is the only one, ``AccessRefused`` where trying
-    again would help at none of them, else ``AccessIncomplete``."""
+    """Raise unless every site is done: the error itself where there is only one, ``AccessRefused`` where no site would
+    succeed at a second try, else ``AccessIncomplete``."""
     failed = [result for result in results if result.error is not None]
     errors = [result.error for result in failed if result.error is not None]
     if len(errors) == 1:
@@ -178,7 +183,7 @@ def check_complete(results: Iterable[SiteResult]) -> None:
 
 
 def change_site(run: AccessRun, topology: str, identity: str, plan: SitePlan) -> None:
-    """Carry out one site's plan, each change noted in the audit log before and after.
+    """Carry out one site's plan, with each change in the audit log before and after.
 
     Args:
         identity: The plan's, for the log.
@@ -201,7 +206,7 @@ def change_site(run: AccessRun, topology: str, identity: str, plan: SitePlan) ->
 def _without_suspended(
     topology: Topology, site: str, store: RuleStore, todo: Remaining, saved: bool, readmit: Collection[str]
 ) -> tuple[Remaining, SuspendedUsers]:
-    """What is left to do without the rules of those who are suspended, and who they are.
+    """What is left to do without the rules of suspended users, and who they are.
 
     Raises:
         UserSuspended: a saved plan would give them rules.
@@ -229,7 +234,7 @@ def _not_planned(site: Unread) -> NotPlanned:
 def left_to_do(
     topology: Topology, site: str, store: RuleStore, held: frozenset[Binding], planned: SitePlan | None
 ) -> Remaining:
-    """What is left to do: of a saved plan, as long as it is still true, or of what would be planned now.
+    """What is left to do of a saved plan, or of a plan made now.
 
     Args:
         held: The rules that the cluster holds.
@@ -245,7 +250,7 @@ def left_to_do(
 
 
 def _with_quotas(rules: Remaining, fresh: tuple[SetQuota, ...], planned: SitePlan) -> Remaining:
-    """The rest of a saved plan with those of its quotas that are not set yet.
+    """The rest of a saved plan, with the quotas that are not set yet.
 
     Raises:
         StalePlan: something else would have to be set by now.
@@ -253,7 +258,7 @@ def _with_quotas(rules: Remaining, fresh: tuple[SetQuota, ...], planned: SitePla
     both = replace(rules, plan=replace(rules.plan, quotas=fresh))
     if not set(fresh) <= set(planned.quotas):
         raise StalePlan(
-            f"client quotas at site {planned.site} are other ones by now than when the plan was made",
+            f"client quotas at site {planned.site} have changed since the plan was made",
             hint="make another plan and look at it: fairlead acl plan --out",
             site=planned.site,
         )
@@ -269,13 +274,13 @@ def _without_rules_of(plan: SitePlan, users: Container[str]) -> SitePlan:
 
 
 def _suspended_since(user: str, until: dt.datetime | None) -> str:
-    """Why a user has no rules, in one line."""
+    """Until when a user is suspended, and why, in one line."""
     when = f"until {until:%H:%M:%S} UTC" if until else "until its brokers are restarted"
     return f"{user} is suspended {when}, since its password leaked"
 
 
 def _refuse_suspended(site: str, users: SuspendedUsers) -> UserSuspended:
-    """A saved plan is done as it is or not at all."""
+    """The error for a saved plan that gives suspended users rules: it is applied as it is or not at all."""
     return UserSuspended(
         f"the plan gives rules at site {site} to users who are suspended there: "
         + "; ".join(_suspended_since(user, until) for user, until in sorted(users.items())),
@@ -286,7 +291,7 @@ def _refuse_suspended(site: str, users: SuspendedUsers) -> UserSuspended:
 
 
 def _suspended_hint(users: Iterable[str]) -> str:
-    """What to do sooner."""
+    """How to end a suspension."""
     options = " ".join(f"--readmit {user}" for user in sorted(users))
     return (
         "wait until fairlead acl rotate --now has ended, or run it again where it was cut off; when all brokers of the "
@@ -302,25 +307,25 @@ def until_done(
     on_waiting: Callable[[tuple[str, ...]], None] | None = None,
     pause: float = ROUND_PAUSE,
 ) -> tuple[SiteResult, ...]:
-    """Apply again at the sites whose error passes by itself, until there is none or the time is over.
+    """Apply again at the sites whose error is retriable, until there is none or the time is over.
 
     Args:
-        first: What came of the first round.
+        first: The results of the first round.
         seconds: How long at most; None is for ever.
-        on_waiting: Told before each pause which sites are waited for.
+        on_waiting: Receives the sites that are waited for, before each pause.
 
     Returns:
-        All results, in the order of ``first``; what was added and removed is that of all rounds.
+        All results, in the order of ``first``; added and removed rules are the sums of all rounds.
     """
     results = {result.site: result for result in first}
     deadline = None if seconds is None else time.monotonic() + seconds
-    while away := tuple(site for site, result in results.items() if _passes(result.error)):
+    while away := tuple(site for site, result in results.items() if _retriable(result.error)):
         left = pause if deadline is None else min(pause, deadline - time.monotonic())
         if left <= 0:
             break
         if on_waiting:
             on_waiting(away)
-        time.sleep(left)  # a site that comes back tells nobody
+        time.sleep(left)  # there is no event for a site that comes back
         for result in work(away):
             before = results[result.site]
             results[result.site] = dataclasses.replace(
@@ -329,5 +334,5 @@ def until_done(
     return tuple(results.values())
 
 
-def _passes(error: FairleadError | None) -> bool:
+def _retriable(error: FairleadError | None) -> bool:
     return error is not None and error.retriable

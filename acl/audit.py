@@ -2,8 +2,8 @@
 
 ``audit_logs`` asks the clusters; the rest is pure.
 
-The topology's answer is that of ``acl.compile``, the cluster's that of ``acl.rules.reach``, which knows also what
-Fairlead never writes. Both are asked for everybody whom either one names.
+``acl.compile`` gives the topology's answer, ``acl.rules.reach`` the cluster's, which also covers rules that Fairlead
+never writes. Everybody whom either one names is asked about.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from acl.compile import reasons
+from acl.kafka import OpenStore
 from acl.plan import CurrentAcls, Unread, check_sites, read_current_acls
 from acl.rules import EVERYBODY, Binding, Operation, Reach, Resource, allowing, covers, reach
-from acl.store import OpenStore
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
 from topologies.model import Topology
@@ -32,16 +32,16 @@ class ReaderKind(StrEnum):
     USER = "user"
     ADMIN = "admin"  # the super user: no rule binds it
     EVERYBODY = "everybody"  # whoever can log in and is named by no other rule
-    UNKNOWN = "unknown"  # the topology has nobody of this name at this site
+    UNKNOWN = "unknown"  # the topology has no such user at this site
 
 
 class ReadVerdict(StrEnum):
     """Whether the cluster does what the topology says."""
 
     AGREED = "agreed"
-    EXTRA = "extra"  # the cluster lets somebody read whom the topology does not
-    MISSING = "missing"  # the topology lets somebody read, the cluster does not
-    PARTLY = "partly"  # from some hosts only
+    EXTRA = "extra"  # the cluster allows it, the topology does not
+    MISSING = "missing"  # the topology allows it, the cluster does not
+    PARTLY = "partly"  # the cluster allows it from some hosts only
     UNCHECKED = "unchecked"  # the cluster could not be asked
 
 
@@ -50,9 +50,12 @@ class TopicReader:
     """Somebody who can read the log at a site by the topology, by the cluster's rules, or by both.
 
     Args:
-        because: Why, in the topology's words; empty when it does not let this one read.
-        rules: The topology's rules. ``held`` are the cluster's rules that allow it, ``against`` those that deny it.
-        hosts: Hosts for which the answer differs from that for all others, which is ``anywhere``.
+        because: The topology's reasons; empty when it does not allow it.
+        rules: The topology's rules that allow it.
+        held: The cluster's rules that allow it.
+        against: The cluster's rules that deny it.
+        anywhere: The answer for all hosts that no rule names.
+        hosts: The hosts with the other answer.
     """
 
     user: str
@@ -115,7 +118,7 @@ def log_of_container(topology: Topology, container: str) -> str:
 
 
 def readers(topology: Topology, site: str, log: str, held: Collection[Binding] | None) -> tuple[TopicReader, ...]:
-    """Everybody who can read ``log`` at ``site``, those that the topology knows first.
+    """Everybody who can read ``log`` at ``site``; users of the topology come first.
 
     Args:
         held: All rules of the cluster; None when they could not be read.

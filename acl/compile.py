@@ -1,13 +1,13 @@
 """From a topology to the ACLs and client quotas of each site, with the reason for each ACL. Pure.
 
-The access expressions become clauses (``Clause``), then what each user of a site needs and why (``RuleGrant``), then
-the smallest set of rules. What Fairlead's services need follows from the links and from who may hold which log; which
-operation needs which Kafka right was tried out on a broker (docs/access.md). What customers and users need follows from
-the streams' access expressions and from feeds.
+Access expressions become clauses (``Clause``), then the rules that each user of a site needs and why (``RuleGrant``),
+then the smallest set of rules. Links, and the logs that a site may hold, decide what Fairlead's services need; which
+right an operation needs was tried on a broker (docs/access.md). The streams' access expressions and feeds decide what
+customers and users need.
 
 A Kafka ACL names topics in two ways: one name, or a prefix (``ResourcePattern``). A stream's prefix ends with its dot
-(``red.``), so that it never covers a stream ``reds``. What neither can express is rounded up to the next prefix within
-the stream; docs/access.md lists those cases.
+(``red.``), so it never covers a stream ``reds``. What neither can express is rounded up to the next prefix within the
+stream; docs/access.md lists those cases.
 
 Kafka counts a quota per broker: a site of three brokers gives a user up to three times its quota.
 """
@@ -57,7 +57,7 @@ class ResourcePattern:
         return other.name.startswith(self.name)
 
     def intersect(self, other: ResourcePattern) -> ResourcePattern | None:
-        """The topics of both; None when there can be none."""
+        """The topics that both match; None where no topic can."""
         if self.covers(other):
             return other
         return self if other.covers(self) else None
@@ -74,7 +74,7 @@ def one_log(stream: str, key: str) -> ResourcePattern:
 
 
 def logs_with_key(stream: str, pattern: str) -> ResourcePattern:
-    """The logs of a stream with this key, or whose keys begin with what stands before the pattern's final ``*``."""
+    """The log with this key or, where the pattern ends with ``*``, all logs whose keys begin with its text."""
     return ResourcePattern(f"{stream}.{pattern[:-1]}") if pattern.endswith("*") else one_log(stream, pattern)
 
 
@@ -85,14 +85,14 @@ def without_covered(extents: Iterable[ResourcePattern]) -> tuple[ResourcePattern
 
 
 def intersect_all(some: Iterable[ResourcePattern], others: Iterable[ResourcePattern]) -> tuple[ResourcePattern, ...]:
-    """The topics that are in both."""
+    """The topics that both sets of patterns match."""
     others = tuple(others)
     return without_covered(both for a in some for b in others if (both := a.intersect(b)))
 
 
 def selected_logs(stream: str, selection: Selection) -> tuple[ResourcePattern, ...]:
-    """What a link may take of a stream. ``aboard`` is the whole stream, because custody is decided at run
-    time; a key pattern is rounded up to the text before its first wildcard."""
+    """The logs that a link may carry of a stream. ``aboard`` is the whole stream, because custody changes at run time;
+    a key pattern is rounded up to the text before its first wildcard."""
     if isinstance(selection, str):
         return (whole_stream(stream),)
     return without_covered(_matching(stream, pattern) for pattern in selection)
@@ -106,8 +106,8 @@ def _matching(stream: str, pattern: str) -> ResourcePattern:
 
 
 def pattern_of_glob(pattern: str) -> ResourcePattern | None:
-    """The names that a shell-style pattern stands for; None where neither a name nor a prefix says the same. ``*``
-    alone has none: Kafka takes no empty prefix."""
+    """The names that a shell-style pattern matches; None where neither a name nor a prefix matches the same. ``*``
+    alone is None: Kafka accepts no empty prefix."""
     if _WILDCARD.search(pattern) is None:
         return ResourcePattern(pattern, Pattern.LITERAL) if pattern else None
     head = pattern[:-1]
@@ -115,15 +115,15 @@ def pattern_of_glob(pattern: str) -> ResourcePattern | None:
 
 
 def takes(selection: Selection, key: str) -> bool:
-    """Whether a link's selection takes one log, ``aboard`` counted as yes."""
+    """Whether a link's selection may carry one log; ``aboard`` counts as yes."""
     return isinstance(selection, str) or any(fnmatch.fnmatchcase(key, pattern) for pattern in selection)
 
 
 def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
-    """The logs that ``site`` may append to: its own, or those whose custody it can be given.
+    """The logs that ``site`` may append to: its own, or those whose custody it can get.
 
-    A stream that moves is one extent, whatever is held now: a rule cannot follow custody. There the append
-    convention fences (docs/append-convention.md).
+    A stream that moves is one pattern, whatever the site holds now, because a rule cannot follow custody. The append
+    convention fences there (docs/append-convention.md).
     """
     here = topology.sites[site]
     match topology.streams[stream].insert_point:
@@ -140,7 +140,7 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern
 
 
 def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
-    """The logs of a stream that ``site`` can have as replicas: without its own, but for streams that move."""
+    """The logs of a stream that ``site`` can have as replicas: all but its own, or all where the stream moves."""
     others = [other for other in topology.sites if other != site]
     own = held_at(topology, stream, site)
     insert_point = topology.streams[stream].insert_point
@@ -150,8 +150,8 @@ def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[Resource
 
 
 def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:
-    """Whether boxes of a stream can be in this site's custody: at ports and headquarters always, on a ship when a
-    link brings the stream there, at a customer's never."""
+    """Whether this site can have custody of a stream's boxes: a port or headquarters always, a ship when a link brings
+    the stream there, a customer's site never."""
     kind = topology.sites[site].kind
     if kind is SiteKind.SHIP:
         return any(stream in link.streams for link in topology.links_to(site))
@@ -159,12 +159,12 @@ def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:
 
 
 def exists_at(topology: Topology, stream: str, site: str) -> bool:
-    """Whether logs of a stream can be at a site at all: held there, or brought there by a link."""
+    """Whether a site can have logs of a stream: it may hold them, or a link brings them there."""
     return bool(held_at(topology, stream, site)) or any(stream in link.streams for link in topology.links_to(site))
 
 
 def log_exists_at(topology: Topology, stream: str, key: str, site: str) -> bool:
-    """Whether one log can be at a site: held there, or taken there by a link."""
+    """Whether a site can have one log: it may hold it, or a link brings it there."""
     one = one_log(stream, key)
     return any(extent.covers(one) for extent in held_at(topology, stream, site)) or any(
         stream in link.streams and takes(link.streams[stream], key) for link in topology.links_to(site)
@@ -177,7 +177,7 @@ def _logs_of(stream: str, site: str) -> tuple[ResourcePattern, ...]:
 
 
 KEYS = {"consume": "consumer_byte_rate", "produce": "producer_byte_rate", "requests": "request_percentage"}
-"""Kafka's name of each of the topology's."""
+"""Kafka's key of each limit of the topology."""
 _WORDS = {kafka: word for word, kafka in KEYS.items()}
 
 Quotas = Mapping[str, Mapping[str, float]]
@@ -186,7 +186,7 @@ Quotas = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class SetQuota:
-    """One quota that becomes another; None stands for none."""
+    """A change of one quota; None means no quota."""
 
     user: str
     key: str
@@ -208,16 +208,16 @@ def compile_quotas(topology: Topology, site: str) -> dict[str, dict[str, float]]
 
 
 def managed_users(topology: Topology, site: str) -> Callable[[str], bool]:
-    """Whose quotas are Fairlead's to change: on its own clusters everybody's but its services', elsewhere those of the
-    topology's customers and users."""
+    """Whether Fairlead may change a user's quotas: on its own clusters those of everybody but its services, elsewhere
+    those of the topology's customers and users."""
     if topology.sites[site].is_local:
         return lambda user: not is_reserved(user)
     return lambda user: user in topology.customers or user in topology.users
 
 
 def diff_quotas(actual: Quotas, desired: Quotas, managed: Callable[[str], bool]) -> tuple[SetQuota, ...]:
-    """What makes ``actual`` equal ``desired`` for the users that are ``managed``; others, and keys that the topology
-    does not know, are left alone."""
+    """The changes that make ``actual`` equal ``desired`` for the users that are ``managed``. Other users, and keys that
+    the topology does not know, stay."""
     changes = [
         SetQuota(user, key, have, want)
         for user in {*actual, *desired}
@@ -229,7 +229,7 @@ def diff_quotas(actual: Quotas, desired: Quotas, managed: Callable[[str], bool])
 
 
 def together(changes: Collection[SetQuota]) -> dict[str, dict[str, float | None]]:
-    """Changes by user and key, as a cluster is told them."""
+    """Changes by user and key, as the request needs them."""
     found: dict[str, dict[str, float | None]] = {}
     for change in changes:
         found.setdefault(change.user, {})[change.key] = change.new
@@ -256,12 +256,12 @@ def _shown(key: str, value: float | None) -> str:
 
 
 def compile_site(topology: Topology, site: str) -> frozenset[Rule]:
-    """The rules that should be at a site, and no others: ALLOW only, none of them implied by another."""
+    """All rules that a site should have: ALLOW only, none implied by another."""
     return frozenset(reasons(topology, site))
 
 
 def reasons(topology: Topology, site: str) -> dict[Rule, tuple[str, ...]]:
-    """The same rules, each with why it is there (a rule that covers others has their reasons as well)."""
+    """The same rules with their reasons. A rule that covers others also has their reasons."""
     users = service_users(topology, site).values()
     stated = all_clauses(topology)
     everyone = [grant for user in users for grant in grants(topology, user, stated)]
@@ -269,13 +269,13 @@ def reasons(topology: Topology, site: str) -> dict[Rule, tuple[str, ...]]:
 
 
 def all_left_out(topology: Topology, site: str) -> tuple[LeftOut, ...]:
-    """What the topology permits at a site and the rules do not give (``LeftOut``)."""
+    """The permissions at a site that get no rule, or less than they say."""
     stated, users = all_clauses(topology), service_users(topology, site).values()
     return tuple(item for user in users for item in all_left_out_of(topology, user, stated))
 
 
 def smallest(given: Iterable[RuleGrant]) -> dict[Rule, tuple[str, ...]]:
-    """Merge grants into rules of which none implies another, sorted; reasons in order, without repeats."""
+    """Merge grants into sorted rules of which none implies another, each with its reasons, without repeats."""
     because: dict[Rule, dict[str, None]] = {}
     for grant in given:
         because.setdefault(grant.rule, {})[grant.because] = None
@@ -294,7 +294,7 @@ PERMITTED: dict[str, tuple[Operation, ...]] = {
     "topic": (Operation.CREATE, Operation.DELETE),
     "copy": (Operation.READ, Operation.DESCRIBE_CONFIGS, Operation.WRITE, Operation.CREATE, Operation.DELETE),
 }
-"""What each permission means in Kafka's operations; those in ``CHANGES_LOGS`` on logs that the site holds only."""
+"""Kafka's operations for each permission; those in ``CHANGES_LOGS`` only on logs that the site holds."""
 
 CHANGES_LOGS = frozenset({Operation.WRITE, Operation.CREATE, Operation.DELETE})
 
@@ -304,8 +304,8 @@ class Clause:
     """One permission of a stream, or of the logs of a stream whose keys match a pattern.
 
     Args:
-        key: The pattern as the topology has it, or None for the whole stream.
-        extent: The logs that it is about.
+        key: The pattern in the topology, or None for the whole stream.
+        extent: The logs that it covers.
     """
 
     stream: str
@@ -316,7 +316,7 @@ class Clause:
 
     @property
     def expression(self) -> Expression:
-        """Whom it is for.
+        """The access expression: whom the permission is for.
 
         Raises:
             ExpressionError: the text cannot be understood.
@@ -325,17 +325,17 @@ class Clause:
 
     @property
     def where(self) -> str:
-        """Where it stands in the topology."""
+        """Its place in the topology."""
         between = "permissions" if self.key is None else f"keys.{self.key}"
         return f"streams.{self.stream}.{between}.{self.permission}"
 
     def includes(self, subject: Subject) -> bool:
-        """Whether it is for this user."""
+        """Whether the expression includes this user."""
         return evaluate(self.expression, subject)
 
 
 def clauses(topology: Topology, stream: str) -> Iterator[Clause]:
-    """Every permission of a stream: first those of the whole stream, then those of its key patterns, empty ones too."""
+    """Every permission of a stream, also empty ones: first those of the whole stream, then those of its keys."""
     spec = topology.streams[stream]
     yield from _five(stream, None, spec.permissions, whole_stream(stream))
     for key, permissions in spec.keys.items():
@@ -343,7 +343,7 @@ def clauses(topology: Topology, stream: str) -> Iterator[Clause]:
 
 
 def all_clauses(topology: Topology) -> tuple[Clause, ...]:
-    """The clauses of every stream, without those that are for nobody."""
+    """The clauses of every stream that include somebody."""
     return tuple(clause for stream in topology.streams for clause in clauses(topology, stream) if clause.text)
 
 
@@ -363,7 +363,7 @@ _SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
 
 @dataclass(frozen=True, slots=True)
 class RuleGrant:
-    """A rule and the reason for it, a sentence that begins with where the reason stands."""
+    """A rule and its reason, which begins with its place in the topology."""
 
     rule: Rule
     because: str
@@ -381,16 +381,16 @@ class LeftOut:
 
 
 def subject_of(user: ServiceUser) -> Subject:
-    """A site's user as access expressions see it."""
+    """A site's user as the subject of access expressions."""
     return Subject(user.name, frozenset(user.groups), frozenset(user.roles))
 
 
 def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[RuleGrant]:
-    """Everything one user needs at its site. ``stated`` are the topology's clauses, for who asks about many users.
+    """Everything one user needs at its site. ``stated`` are the topology's clauses; give them for many users.
 
     Raises:
-        ConfigurationError: a customer's or user's name that would reach into another's groups, or is a service's; a
-            link's pattern of groups that is neither a name nor a prefix.
+        ConfigurationError: a customer or user has a service's name, or one whose prefix covers another's groups; or a
+            link's pattern of groups is neither a name nor a prefix.
         ExpressionError: a permission that cannot be understood.
     """
     match user.role:
@@ -409,14 +409,14 @@ def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | Non
 
 
 def public_grants(topology: Topology, site: str) -> Iterator[RuleGrant]:
-    """What everybody who can log in at a site may do: the permissions that are ``p``."""
+    """The rules for everybody who can log in at a site: the permissions that are ``p``."""
     for clause in all_clauses(topology):
         if isinstance(clause.expression, Public):
             yield from _permitted(topology, EVERYBODY, site, clause)
 
 
 def all_left_out_of(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[LeftOut]:
-    """The permissions that expressions give a customer or user and no rule can or may express; ``stated`` as above."""
+    """The permissions of a customer or user that no rule can or may express. ``stated``: see ``grants``."""
     if user.role not in (Role.CUSTOMER, Role.USER):
         return
     subject = subject_of(user)
@@ -439,7 +439,7 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
         moves = stream.insert_point is InsertPoint.MOVES
         if not (moves or name in ONE_LOG_PER_SITE or name == "ships"):
             continue
-        # A ship never opens a container's log: its replicator makes the topic, so two sites cannot open one each.
+        # A ship never creates a container's log, its replicator does: otherwise two sites could create one each.
         makes = not (moves and topology.sites[site].kind is SiteKind.SHIP)
         operations = tuple(o for o in _OWN_LOG if makes or o is not Operation.CREATE)
         held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
@@ -470,12 +470,12 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
             taken = selected_logs(stream, selection)
             for extent in intersect_all(taken, held_elsewhere(topology, stream, user.site)):
                 yield from _topics(user.name, extent, _REPLICA, f"link {link.name}: brings stream {stream} here")
-            if link.groups:  # to commit takes READ, and a group that comes home has offsets on this site's own logs
+            if link.groups:  # a commit needs READ, also on this site's own logs
                 for extent in taken:
                     why = f"link {link.name}: brings offsets of groups on stream {stream} here"
                     yield from _topics(user.name, extent, (Operation.READ,), why)
         yield from _follow(user.name, link, Operation.READ, "brings offsets of groups {} here")
-    # A berthed link opens and closes by this site's own events; who holds a container's log follows from every ledger.
+    # This site's own events open and close a berthed link; every ledger shows who holds a container's log.
     moves = bool(topology.moving_streams)
     berths = any(link.when == "berthed" for link in user.links)
     for stream, needed in (("custody", moves), ("events", berths)):
@@ -532,7 +532,7 @@ def _person(topology: Topology, user: ServiceUser, stated: Sequence[Clause]) -> 
 
 
 def _permitted(topology: Topology, user: str, site: str, clause: Clause) -> Iterator[RuleGrant]:
-    """A permission as grants: reading and settings on all its logs, changes only to those that are held here."""
+    """The grants of a permission: reading and settings on all its logs, changes only on logs that this site holds."""
     if not exists_at(topology, clause.stream, site):
         return
     why = f"{clause.where}: {clause.text!r}"
@@ -578,7 +578,7 @@ def _check_name(user: ServiceUser) -> None:
 
 
 class _Index:
-    """Rules by what implies them: asked by name and by each beginning of it, so that many rules take no longer each."""
+    """Finds the rules that imply a rule, by its name and each prefix of the name: quick also among many rules."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._named: dict[tuple[str, Resource, Operation], dict[Pattern, dict[str, Rule]]] = {}
@@ -607,7 +607,7 @@ def _about(rule: Rule) -> tuple[str, Resource, Operation]:
 
 
 def _widest(rule: Rule, wider: list[Rule]) -> Rule:
-    """The rule that implies this one and is implied by no other (itself when there is none)."""
+    """The rule that implies this one and that no other rule implies; the rule itself where none implies it."""
     if not wider:
         return rule
     return min(other for other in wider if not any(o != other and implies(o, other) for o in wider))

@@ -1,4 +1,4 @@
-"""Which devices may log in at each site's MQTT broker, and passing their passwords to the brokers on this machine."""
+"""Which devices may log in at each site's MQTT broker; give their passwords to the brokers on this machine."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from topologies.model import SiteKind, Topology
 
 
 def sites_of_device(topology: Topology, name: str) -> tuple[str, ...]:
-    """The sites whose MQTT broker is to know a device.
+    """The sites whose MQTT broker must know a device.
 
-    A box may come to every site that can have custody of its stream's boxes; a ship's instruments stay on that ship;
-    a terminal (``terminal-tokyo``, ``terminal-tokyo-gate-2``) and an office (``office-tokyo``) belong to the site that
-    their name says. Offices are ashore.
+    A box may come to every site that can have custody of its stream's boxes. A ship's instruments stay on that ship. A
+    terminal (``terminal-tokyo``, ``terminal-tokyo-gate-2``) and an office (``office-tokyo``) belong to the site in
+    their name. Offices are ashore.
 
     Raises:
-        ConfigurationError: no device has such a name, or it speaks for a box or ship that the topology does not have.
+        ConfigurationError: no device can have this name, or the topology does not have its box or ship.
     """
     match device_kind(name):
         case DeviceKind.CONTAINER:
@@ -35,19 +35,19 @@ def sites_of_device(topology: Topology, name: str) -> tuple[str, ...]:
             return (ship,)
         case (DeviceKind.TERMINAL | DeviceKind.OFFICE) as kind:
             own = name.removeprefix(f"{kind}-")
-            able = [site for site in topology.sites if has_way_in(topology, site)]
+            able = [site for site in topology.sites if has_devices(topology, site)]
             if kind is DeviceKind.OFFICE:
                 able = [site for site in able if topology.sites[site].kind is not SiteKind.SHIP]
             found = [site for site in able if own == site or own.startswith(f"{site}-")]
             if not found:
-                raise UnknownNameError(f"site with a way in whose {kind} this is", own, able)
+                raise UnknownNameError(f"site of this {kind}, named", own, able)
             return (max(found, key=len),)
         case None:
             raise ConfigurationError(f"{name!r} cannot be a device's name", hint="fairlead devices enrol --help")
 
 
-def has_way_in(topology: Topology, site: str) -> bool:
-    """Whether a site has an MQTT broker with devices at all."""
+def has_devices(topology: Topology, site: str) -> bool:
+    """Whether a site has an MQTT broker for devices."""
     return topology.sites[site].kind is not SiteKind.CUSTOMER
 
 
@@ -57,8 +57,8 @@ def device_book(folder: Path) -> DeviceBook:
 
 
 def by_site(topology: Topology, devices: Iterable[MqttDevice]) -> dict[str, list[MqttDevice]]:
-    """The devices that each site with a way in is to know; none where a box's or ship's is gone from the topology."""
-    found: dict[str, list[MqttDevice]] = {site: [] for site in topology.sites if has_way_in(topology, site)}
+    """The devices that each site must know, without those whose box or ship is no longer in the topology."""
+    found: dict[str, list[MqttDevice]] = {site: [] for site in topology.sites if has_devices(topology, site)}
     for device in devices:
         try:
             sites = sites_of_device(topology, device.name)
@@ -70,19 +70,19 @@ def by_site(topology: Topology, devices: Iterable[MqttDevice]) -> dict[str, list
 
 
 def local_sites(topology: Topology) -> list[str]:
-    """The sites whose MQTT broker is started on this machine."""
-    return [name for name in topology.sites if has_way_in(topology, name) and _is_local(topology, name)]
+    """The sites whose MQTT broker runs on this machine."""
+    return [name for name in topology.sites if has_devices(topology, name) and _is_local(topology, name)]
 
 
 def outside_sites(topology: Topology) -> list[str]:
-    """The other sites with a way in: their operators get files."""
-    return [name for name in topology.sites if has_way_in(topology, name) and not _is_local(topology, name)]
+    """The other sites with an MQTT broker for devices; their operators get files."""
+    return [name for name in topology.sites if has_devices(topology, name) and not _is_local(topology, name)]
 
 
 def push(topology: Topology, folder: Path, sites: Collection[str] | None = None) -> dict[str, bool]:
-    """Tell local sites of their devices; those that run take them at once, without a restart (then True).
+    """Give local sites their devices. True for sites that run: they accept them at once, without a restart.
 
-    Call it inside ``locked``, where the book was changed.
+    Call it while holding ``locked``, as the change of the book does.
     """
     wanted = [site for site in local_sites(topology) if sites is None or site in sites]
     known = by_site(topology, device_book(folder).read().values())
@@ -90,7 +90,7 @@ def push(topology: Topology, folder: Path, sites: Collection[str] | None = None)
 
 
 def place_devices(topology: Topology, folder: Path, sites: Collection[str]) -> None:
-    """Before sites are started: their devices, and no gateway where the topology has none (any more)."""
+    """Prepare sites before they start: their devices, and no gateway login where the topology has no gateway."""
     with locked(folder):
         for site in sites:
             if not topology.sites[site].mqtt_gateway:

@@ -1,7 +1,7 @@
 """Why a user may or may not do something with a topic, site by site, from the topology alone. Pure.
 
-The answer is the chain from the access expression, feed or link to the Kafka rule; or, when there is none, what each
-place that could have allowed it says, name by name.
+The answer is the chain from the access expression, feed or link to the Kafka rule. For a refusal it lists every place
+in the topology that could have allowed it, and why it does not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from topologies.users import ADMIN, Role, ServiceUser, service_users
 
 @dataclass(frozen=True, slots=True)
 class AccessAnswer:
-    """One operation at one site. ``because`` are the steps from the topology to the rules, or to the refusal."""
+    """The answer for one operation at one site; ``because`` has the reasons, in order."""
 
     site: str
     operation: str
@@ -69,11 +69,11 @@ def _answers(
         rules = allowing(kept, user, operation, Resource.TOPIC, topic)
         because: Iterable[str]
         if user == ADMIN:
-            because = ("admin is the super user of a cluster; no rule speaks of it",)
+            because = ("admin is the super user of a cluster; no rule binds it",)
         elif here is None:
             because = (f"user {user} does not exist at site {site}",)
         elif rules:
-            # Not the reasons of the rules that were kept: they may have swallowed rules about other logs.
+            # Not the reasons of the kept rules: those may also cover other logs.
             because = dict.fromkeys(g.because for g in given if g.rule.allows(user, operation, Resource.TOPIC, topic))
         else:
             because = _refusal(topology, here, topic, operation)

@@ -1,14 +1,14 @@
-"""The audit log of access: what was changed at a site, when, by whom, and what came of it.
+"""The audit log of access: what was changed at a site, when, by whom, and with which result.
 
 Each site keeps its own in the topic ``fairlead.access``, which no rule names: its administrator alone writes and reads
-it. Entries are only ever appended. Every change stands there twice, as intent before it is made and as outcome after;
+it. Entries are only appended. Every change has two, an intent before it is made and an outcome after;
 an intent without outcome is a change that was interrupted. Passwords are never part of an entry.
 
-The log also tells whose ACLs are revoked because a password leaked: ``acl rotate --now`` takes a user's rules away
-and gives them back when no session from before can be left (``acl.rotate``). Until then nobody else may give them back:
-what the thief has open would read again.
+The log also says which users are suspended because a password leaked: ``acl rotate --now`` revokes a user's ACLs and
+restores them when no old session can be left (``acl.rotate``). Until then nobody else may restore them: the thief's
+open sessions would read again.
 
-``note`` and ``read`` are blocking confluent-kafka calls: run them with ``asyncio.to_thread``. The rest is pure.
+Pure; ``acl.kafka`` appends and reads entries.
 """
 
 from __future__ import annotations
@@ -25,14 +25,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from acl.kafka import StartAt, UserConsumer
 from acl.rules import Binding
-from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
-from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.order_topic import TIMEOUT, append_records
-
-_CLIENT: Final = "fairlead-access"
-
+from fairlead.errors import FairleadError
 
 TOPIC: Final = "fairlead.access"
 PART: Final = 2000  # rules in one entry, so that a record stays well below what a topic takes
@@ -61,8 +55,8 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class RulesChange(Noted, frozen=True, kw_only=True, tag="rules"):
-    """Access rules were added and removed. The intent says which, in ``parts`` entries where they are many; the outcome
-    says how many of them, counted from the first, were certainly done."""
+    """Access rules were added and removed. The intent has the rules, in ``parts`` entries where they are many; the
+    outcome has the number that were certainly done, counted from the first."""
 
     plan: str
     add: tuple[Binding, ...] = ()
@@ -82,7 +76,7 @@ class UserChange(Noted, frozen=True, kw_only=True, tag="user"):
 
 
 class QuotaChange(Noted, frozen=True, kw_only=True, tag="quota"):
-    """A user's quotas were set; null is one that was taken away."""
+    """A user's quotas were set; null is a quota that was removed."""
 
     user: str
     quotas: dict[str, float | None]
@@ -92,6 +86,20 @@ Entry = RulesChange | UserChange | QuotaChange
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The record of an entry."""
+    return _encoder.encode(entry)
+
+
+def decode_entry(record: bytes) -> Entry:
+    """The entry of a record.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: this version of Fairlead cannot read it.
+    """
+    return _decoder.decode(record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ class Change:
 
 
 def stamp(topology: str, site: str) -> dict[str, Any]:
-    """What every intent begins with: ``RulesChange(**stamp(…), plan=…)``. Time, user and host are of this call."""
+    """The fields of every intent: ``RulesChange(**stamp(…), plan=…)``, with the present time, user and host."""
     return {
         "at": dt.datetime.now(dt.UTC),
         "by": getpass.getuser(),
@@ -136,7 +144,7 @@ def outcome(intent: Entry, error: str = "", **facts: Any) -> Entry:
 def rules_intent(
     topology: str, site: str, plan: str, add: tuple[Binding, ...], remove: tuple[Binding, ...]
 ) -> list[Entry]:
-    """The intent to change rules, in as many entries as it takes."""
+    """The intent to change rules, in entries of at most ``PART`` rules."""
     common = stamp(topology, site)
     both = [*((True, b) for b in add), *((False, b) for b in remove)]
     cut = [both[start : start + PART] for start in range(0, len(both), PART)] or [[]]
@@ -160,13 +168,13 @@ Write = Callable[[Iterable[Entry]], None]
 def noting(
     write: Write, *intent: Entry, facts: Callable[[], dict[str, Any]] = dict, failed: Write | None = None
 ) -> Iterator[None]:
-    """Do a change inside: its intent is written before, its outcome after, also when it fails.
+    """Write the intent of a change before the block, and its outcome after it, also when the block fails.
 
     Args:
-        write: Appends entries: ``functools.partial(acl.history.note, endpoint)``.
-        facts: What the outcome says besides, asked when the change has ended.
-        failed: Appends the outcome of a change that failed, where ``write`` would be too patient with a site that is
-            gone. If it cannot, the intent without outcome says that the change was interrupted.
+        write: Appends entries: ``functools.partial(acl.kafka.note, endpoint)``.
+        facts: Further fields of the outcome, asked for when the change has ended.
+        failed: Appends the outcome of a change that failed, where ``write`` would wait too long for a site that is
+            gone. If it cannot, the intent without outcome shows that the change was interrupted.
     """
     write(intent)
     try:
@@ -196,11 +204,11 @@ def changes(entries: Iterable[Entry]) -> tuple[Change, ...]:
 LEAKED: Final = {"because": "leaked"}
 UNTIL: Final = "until"
 SuspendedUsers = Mapping[str, dt.datetime | None]
-"""By user, until when; None where nobody knows: sessions never end there, or the rotation was cut off."""
+"""By user, until when; None where it is not known: sessions never end there, or the rotation was interrupted."""
 
 
 def suspended_users(entries: Iterable[Entry], now: dt.datetime) -> dict[str, dt.datetime | None]:
-    """Who is suspended at a site, by all of its audit log."""
+    """The users that are suspended at a site, by its whole audit log, and until when."""
     found: dict[str, dt.datetime | None] = {}
     for entry in entries:
         if not isinstance(entry, UserChange):
@@ -219,56 +227,3 @@ class DamagedEntry:
 
     offset: int
     problem: str
-
-
-class NoAuditLog(RefusedError):
-    """The user may not write a site's audit log."""
-
-
-def note(endpoint: KafkaEndpoint, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
-    """Append entries to the audit log of a site, as its administrator; the topic is made with the first.
-
-    Raises:
-        NoAuditLog: the user may not write there. LoginRefusedError: wrong password. UnavailableError: the site does not
-            answer, or has not confirmed all of them.
-    """
-    records: list[tuple[bytes | None, bytes]] = [(None, _encoder.encode(entry)) for entry in entries]
-    try:
-        landed = append_records(endpoint, TOPIC, records, client_id=_CLIENT, timeout=patience)
-    except LoginRefusedError:
-        raise
-    except RefusedError as error:
-        raise NoAuditLog(
-            f"{endpoint.user} may not write the audit log {TOPIC} at site {endpoint.site}, and what cannot be noted is "
-            "not changed",
-            hint=f"allow {endpoint.user} CREATE, READ and WRITE on topic {TOPIC} there",
-            site=endpoint.site,
-            user=endpoint.user,
-        ) from error
-    if len(landed) < len(records):
-        raise UnavailableError(
-            f"{endpoint.site}'s Kafka confirmed {len(landed)} of {len(records)} entries of {TOPIC}",
-            hint="is it running? fairlead status",
-            site=endpoint.site,
-        )
-
-
-def read(endpoint: KafkaEndpoint) -> tuple[tuple[Entry, ...], tuple[DamagedEntry, ...]]:
-    """The whole audit log of a site, oldest first, and what of it cannot be read; nothing where there is none yet.
-
-    Raises:
-        NotAuthorised, WrongPassword, UnavailableError: see ``acl.kafka.translate``.
-    """
-    entries: list[Entry] = []
-    damaged: list[DamagedEntry] = []
-    with UserConsumer(endpoint, group=f"{endpoint.user}.access") as reader:
-        if TOPIC not in reader.visible():
-            return (), ()
-        for record in reader.read([TOPIC], start=StartAt.BEGINNING, follow=False):
-            if record is None:
-                continue
-            try:
-                entries.append(_decoder.decode(record.value or b""))
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                damaged.append(DamagedEntry(record.offset, str(error)))
-    return tuple(entries), tuple(damaged)

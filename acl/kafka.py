@@ -1,18 +1,27 @@
-"""Clients of a site's Kafka as one user, through confluent-kafka: ``Client`` administers, ``UserConsumer`` reads.
+"""All requests to a site's Kafka about access: rules, quotas, the audit log, and reading as a user.
 
-Errors are translated into Fairlead's words. The client library (2.16.1) retries a wrong password without end; here the
-first refusal ends the wait.
+``AdminStore`` is a cluster as its administrator, behind the protocol ``RuleStore``; ``admin_stores`` opens those of a
+topology. ``UserConsumer`` reads as any user. Blocking; not for an event loop.
+
+Errors are translated into Fairlead's words. confluent-kafka 2.16.1 retries a wrong password without end; here the first
+refusal ends the wait. Reading rules without the right to do so gives an empty list and no error there, so the right is
+asked for first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import Future
+import asyncio
+import datetime as dt
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
+import msgspec
 from confluent_kafka import (
     OFFSET_BEGINNING,
     OFFSET_END,
@@ -21,20 +30,40 @@ from confluent_kafka import (
     KafkaError,
     KafkaException,
     Message,
+    TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import ClusterMetadata
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ClusterMetadata,
+    ResourcePatternType,
+    ResourceType,
+)
 
-from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from acl.compile import SetQuota, together
+from acl.history import TOPIC as HISTORY
+from acl.history import DamagedEntry, Entry, SuspendedUsers, decode_entry, encode_entry, suspended_users
+from acl.rules import Binding, Operation, Resource, Standing, authorize, hosts
+from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError
 from fairlead.kafka.admin import ClientErrors, SuspendAwareStopwatch, admin_client, kafka_error, login_refused
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.order_topic import TIMEOUT, append_records
+from fairlead.kafka.protocol.admin_codec import alter_quotas_request, describe_quotas_request
+from fairlead.kafka.protocol.coding import Question
+from fairlead.kafka.protocol.errors import broker_error
 from fairlead.records.headers import FILLER, KIND, MARKER
+from topologies.endpoints import EndpointResolver
+from topologies.users import ADMIN
 
 T = TypeVar("T")
 QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
-REQUEST_TIMEOUT = 60.0  # seconds; brokers on a machine that is held up for half a minute are not given up
-DOWN_TIMEOUT = 3.0  # seconds after which a cluster none of whose brokers accepts a connection is given up
-CONNECTIONS = 3  # that may end before the first request over one is given up
+REQUEST_TIMEOUT = 60.0  # seconds; a machine that stands still for half a minute is no failure
+DOWN_TIMEOUT = 3.0  # seconds until a cluster counts as down when none of its brokers accepts a connection
+CONNECTIONS = 3  # tries of the first request, each over a new connection
 # librdkafka's own error codes have a leading underscore, though they are public.
 _TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001
 AWAY = (
@@ -48,7 +77,7 @@ AWAY = (
 
 
 class WrongPassword(RefusedError):
-    """The site's Kafka refused the login. It does not tell whether the user or the password is unknown."""
+    """The site's Kafka refused the login. It does not say whether the user or the password is unknown."""
 
     def __init__(self, endpoint: KafkaEndpoint) -> None:
         super().__init__(
@@ -66,7 +95,7 @@ class NotAuthorised(RefusedError):
 
 
 def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> FairleadError:
-    """An error of the client in Fairlead's words; the server's own long text is left out, its name is kept."""
+    """Translate an error of the client; the server's own long text is left out, its name is kept."""
     fields = {"site": endpoint.site, "user": endpoint.user, "code": error.name()}
     where = f"site {endpoint.site} ({endpoint.bootstrap_servers})"
     code = error.code()
@@ -122,14 +151,13 @@ class Client:
                     raise translate(KafkaError(_TIMED_OUT), self.endpoint, doing) from None
 
     def cluster_operations(self) -> frozenset[str]:
-        """What this user may do with the cluster as a whole, in the broker's own judgement."""
+        """The operations on the cluster that the broker allows this user."""
         for left in reversed(range(CONNECTIONS)):
             future = self.admin.describe_cluster(include_authorized_operations=True, request_timeout=self.timeout)
             try:
                 described = self.wait(cast("Future[Any]", future), "asking for the cluster")
             except UnavailableError as error:
-                # The first request of most work, and it changes nothing: librdkafka does not make it again when the
-                # connection ends that it was to go by.
+                # librdkafka does not repeat a request whose connection ends. This one changes nothing: repeat it.
                 if not left or self._client_errors.down is not None or error.fields["code"] == "_TIMED_OUT":
                     raise
             else:
@@ -138,9 +166,8 @@ class Client:
 
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
-# A topic just made answers so until its leader serves it.
-_MADE_WITHIN = 2.0  # seconds for a topic to be known everywhere once it is made
-_NOT_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+_MADE_WITHIN = 2.0  # seconds until a new topic is known everywhere
+_NOT_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)  # answers about a new topic
 
 
 class StartAt(StrEnum):
@@ -167,7 +194,7 @@ class Received:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is a record for readers: no marker of a term, no filler."""
+        """Whether it is a record for readers, and not a marker of a term or a filler."""
         return not any(name == KIND and value in (MARKER, FILLER) for name, value in self.headers)
 
 
@@ -209,15 +236,15 @@ class UserConsumer:
         self._consumer.close()
 
     def visible(self) -> tuple[str, ...]:
-        """The topics that this user is shown, Kafka's own left out."""
+        """The topics that the cluster shows this user, without Kafka's own."""
         return tuple(sorted(name for name in self._metadata(None) if not name.startswith("__")))
 
     def partitions(self, topic: str) -> tuple[int, ...]:
         """The partitions of a topic.
 
         Raises:
-            NotAuthorised: the user may not know of it, or it does not exist and the user could not know of it.
-            UnavailableError: it may be read, and does not exist (yet).
+            NotAuthorised: the user may not describe it, whether or not it exists.
+            UnavailableError: the user may read it, and it does not exist yet.
         """
         stopwatch = SuspendAwareStopwatch()
         while True:
@@ -235,12 +262,13 @@ class UserConsumer:
                 )
 
     def read(self, topics: Collection[str], *, start: StartAt, follow: bool) -> Iterator[Received | None]:
-        """Records in the order of each topic; ``None`` when nothing came for a while (only with ``follow``).
+        """Yield records, each topic's in order, up to where the topics ended at the beginning of the call.
 
-        Without ``follow`` it ends where the topics ended at the beginning of the call.
+        Args:
+            follow: Never end; yield None when nothing came for a while.
 
         Raises:
-            NotAuthorised, WrongPassword, UnavailableError: see ``acl.kafka.translate``.
+            NotAuthorised, WrongPassword, UnavailableError: see ``translate``.
         """
         where = [TopicPartition(t, p, _OFFSETS[start]) for t in topics for p in self.partitions(t)]
         self._consumer.assign(where)
@@ -263,13 +291,12 @@ class UserConsumer:
             elif error.code() == _EOF:
                 left.discard((str(message.topic()), message.partition() or 0))
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and start is not StartAt.GROUP:
-                continue  # the client looks for its group's coordinator even when it is not needed
+                continue  # the client asks for its group's coordinator even when it needs none
             elif not error.retriable() and error.code() not in AWAY:
                 raise translate(error, self.endpoint, f"reading {message.topic()}")
 
     def commit(self, done: Mapping[str, int]) -> None:
-        """Remember in the group, by topic, the offset up to which everything is done (exclusive). A log is one
-        partition."""
+        """Commit each topic's next offset to read in the consumer group. Topics have one partition."""
         if not done:
             return
         offsets = [TopicPartition(topic, 0, offset) for topic, offset in done.items()]
@@ -311,3 +338,321 @@ def _received(message: Message) -> Received:
 
 def _bytes(value: str | bytes | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
+
+
+class NoAuditLog(RefusedError):
+    """The user may not write a site's audit log."""
+
+
+def note(endpoint: KafkaEndpoint, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
+    """Append entries to the audit log of a site, as its administrator. The first one creates the topic.
+
+    Raises:
+        NoAuditLog: the user may not write there. LoginRefusedError: wrong password. UnavailableError: the site does not
+            answer, or has not confirmed all of them.
+    """
+    records: list[tuple[bytes | None, bytes]] = [(None, encode_entry(entry)) for entry in entries]
+    try:
+        landed = append_records(endpoint, HISTORY, records, client_id=_CLIENT, timeout=patience)
+    except LoginRefusedError:
+        raise
+    except RefusedError as error:
+        raise NoAuditLog(
+            f"{endpoint.user} may not write the audit log {HISTORY} at site {endpoint.site}, "
+            "so nothing is changed there",
+            hint=f"allow {endpoint.user} CREATE, READ and WRITE on topic {HISTORY} there",
+            site=endpoint.site,
+            user=endpoint.user,
+        ) from error
+    if len(landed) < len(records):
+        raise UnavailableError(
+            f"{endpoint.site}'s Kafka confirmed {len(landed)} of {len(records)} entries of {HISTORY}",
+            hint="is it running? fairlead status",
+            site=endpoint.site,
+        )
+
+
+def read_history(endpoint: KafkaEndpoint) -> tuple[tuple[Entry, ...], tuple[DamagedEntry, ...]]:
+    """The whole audit log of a site, oldest first, and its records that cannot be read.
+
+    Raises:
+        NotAuthorised, WrongPassword, UnavailableError: see ``translate``.
+    """
+    entries: list[Entry] = []
+    damaged: list[DamagedEntry] = []
+    with UserConsumer(endpoint, group=f"{endpoint.user}.access") as reader:
+        if HISTORY not in reader.visible():
+            return (), ()
+        for record in reader.read([HISTORY], start=StartAt.BEGINNING, follow=False):
+            if record is None:
+                continue
+            try:
+                entries.append(decode_entry(record.value or b""))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                damaged.append(DamagedEntry(record.offset, str(error)))
+    return tuple(entries), tuple(damaged)
+
+
+R = TypeVar("R")
+_LONGEST: Final = 200  # characters; with a suffix the name is still one of a topic
+_CLIENT: Final = "fairlead-access"
+_TIMEOUT: Final = 10.0  # seconds for a request
+_REFUSED: Final = "CLUSTER_AUTHORIZATION_FAILED"
+# What the protocol calls CLUSTER is BROKER "kafka-cluster" in confluent-kafka.
+_CLUSTER = {"BROKER": "CLUSTER"}
+_BROKER = {"CLUSTER": "BROKER"}
+
+
+class RuleStore(Protocol):
+    """Where a site's rules and quotas are kept."""
+
+    def read(self) -> frozenset[Binding]:
+        """All rules of the cluster."""
+
+    def add(self, bindings: Iterable[Binding]) -> None:
+        """Create rules; those that exist already stay."""
+
+    def remove(self, bindings: Iterable[Binding]) -> None:
+        """Remove exactly these rules; those that are gone already do not matter."""
+
+    def standing(self, held: frozenset[Binding]) -> Standing:
+        """How rules bind the administrator of a cluster that holds the rules ``held``."""
+
+    def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
+        """Append to the site's audit log, within ``patience`` seconds."""
+
+    def suspended_users(self) -> SuspendedUsers:
+        """The users that may get no rules for now, because their old sessions may still be open."""
+
+    def read_quotas(self) -> dict[str, dict[str, float]]:
+        """The quotas of users, by user and Kafka's key."""
+
+    def set_quotas(self, changes: Collection[SetQuota]) -> None:
+        """Make these changes."""
+
+
+OpenStore = Callable[[str], AbstractContextManager[RuleStore]]
+"""Opens the store of a site."""
+
+
+class KafkaRules:
+    """The rules of a real cluster, as a user who may describe and alter the cluster (``admin``)."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def read(self) -> frozenset[Binding]:
+        """All rules of the cluster.
+
+        Raises:
+            NotAuthorised: the user may not read them (the request itself would answer that there are none).
+        """
+        endpoint = self._client.endpoint
+        if "DESCRIBE" not in self._client.cluster_operations():
+            raise NotAuthorised(
+                f"user {endpoint.user!r} may not read the access rules of site {endpoint.site}",
+                hint="use the super user (admin), or allow it DESCRIBE and ALTER on the cluster",
+                site=endpoint.site,
+                user=endpoint.user,
+            )
+        nothing = cast("str", None)  # the stubs want text where the client takes None for "any"
+        everything = AclBindingFilter(
+            ResourceType.ANY,
+            nothing,
+            ResourcePatternType.ANY,
+            nothing,
+            nothing,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
+        )
+        found = self._client.wait(
+            self._client.admin.describe_acls(everything, request_timeout=self._client.timeout), "reading access rules"
+        )
+        return frozenset(map(_from_kafka, found))
+
+    def add(self, bindings: Iterable[Binding]) -> None:
+        """Create rules in one request."""
+        wanted = [AclBinding(*_to_kafka(binding)) for binding in bindings]
+        if wanted:
+            futures = self._client.admin.create_acls(wanted, request_timeout=self._client.timeout)
+            self._all(futures.values(), "adding access rules")
+
+    def remove(self, bindings: Iterable[Binding]) -> None:
+        """Remove exactly these rules in one request."""
+        filters = [AclBindingFilter(*_to_kafka(binding)) for binding in bindings]
+        if filters:
+            futures = self._client.admin.delete_acls(filters, request_timeout=self._client.timeout)
+            self._all(futures.values(), "removing access rules")
+
+    def _all(self, futures: Iterable[Future[Any]], doing: str) -> None:
+        for future in list(futures):
+            self._client.wait(future, doing)
+
+
+def _from_kafka(acl: AclBinding) -> Binding:
+    return Binding(
+        principal=acl.principal,
+        resource=_CLUSTER.get(acl.restype.name, acl.restype.name),
+        pattern=acl.resource_pattern_type.name,
+        name=acl.name,
+        operation=acl.operation.name,
+        permission=acl.permission_type.name,
+        host=acl.host,
+    )
+
+
+def _to_kafka(
+    binding: Binding,
+) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
+    return (
+        ResourceType[_BROKER.get(binding.resource, binding.resource)],
+        binding.name,
+        ResourcePatternType[binding.pattern],
+        binding.principal,
+        binding.host,
+        AclOperation[binding.operation],
+        AclPermissionType[binding.permission],
+    )
+
+
+class AdminStore(KafkaRules):
+    """The rules and audit log of a real cluster.
+
+    Args:
+        local: Fairlead started it, so its administrator is a super user.
+    """
+
+    def __init__(self, client: Client, *, local: bool) -> None:
+        super().__init__(client)
+        self._local = local
+
+    def standing(self, held: frozenset[Binding]) -> Standing:
+        """A local administrator is a super user; elsewhere asking for topics shows it (``find_standing``)."""
+        if self._local:
+            return Standing.SUPER
+        return find_standing(held, self._may_describe)
+
+    def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
+        """Append to the site's audit log, within ``patience`` seconds."""
+        note(self._client.endpoint, entries, patience)
+
+    def suspended_users(self) -> SuspendedUsers:
+        """Who is suspended, by the site's audit log."""
+        entries, _ = read_history(self._client.endpoint)
+        return suspended_users(entries, dt.datetime.now(dt.UTC))
+
+    def read_quotas(self) -> dict[str, dict[str, float]]:
+        """The quotas of users."""
+        return read_quotas(self._client.endpoint)
+
+    def set_quotas(self, changes: Collection[SetQuota]) -> None:
+        """Make these changes."""
+        set_quotas(self._client.endpoint, changes)
+
+    def _may_describe(self, topic: str) -> bool:
+        futures = self._client.admin.describe_topics(TopicCollection([topic]), request_timeout=self._client.timeout)
+        try:
+            self._client.wait(cast("Future[Any]", futures[topic]), f"describing topic {topic}")
+        except NotAuthorised:
+            return False
+        except FairleadError as error:
+            if error.fields.get("code") != "UNKNOWN_TOPIC_OR_PART":  # only who may describe it gets this answer
+                raise
+        return True
+
+
+def rules_of(store: RuleStore, user: str) -> tuple[Binding, ...]:
+    """The rules of a site that name a user."""
+    return tuple(sorted(rule for rule in store.read() if rule.principal == f"User:{user}"))
+
+
+def find_standing(held: frozenset[Binding], may_describe: Callable[[str], bool]) -> Standing:
+    """Find out how rules bind the administrator, by asking for two topics that need not exist.
+
+    A rule forbids the first one; no rule is about the second one. Kafka shows nobody the settings that decide this.
+
+    Args:
+        may_describe: Whether the cluster lets the administrator describe a topic.
+    """
+    nobody = f"fairlead-nobody-{uuid.uuid4().hex}"
+    named = sorted({b.name for b in held if b.resource == "TOPIC" and b.name != "*" and len(b.name) < _LONGEST})
+    topics = [nobody, *(f"{name}{nobody}" for name in named), *named]
+    where = hosts(held)
+
+    def verdicts(topic: str, *, default: bool) -> set[bool]:
+        right = (Operation.DESCRIBE, Resource.TOPIC, topic)
+        return {authorize(held, ADMIN, right, host, open_by_default=default) for host in where}
+
+    forbidden = next((topic for topic in topics if verdicts(topic, default=True) == {False}), None)
+    unruled = next(
+        (t for t in topics if verdicts(t, default=True) == {True} and verdicts(t, default=False) == {False}), None
+    )
+    if forbidden is not None and may_describe(forbidden):
+        return Standing.SUPER
+    if unruled is None:
+        return Standing.UNKNOWN
+    if not may_describe(unruled):
+        return Standing.CLOSED
+    return Standing.UNKNOWN if forbidden is None else Standing.OPEN
+
+
+def admin_stores(resolver: EndpointResolver) -> OpenStore:
+    """Stores of real clusters, as their super user."""
+
+    @contextmanager
+    def open_store(site: str) -> Iterator[RuleStore]:
+        with Client(resolver.kafka(site, ADMIN)) as client:
+            yield AdminStore(client, local=resolver.is_local(site))
+
+    return open_store
+
+
+def at_once(work: Callable[[str], R], sites: Collection[str]) -> list[R]:
+    """Do the same work for several sites in threads; the results are in the order of ``sites``."""
+    if not sites:
+        return []
+    with ThreadPoolExecutor(max_workers=min(16, len(sites)), thread_name_prefix="acl") as pool:
+        return list(pool.map(work, sites))
+
+
+def read_quotas(endpoint: KafkaEndpoint) -> dict[str, dict[str, float]]:
+    """The quotas of users.
+
+    Raises:
+        NotAuthorised: the user may not read them. WireError: the cluster does not answer.
+    """
+    code, found = _ask(endpoint, describe_quotas_request())
+    _check(endpoint, code, "read client quotas", "DESCRIBE_CONFIGS")
+    return found
+
+
+def set_quotas(endpoint: KafkaEndpoint, changes: Collection[SetQuota]) -> None:
+    """Make these changes.
+
+    Raises:
+        NotAuthorised: the user may not. WireError: the cluster does not answer. FairleadError: it refused one.
+    """
+    for code in _ask(endpoint, alter_quotas_request(together(changes))).values():
+        _check(endpoint, code, "set client quotas", "ALTER_CONFIGS")
+
+
+def _check(endpoint: KafkaEndpoint, code: int, doing: str, right: str) -> None:
+    if not code:
+        return
+    name, fields = broker_error(code).name, {"site": endpoint.site, "user": endpoint.user}
+    if name == _REFUSED:
+        raise NotAuthorised(
+            f"user {endpoint.user!r} may not {doing} at site {endpoint.site}",
+            hint=f"it needs {right} on the cluster",
+            **fields,
+        )
+    raise FairleadError(f"site {endpoint.site} did not {doing}: {name}", hint="see the broker's log", **fields)
+
+
+def _ask(endpoint: KafkaEndpoint, question: Question[T]) -> T:
+    async def ask() -> T:
+        async with await Cluster.open(endpoint, client_id=_CLIENT, request_timeout=_TIMEOUT) as cluster:
+            connection = await cluster.pool.any("control")
+            return await connection.call(question)
+
+    return asyncio.run(ask())

@@ -1,4 +1,4 @@
-"""What a site's rules are and what they should be, as a frozen plan of steps; and when a plan is refused.
+"""Compare a site's rules with what the topology asks for: a frozen plan of steps, and when a plan is refused.
 
 ``plan_topology`` asks the sites. The rest is pure, but for the steps' ``carry_out``.
 """
@@ -16,9 +16,8 @@ import msgspec
 
 from acl.compile import SetQuota, compile_quotas, compile_site, diff_quotas, managed_users, quota_lines
 from acl.history import TOPIC as HISTORY
-from acl.kafka import NotAuthorised
+from acl.kafka import NotAuthorised, OpenStore, RuleStore, at_once
 from acl.rules import EVERYBODY, Binding, Operation, Resource, Right, Rule, Standing, authorize, hosts
-from acl.store import OpenStore, RuleStore, at_once
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.plan import LineStyle, PlanLine, PlanStep, Tell, execute, explain, silent
 from fairlead.records.alert import ALERT_ORDERS
@@ -29,9 +28,9 @@ from topologies.users import ADMIN, is_reserved, service_users
 BATCH: Final = 1000  # bindings per request; a controller takes at most 10,000 in one
 CONFIRM_TIMEOUT = 20.0  # seconds
 FEW: Final = 10
-"""So many rules may be removed whatever their share is."""
+"""A plan may remove this many rules, whatever their share is."""
 SHARE: Final = 0.3
-"""Of a site's rules, what may be removed without being asked for."""
+"""The share of a site's rules that a plan may remove without --max-removals."""
 Managed = Callable[[Binding], bool]
 
 
@@ -39,9 +38,11 @@ Managed = Callable[[Binding], bool]
 class SitePlan:
     """What would change at one site.
 
-    ``add`` and ``remove`` are Fairlead's to change, ``keep`` counts what is right already, ``alone`` are rules of
-    users that Fairlead does not know, which it never touches. ``held`` and ``wanted`` are digests of the rules that the
-    cluster held and of those that the topology asked for: what the plan was made from.
+    Args:
+        keep: How many rules are right already.
+        alone: Rules of users that Fairlead does not know, which it never touches.
+        held: Digest of the rules that the cluster held when the plan was made.
+        wanted: Digest of the rules that the topology asked for then.
     """
 
     site: str
@@ -60,7 +61,7 @@ class SitePlan:
 
     @property
     def steps(self) -> tuple[PlanStep[AccessRun], ...]:
-        """Adds, then removals, in requests of at most ``BATCH`` rules, and a look at the result."""
+        """Additions, then removals, in requests of at most ``BATCH`` rules; then wait until the cluster shows them."""
         out: list[PlanStep[AccessRun]] = [AddRules(self.site, part) for part in _batches(self.add)]
         out += [RemoveRules(self.site, part) for part in _batches(self.remove)]
         if self.add or self.remove:
@@ -95,8 +96,7 @@ class Lockout:
 class AccessPlan:
     """The plans of several sites. ``identity`` is a digest of all of it: two equal plans have the same.
 
-    ``lockouts`` say what would be refused if it were applied now. They are no part of what is to be done, and are
-    judged again when it is.
+    ``lockouts`` are the changes that would be refused now. Applying the plan judges them again.
     """
 
     topology: str
@@ -128,14 +128,14 @@ class AccessPlan:
         return (*steps, *(Skip(unread.site, unread.why, unread.hint) for unread in self.unread))
 
     def lines(self) -> Iterator[PlanLine]:
-        """What ``acl apply`` would do, step by step, rules of the same user and topics on one line."""
+        """The plan for a person, step by step; rules of the same user and topics are on one line."""
         for site in self.sites:
             if site.is_empty:
                 yield PlanLine(f"{site.site}: {site.keep} rules, nothing to change")
         yield from explain(self.steps, numbered=False)
 
     def drift_lines(self) -> Iterator[PlanLine]:
-        """What someone else changed since rules were last applied, or what a changed topology asks for now."""
+        """The difference for a person: what is missing, what someone else made, what has an unknown user."""
         for each in self.sites:
             at = each.site
             if each.is_empty:
@@ -161,7 +161,7 @@ class AccessPlan:
 
 @dataclass(slots=True)
 class AccessRun:
-    """What the steps of one site are carried out against, and how many rules they added and removed so far."""
+    """The store that the steps of one site work on, and how many rules they have added and removed."""
 
     store: RuleStore
     tell: Tell = silent
@@ -177,7 +177,7 @@ def carry_out(steps: Iterable[PlanStep[AccessRun]], run: AccessRun) -> AccessRun
 
 @dataclass(frozen=True, slots=True)
 class AddRules(PlanStep[AccessRun]):
-    """Create these; done before anything is removed, so that nobody loses a right that is only being renamed."""
+    """Create these. Additions come before removals, so that nobody loses a right whose rule is only replaced."""
 
     site: str
     bindings: tuple[Binding, ...]
@@ -215,8 +215,8 @@ class RemoveRules(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(PlanStep[AccessRun]):
-    """Wait until the cluster shows what was added and no longer what was removed. Brokers follow their controller
-    within milliseconds, but not before it answers; who goes on at once would now and then be refused."""
+    """Wait until the cluster shows what was added and no longer shows what was removed. The controller answers some
+    milliseconds before the brokers follow it; until then they may still refuse."""
 
     site: str
     added: tuple[Binding, ...]
@@ -260,7 +260,7 @@ class SetQuotas(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class LeaveAlone(PlanStep[AccessRun]):
-    """Do nothing about these, and say so."""
+    """Report these, and leave them as they are."""
 
     site: str
     bindings: tuple[Binding, ...]
@@ -278,7 +278,7 @@ class LeaveAlone(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class Skip(PlanStep[AccessRun]):
-    """Do nothing at this site, because its rules could not be read."""
+    """Report that nothing is done at this site, because its rules could not be read."""
 
     site: str
     why: str
@@ -293,13 +293,13 @@ class Skip(PlanStep[AccessRun]):
 
 
 def plan_site(topology: Topology, site: str, store: RuleStore, held: frozenset[Binding]) -> SitePlan:
-    """What the site would change now. ``held`` are the rules that the cluster holds."""
+    """The plan of one site. ``held`` are the rules that the cluster holds."""
     rules = diff(site, held, compile_site(topology, site), managed_by(topology, site))
     return replace(rules, quotas=plan_quotas(topology, site, store))
 
 
 def plan_quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, ...]:
-    """What the site's quotas would change. Who may not read them, and wants none, is not told so."""
+    """The quotas to set at a site. Being refused to read them is an error only where the topology wants quotas."""
     desired = compile_quotas(topology, site)
     try:
         actual = store.read_quotas()
@@ -311,7 +311,7 @@ def plan_quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuo
 
 
 def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> SitePlan:
-    """What makes ``actual`` equal ``desired`` for all that is ``managed``; everything else is left alone."""
+    """The plan that makes ``actual`` equal ``desired`` for the rules that are ``managed``; others are left alone."""
     have, want = frozenset(actual), frozenset(map(Binding.of, desired))
     unwanted = have - want
     return SitePlan(
@@ -326,7 +326,7 @@ def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], mana
 
 
 def digest(bindings: Iterable[Binding]) -> str:
-    """What a set of rules is known by, whatever their order."""
+    """A digest of a set of rules, whatever their order."""
     return hashlib.sha256(msgspec.json.encode(sorted(set(bindings)))).hexdigest()[:32]
 
 
@@ -352,7 +352,7 @@ def managed_by(topology: Topology, site: str) -> Managed:
 
 
 def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[str] | None = None) -> AccessPlan:
-    """What every site would change. A site that cannot be read is in ``unread``; nothing is changed anywhere."""
+    """Plan every site; nothing is changed. Sites that cannot be read are in ``unread``."""
     named = check_sites(topology, sites)
 
     def plan_one(site: str) -> tuple[SitePlan, Lockout | None] | Unread:
@@ -393,7 +393,7 @@ def read_current_acls(open_store: OpenStore, sites: Collection[str]) -> dict[str
 
 
 def check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
-    """The sites that are meant, in the topology's order; all unless some are named.
+    """The named sites, in the topology's order; all unless some are named.
 
     Raises:
         UnknownNameError: the topology has no such site.
@@ -448,14 +448,14 @@ def parse_share(text: str) -> float:
 CLUSTER_RIGHTS: tuple[Right, ...] = tuple(
     (operation, Resource.CLUSTER, "kafka-cluster") for operation in (Operation.DESCRIBE, Operation.ALTER)
 )
-"""Without these nobody can read or change rules."""
+"""The rights without which nobody can read or change rules."""
 
 TOPIC_RIGHTS: tuple[Right, ...] = tuple(
     (operation, Resource.TOPIC, topic)
     for topic in (HISTORY, "fairlead.orders", CUSTODY_ORDERS, ALERT_ORDERS)
     for operation in (Operation.CREATE, Operation.WRITE, Operation.READ)
 )
-"""What the administrator does at a site besides."""
+"""The administrator's other rights at a site."""
 
 
 class LockedOut(RefusedError):
@@ -463,20 +463,20 @@ class LockedOut(RefusedError):
 
 
 def foresee_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> Lockout | None:
-    """Whether ``check_lockout`` would refuse this change if it were made now, and what it would say."""
+    """The refusal that ``check_lockout`` would raise for this change; None where it would raise nothing."""
     lost = losses(held, plan.add, plan.remove, standing)
     if not lost:
         return None
     rights = ", ".join(dict.fromkeys(_told(right) for right in lost))
     hint = (
-        f"give {ADMIN} these rights by rules of its own first, or make it a super user of that cluster; and see that "
-        "no DENY speaks of it"
+        f"give {ADMIN} these rights by rules of its own first, or make it a super user of that cluster; and check that "
+        "no DENY is about it"
     )
     return Lockout(site, tuple(" ".join(right) for right in lost), f"{ADMIN} could no longer {rights}", hint)
 
 
 def check_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> None:
-    """Refuse a change by which the administrator loses what it needs.
+    """Refuse a change by which the administrator loses rights that it needs.
 
     Raises:
         LockedOut: with the rights that would be lost.
@@ -496,8 +496,8 @@ def losses(
 ) -> tuple[Right, ...]:
     """The rights that the administrator has now and would not have during or after the change, from any host.
 
-    Where its standing cannot be told, rights on topics are not judged: they can be given back by whoever keeps those on
-    the cluster, which are judged for either default.
+    Where its standing is not known, rights on topics are not judged: whoever keeps the rights on the cluster, which
+    are judged for either default, can restore them.
     """
     if standing is Standing.SUPER:
         return ()

@@ -1,7 +1,7 @@
-"""What one customer can do with its own password at every site: everything that it can read, and what is refused.
+"""Try what one customer can do with its own password at every site: read everything, and attempt what it may not.
 
-The result is judged by a reading of the topology of its own (``entitlement``), not by the compiler whose ACLs are under
-test. An attempt raises ``NotAuthorised`` or ``WrongPassword`` when it is refused, and returns when it is possible. No
+A separate reading of the topology (``entitlement``) judges the result, not the compiler whose ACLs are under test. An
+attempt raises ``NotAuthorised`` or ``WrongPassword`` when it is refused, and returns when it is possible. No
 attempt does harm: topics are only validated, records are deleted before offset 0, and nothing is written where the
 broker itself says that writing is allowed.
 """
@@ -39,10 +39,10 @@ from topologies.model import Customer, Permissions, Topology
 from topologies.users import ADMIN
 
 Attempt = tuple[str, Callable[[], None]]
-"""What is tried, in words, and the trial."""
+"""A description, and the call."""
 
 PROBE = b"fairlead access probe"
-_SILENT = logging.getLogger("fairlead.librdkafka")  # a fatal error would be printed whatever the log level is
+_SILENT = logging.getLogger("fairlead.librdkafka")  # without a logger librdkafka prints fatal errors at any log level
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
@@ -67,7 +67,7 @@ def append_record(client: Client, topic: str) -> None:
 
 
 def topic_operations(client: Client, topic: str) -> frozenset[str]:
-    """What a user may do with a topic, in the broker's own judgement; nothing when it may not even know of it."""
+    """The operations on a topic that the broker allows a user; empty when it may not describe the topic."""
     futures = client.admin.describe_topics(
         TopicCollection([topic]), include_authorized_operations=True, request_timeout=client.timeout
     )
@@ -103,13 +103,13 @@ def read_settings(client: Client, kind: ResourceType, name: str) -> None:
 
 
 def describe_group(client: Client, group: str) -> None:
-    """Look at somebody's consumer group."""
+    """Describe somebody's consumer group."""
     futures = client.admin.describe_consumer_groups([group], request_timeout=client.timeout)
     client.wait(cast("Future[Any]", futures[group]), f"describing group {group}")
 
 
 def read_group_offsets(client: Client, group: str) -> None:
-    """See how far somebody's consumer group has read."""
+    """Read the offsets of somebody's consumer group."""
     request = [ConsumerGroupTopicPartitions(group)]
     futures = client.admin.list_consumer_group_offsets(request, request_timeout=client.timeout)
     client.wait(cast("Future[Any]", futures[group]), f"reading offsets of group {group}")
@@ -125,7 +125,7 @@ def begin_transaction(client: Client, transactional_id: str) -> None:
 
 
 def manage_cluster(client: Client) -> None:
-    """See whether the broker lets this user do anything at all with the cluster (rules, users, settings)."""
+    """Check whether the broker allows this user any operation on the cluster (rules, users, settings)."""
     if not client.cluster_operations():
         raise translate(KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED), client.endpoint, "managing the cluster")
 
@@ -189,20 +189,18 @@ def probe_customer(
     resolver: EndpointResolver,
     customer: str,
     *,
-    entitled: Collection[str] | None = None,
     on_record: OnRecord | None = None,
 ) -> CustomerAccess:
     """Read everything a customer can read, and try what it must not be able to do, at every site of the topology.
 
     Args:
-        entitled: Topics it may read, as ``entitlement`` of the topology has them, which is the default.
         on_record: Called for each data record read, with its site, from several threads.
 
     Raises:
         UnknownNameError: no such customer.
         UnavailableError: a site does not answer; nothing can be said about access then.
     """
-    may_read = tuple(entitled) if entitled is not None else entitlement(topology, customer)
+    may_read = entitlement(topology, customer)
     home = sites_of(topology, customer)
 
     def probe(site: str) -> _Findings:

@@ -21,11 +21,10 @@ from typing import Any, cast
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
-from acl.history import LEAKED, UNTIL, Entry, UserChange, note, noting, stamp
-from acl.kafka import Client
+from acl.history import LEAKED, UNTIL, Entry, UserChange, noting, stamp
+from acl.kafka import AdminStore, Client, note, rules_of
 from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding
-from acl.store import AdminStore, rules_of
 from acl.users import existing
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.kafka.admin import with_active_password
@@ -45,12 +44,12 @@ _SETTING = "connections.max.reauth.ms"
 
 @dataclass(frozen=True, slots=True)
 class RevokedAcls:
-    """Rules that were taken away, and how long sessions may live.
+    """Rules that were revoked, and how long sessions may live.
 
     Args:
         seconds: How long a session lives; None where sessions never end by themselves.
-        since: When the password changed, in ``time.monotonic``; until then, when the rules were revoked.
-        ends: When no old session is left, by the clock; None until the password has changed, or where nobody knows.
+        since: When the password changed (``time.monotonic``); before that, when the rules were revoked.
+        ends: When the last old session ends (UTC); None before the password has changed, or where sessions never end.
     """
 
     rules: tuple[Binding, ...]
@@ -59,20 +58,20 @@ class RevokedAcls:
     ends: dt.datetime | None = None
 
     def counted(self) -> RevokedAcls:
-        """The same, from now on: the old password opens no session any more."""
+        """The same, counted from now: the old password opens no session any more."""
         ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.seconds + MARGIN) if self.seconds else None
         return replace(self, since=time.monotonic(), ends=ends)
 
     @property
     def left(self) -> float | None:
-        """Seconds until they can be given back."""
+        """Seconds until the rules can be restored; None where sessions never end."""
         if self.seconds is None:
             return None
         return max(0.0, self.since + self.seconds + MARGIN - time.monotonic())
 
 
 def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
-    """Take away all rules that name a user, and return when the brokers judge by that."""
+    """Remove all rules that name a user, and return when the brokers follow."""
     with Client(admin) as client:
         seconds = session_seconds(_settings(client))
         store = AdminStore(client, local=False)
@@ -82,14 +81,14 @@ def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
 
 
 def restore(admin: KafkaEndpoint, revoked: RevokedAcls) -> None:
-    """Make the rules again."""
+    """Create the revoked rules again."""
     with Client(admin) as client:
         run = AccessRun(AdminStore(client, local=False))
         carry_out(SitePlan(admin.site, revoked.rules, (), 0).steps, run)
 
 
 def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | None:
-    """How long a session lives at most, by the brokers' settings; None for ever (Kafka's default)."""
+    """The longest life of a session by the brokers' settings; None is for ever (Kafka's default)."""
     longest = 0.0
     for settings in brokers.values():
         of_listeners = [
@@ -97,7 +96,7 @@ def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | 
             for name, value in settings.items()
             if name.startswith("listener.name.") and name.endswith(f".{_SETTING}")
         ]
-        # A listener without a setting of its own has the general one; the listeners' names are not among the settings.
+        # A listener without its own setting has the general one.
         own = [int(value or 0) for value in of_listeners] or [int(settings.get(_SETTING) or 0)]
         if 0 in own:
             return None
@@ -123,12 +122,12 @@ MQTT_USERS = (mosquitto.DEVICE, mosquitto.REPLAY)  # of Mosquitto alone, where a
 
 @dataclass(frozen=True, slots=True)
 class Rotated:
-    """What came of it at one site.
+    """The result at one site.
 
     Args:
-        password_in: Where the new password is; never the password. Empty where it was not changed.
-        revoked: The user's rules, if they were taken away until its old sessions have ended.
-        by_hand: What is left to the operator there; empty where nothing is.
+        password_in: Where the new password is, never the password itself. Empty where it was not changed.
+        revoked: The user's rules, if they are revoked until its old sessions have ended.
+        by_hand: What the operator must do there; empty where nothing is left.
     """
 
     site: str
@@ -140,14 +139,14 @@ class Rotated:
 
 
 class RotationIncomplete(UnavailableError):
-    """The password could not be changed at some sites; the others are done. The same command finishes."""
+    """The password could not be changed at some sites; the others are done. The same command does the rest."""
 
 
 def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
     """The sites where a user has a password.
 
     Raises:
-        UnknownNameError: nowhere. RefusedError: it is the brokers' own.
+        UnknownNameError: it has none anywhere. RefusedError: the brokers use it among themselves.
     """
     if user == CONTROLLER:
         raise RefusedError(
@@ -181,11 +180,11 @@ def rotate(
     """Change a user's password at these sites, one after another; errors are in the results.
 
     Args:
-        now: The password has leaked: first take away the user's rules, so that what is connected gets nothing more.
-            ``readmit`` gives them back. Not for Fairlead's services and ``admin``.
+        now: The password has leaked: first revoke the user's rules, so that open sessions get nothing more. ``readmit``
+            restores them. Not for Fairlead's services and ``admin``.
 
     Raises:
-        RefusedError: ``now`` for a user that Fairlead itself works as. Nothing was changed.
+        RefusedError: ``now`` for a user that Fairlead itself uses. Nothing was changed.
     """
     if now:
         check_may_revoke(user)
@@ -205,7 +204,7 @@ def rotate(
                     on_progress(site, f"{len(revoked.rules)} ACLs of {user} revoked")
                 password_in = (_locally if topology.sites[site].is_local else _outside)(resolver, local, site, user)
                 if revoked:
-                    revoked = revoked.counted()  # until here the old password opened sessions
+                    revoked = revoked.counted()  # before this the old password opened sessions
         except FairleadError as error:
             on_progress(site, error.what)
             return Rotated(site, user, error=error, revoked=revoked)
@@ -216,7 +215,7 @@ def rotate(
 
 
 def check_may_revoke(user: str) -> None:
-    """Raise RefusedError for a user that Fairlead itself works as: its rules cannot be revoked for a while."""
+    """Raise RefusedError for a user that Fairlead itself uses: its rules cannot be revoked for a while."""
     if is_reserved(user):
         raise RefusedError(
             f"{user} is a user of Fairlead's own: without its rules the site would stop working",
@@ -226,7 +225,7 @@ def check_may_revoke(user: str) -> None:
 
 
 def readmit(topology: Topology, resolver: EndpointResolver, done: Rotated) -> None:
-    """Give a user its rules at one site again, when its old sessions have ended."""
+    """Restore a user's rules at one site. Call it when the user's old sessions have ended."""
     if done.revoked is None:
         return
     intent = UserChange(**stamp(topology.name, done.site), user=done.user, action="readmit")
@@ -257,7 +256,7 @@ def _outside(resolver: EndpointResolver, local: LocalSites, site: str, user: str
     new = resolver.next_password(site, user)
     if user == ADMIN and new is None:
         raise ConfigurationError(
-            f"{site} is outside this machine, and to change the password of {ADMIN} both are needed",
+            f"{site} is outside this machine, so both passwords of {ADMIN} are needed to change it",
             hint=f"the present one in {secret_variable(site, user)}, the new one in {next_variable(site, user)}",
             site=site,
         )
@@ -291,4 +290,4 @@ def _intent(topology: Topology, site: str, user: str, *, now: bool) -> UserChang
 
 
 def _note(resolver: EndpointResolver, site: str, entries: Iterable[Entry]) -> None:
-    note(resolver.kafka(site, ADMIN), entries)  # asked for anew: it may be admin's own password that changes
+    note(resolver.kafka(site, ADMIN), entries)  # read again: admin's own password may be the one that changes

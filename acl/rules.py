@@ -1,8 +1,8 @@
 """Access rules: what Fairlead writes (``Rule``), what a cluster may hold (``Binding``), and how Kafka decides. Pure.
 
 Fairlead writes only ALLOW, from any host, on one topic, group, transactional id or the cluster, by its name or by a
-prefix. What is not allowed is denied. A cluster may hold what others made as well: DENY, hosts, ALL; ``decide`` does
-over all of it what Kafka's StandardAuthorizer does.
+prefix. What is not allowed is denied. A cluster may also hold rules of others, with DENY, hosts, or ALL; ``decide``
+judges all of them as Kafka's StandardAuthorizer does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-EVERYBODY = "*"  # the user of a rule that holds for whoever can log in (Kafka's User:*)
+EVERYBODY = "*"  # the user of a rule for everyone who can log in (Kafka's User:*)
 
 
 class Resource(StrEnum):
@@ -31,7 +31,7 @@ class Pattern(StrEnum):
 
 
 class Operation(StrEnum):
-    """Kafka's operations, as far as anything here needs or asks for them."""
+    """The operations of Kafka that Fairlead uses."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -43,7 +43,7 @@ class Operation(StrEnum):
     ALTER_CONFIGS = "ALTER_CONFIGS"
 
 
-# StandardAuthorizer: being allowed one of these means being allowed the other as well.
+# StandardAuthorizer: whoever may do one of these may also do the operation on the left.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
@@ -51,13 +51,13 @@ _IMPLIED_BY = {
 
 
 def implying(operation: Operation) -> frozenset[Operation]:
-    """The operations of which being allowed one means being allowed this one: itself, and those that imply it."""
+    """The operations that allow this one: itself, and those that imply it."""
     return _IMPLIED_BY.get(operation, frozenset()) | {operation}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Rule:
-    """``user`` may do ``operation`` on the resources that ``name`` stands for."""
+    """``user`` may do ``operation`` on the resources that ``name`` matches."""
 
     user: str
     resource: Resource
@@ -72,7 +72,7 @@ class Rule:
         return name.startswith(self.name) if self.pattern is Pattern.PREFIXED else name == self.name
 
     def allows(self, user: str, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether Kafka would let ``user`` do this because of this rule alone."""
+        """Whether this rule alone allows ``user`` to do this."""
         return (
             self.user in (user, EVERYBODY)
             and (self.operation is operation or self.operation in _IMPLIED_BY.get(operation, ()))
@@ -85,12 +85,12 @@ class Rule:
 
 
 def allowing(rules: Iterable[Rule], user: str, operation: Operation, resource: Resource, name: str) -> tuple[Rule, ...]:
-    """The rules that allow this, in order; none means that Kafka refuses it."""
+    """The rules that allow this, sorted; Kafka refuses what no rule allows."""
     return tuple(sorted(rule for rule in rules if rule.allows(user, operation, resource, name)))
 
 
 def implies(wide: Rule, narrow: Rule) -> bool:
-    """Whether everything that ``narrow`` allows is allowed by ``wide`` as well."""
+    """Whether ``wide`` allows everything that ``narrow`` allows."""
     if wide.user not in (narrow.user, EVERYBODY) or wide.resource is not narrow.resource:
         return False
     if narrow.operation is not wide.operation and wide.operation not in _IMPLIED_BY.get(narrow.operation, ()):
@@ -105,7 +105,7 @@ _USER = "User:"
 
 @dataclass(frozen=True, slots=True, order=True)
 class Binding:
-    """One ACL of a cluster, in Kafka's own words (``CLUSTER`` is the resource that some clients call broker)."""
+    """One ACL of a cluster in Kafka's terms (some clients call the resource ``CLUSTER`` broker)."""
 
     principal: str
     resource: str
@@ -117,16 +117,16 @@ class Binding:
 
     @property
     def user(self) -> str:
-        """The user's name; the whole principal when it is no user."""
+        """The user's name; the whole principal where it is not a user."""
         return self.principal.removeprefix(_USER)
 
     @classmethod
     def of(cls, rule: Rule) -> Binding:
-        """The binding that enforces a rule."""
+        """The binding of a rule."""
         return cls(_USER + rule.user, rule.resource.value, rule.pattern.value, rule.name, rule.operation.value)
 
     def rule(self) -> Rule | None:
-        """The rule that this is; None for what no rule of Fairlead can say."""
+        """The same as a rule; None where a rule cannot express it."""
         if self.permission != "ALLOW" or self.host != "*" or not self.principal.startswith(_USER):
             return None
         try:
@@ -144,16 +144,16 @@ class Binding:
 
 
 Right = tuple[Operation, Resource, str]
-"""What to be able to do, with which resource."""
+"""An operation on a resource."""
 
 
 class Standing(Enum):
-    """What binds the administrator of a cluster."""
+    """How rules bind the administrator of a cluster."""
 
-    SUPER = "a super user: nothing"
-    CLOSED = "rules; what none is about is forbidden"
-    OPEN = "rules; what none is about everybody may do"
-    UNKNOWN = "cannot be told: there are no rules yet by which it would show"
+    SUPER = "a super user: not bound by rules"
+    CLOSED = "bound by rules; what no rule is about is refused"
+    OPEN = "bound by rules; what no rule is about is allowed"
+    UNKNOWN = "unknown: no rule shows it yet"
 
 
 _EVERYBODY = "User:*"
@@ -162,11 +162,11 @@ _ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """From where somebody may do something.
+    """The hosts from which somebody may do something.
 
     Args:
         anywhere: The answer for every host that no rule names.
-        hosts: Those for which the answer is the other one.
+        hosts: The hosts with the other answer.
         allowed_by: The rules that allow it, where it is possible at all.
         denied_by: The rules that deny it.
     """
@@ -178,12 +178,12 @@ class Reach:
 
     @property
     def possible(self) -> bool:
-        """Whether there is a host from which it is allowed."""
+        """Whether any host may do it."""
         return self.anywhere or bool(self.hosts)
 
 
 def covers(binding: Binding, resource: Resource, name: str) -> bool:
-    """Whether a rule is about a resource, for whomever and whatever it is."""
+    """Whether a rule is about a resource, whatever its user and operation."""
     if binding.resource != resource.value:
         return False
     if binding.pattern == "PREFIXED":
@@ -194,7 +194,7 @@ def covers(binding: Binding, resource: Resource, name: str) -> bool:
 def decide(
     rules: Iterable[Binding], principal: str, host: str, operation: Operation, resource: Resource, name: str
 ) -> bool:
-    """Whether Kafka lets somebody who is no super user do this from a host: one ALLOW that fits, and no DENY."""
+    """Whether Kafka allows this from a host to somebody who is no super user: one ALLOW matches, and no DENY."""
     allowed = False
     for rule in rules:
         if rule.host in (_ANY, host) and _fits(rule, principal, operation, resource, name):
@@ -205,7 +205,7 @@ def decide(
 
 
 def reach(rules: Collection[Binding], principal: str, operation: Operation, resource: Resource, name: str) -> Reach:
-    """From which hosts Kafka lets somebody do this, and by which rules."""
+    """The hosts from which Kafka allows this, and the rules that decide it."""
     fitting = tuple(rule for rule in rules if _fits(rule, principal, operation, resource, name))
     anywhere = decide(fitting, principal, "", operation, resource, name)
     named = sorted({rule.host for rule in fitting} - {_ANY})
@@ -220,15 +220,15 @@ def _fits(rule: Binding, principal: str, operation: Operation, resource: Resourc
         return False
     if rule.operation in ("ALL", operation.value):
         return True
-    # Being denied what implies it means nothing for it.
+    # A DENY of an operation that implies this one does not deny this one.
     return rule.permission != "DENY" and rule.operation in implying(operation)
 
 
 def authorize(rules: Iterable[Binding], user: str, right: Right, host: str, *, open_by_default: bool) -> bool:
-    """Whether Kafka lets a user who is no super user do something from a host.
+    """Whether Kafka allows a user who is no super user to do something from a host.
 
-    What no rule at all is about follows the cluster's default (``allow.everyone.if.no.acl.found``); as soon as one rule
-    is, whomever it names, everybody needs an ALLOW.
+    The cluster's default (``allow.everyone.if.no.acl.found``) decides about resources without any rule. Where there is
+    one, whomever it names, everybody needs an ALLOW.
     """
     operation, resource, name = right
     about = [rule for rule in rules if covers(rule, resource, name)]

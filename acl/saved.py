@@ -1,9 +1,9 @@
-"""Plans as files: what was looked at is what is applied, later and by whom it may be.
+"""Plans as files: what was reviewed is what is applied, later or by somebody else.
 
-A file holds names and rules, no password. It is still true at a site while the cluster holds what the plan was made
-from, or what an interrupted apply of this very plan leaves: a part of what it adds, then all of that and without a part
-of what it removes. The topology must still ask for the same. Whatever a file says, what is done is never more than what
-a new plan would do.
+A file has names and rules, no password. A plan is still true at a site while the cluster holds the rules that it was
+made from, or those that an interrupted apply of the same plan leaves: a part of what it adds; or all of that, without a
+part of what it removes. The topology must still ask for the same rules. Applying a file never does more than a
+new plan would.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHOWN = 5  # differences in a message; all are in its fields
 
 
 class PlanFileError(ConfigurationError):
-    """A file that is no plan, or not one that can be applied here."""
+    """The file is no plan, or cannot be applied here."""
 
 
 class _Header(msgspec.Struct):
@@ -50,12 +50,12 @@ class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def content(self) -> AccessPlan:
-        """What is to be done."""
+        """The plan itself."""
         return AccessPlan(self.topology, self.sites, self.unread)
 
 
 def save(plan: AccessPlan, file: Path) -> None:
-    """Write a plan, whole or not at all; an older file of this name is replaced.
+    """Write a plan; an older file is replaced as a whole or not at all.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -82,7 +82,7 @@ def load(file: Path, topology: str) -> SavedPlan:
     """Read a plan back.
 
     Raises:
-        PlanFileError: it is damaged, was changed by hand, is of another topology or of a newer Fairlead.
+        PlanFileError: it is damaged or edited, or belongs to another topology or a newer Fairlead.
     """
     try:
         data = file.read_bytes()
@@ -100,8 +100,8 @@ def load(file: Path, topology: str) -> SavedPlan:
     identity = saved.content.identity
     if identity != saved.plan:
         raise PlanFileError(
-            f"plan {file} was changed after it was made: it says that it is {saved.plan} and is {identity}",
-            hint="a plan is not edited; change the topology and make a new one: fairlead acl plan --out",
+            f"plan {file} was changed after it was made: its name is {saved.plan}, its content {identity}",
+            hint="plans cannot be edited; change the topology and make a new one: fairlead acl plan --out",
         )
     if saved.topology != topology:
         raise PlanFileError(
@@ -122,7 +122,7 @@ def _decode(data: bytes, kind: type[Any], file: Path) -> Any:
 
 
 class PlanState(StrEnum):
-    """How far a plan is at a site."""
+    """How far a plan is done at a site."""
 
     NEW = "new"
     BEGUN = "begun"
@@ -139,11 +139,11 @@ class Remaining:
 
 
 class StalePlan(RefusedError):
-    """A saved plan that no longer fits; nothing of it was done at this site."""
+    """A saved plan that is no longer true; nothing of it was done at this site."""
 
 
 def remaining(planned: SitePlan, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> Remaining:
-    """What of a saved plan is left to do at its site.
+    """What is left to do of a saved plan at its site.
 
     Raises:
         StalePlan: the topology, or the cluster in another way than by this plan, has changed since.
@@ -158,7 +158,7 @@ def remaining(planned: SitePlan, actual: Collection[Binding], desired: Collectio
     if digest(begun_from) != planned.held or not in_order:
         raise _cluster_changed(planned, have, base=(want - add) | remove | frozenset(planned.alone))
     if frozenset(fresh.add) != add - have or frozenset(fresh.remove) != remove & have:
-        raise _topology_changed(planned.site)  # whose rules are Fairlead's to change is part of it
+        raise _topology_changed(planned.site)  # other rules are Fairlead's to change now
     if fresh.is_empty and not planned.is_empty:
         state = PlanState.DONE
     else:
@@ -169,7 +169,7 @@ def remaining(planned: SitePlan, actual: Collection[Binding], desired: Collectio
 def _topology_changed(site: str) -> StalePlan:
     return StalePlan(
         f"the topology asks for other rules at site {site} than when the plan was made",
-        hint="look at a new plan: fairlead acl plan --out",
+        hint="make and review a new plan: fairlead acl plan --out",
         site=site,
     )
 
@@ -180,10 +180,10 @@ def _cluster_changed(planned: SitePlan, have: frozenset[Binding], base: frozense
     gone = gone_at_all if not frozenset(planned.add) <= have else gone_at_all - frozenset(planned.remove)
     differs = [*came, *(f"- {line}" for line in in_words(sorted(gone)))]
     more = f"; and {len(differs) - _SHOWN} more" if len(differs) > _SHOWN else ""
-    what = "; ".join(differs[:_SHOWN]) or "not those that the plan's file says"
+    what = "; ".join(differs[:_SHOWN]) or "not those that the plan's file has"
     return StalePlan(
         f"site {planned.site} holds other rules than when the plan was made: {what}{more}",
-        hint="somebody changed rules there meanwhile; look at a new plan: fairlead acl plan --out",
+        hint="somebody changed rules there meanwhile; make and review a new plan: fairlead acl plan --out",
         site=planned.site,
         differs=differs,
     )

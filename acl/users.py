@@ -19,11 +19,10 @@ from confluent_kafka.admin import UserScramCredentialAlteration
 
 from acl.apply import change_site
 from acl.compile import SetQuota
-from acl.history import UserChange, note, noting, stamp
-from acl.kafka import Client, NotAuthorised, translate
+from acl.history import UserChange, noting, stamp
+from acl.kafka import AdminStore, Client, NotAuthorised, at_once, note, rules_of, translate
 from acl.plan import AccessPlan, AccessRun, SitePlan
 from acl.rules import Binding
-from acl.store import AdminStore, at_once, rules_of
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.kafka.admin import kafka_error
 from fairlead.kafka.credentials import credential, take_password
@@ -36,18 +35,18 @@ if TYPE_CHECKING:  # what starts sites takes a second to load
 
 
 def create_missing(topology: Topology, resolver: EndpointResolver, site: str) -> tuple[str, ...]:
-    """Make the SCRAM-SHA-512 users that a site outside this machine should have and has not; returns their names.
+    """Create the missing SCRAM-SHA-512 users of a site outside this machine, and return their names.
 
     Raises:
-        ConfigurationError: the site is local, or a missing user has no password in the environment (nobody is made).
+        ConfigurationError: the site is local, or a missing user has no password in the environment (none is created).
         NotAuthorised: the administrator may not describe or alter the cluster.
     """
     if topology.sites[site].is_local:
-        raise ConfigurationError(f"{site} is started on this machine, its users are made by fairlead up", site=site)
+        raise ConfigurationError(f"{site} runs on this machine: fairlead up creates its users", site=site)
     wanted = service_users(topology, site)
     with Client(resolver.kafka(site, ADMIN)) as client:
         if {"DESCRIBE", "ALTER"} - client.cluster_operations():
-            # Asking for users without DESCRIBE kills the process in confluent-kafka 2.16.1, so it is never tried.
+            # Asking for users without DESCRIBE crashes the process in confluent-kafka 2.16.1.
             raise NotAuthorised(
                 f"user {ADMIN!r} may not manage users at site {site}",
                 hint="it needs DESCRIBE and ALTER on the cluster",
@@ -68,7 +67,7 @@ def create_missing(topology: Topology, resolver: EndpointResolver, site: str) ->
 
 
 def existing(client: Client, users: list[str]) -> set[str]:
-    """Those of the users that the cluster has SCRAM credentials of."""
+    """The users among these that have SCRAM credentials in the cluster."""
     futures = client.admin.describe_user_scram_credentials(users, request_timeout=client.timeout)
     found = set()
     for user, future in futures.items():
@@ -91,7 +90,7 @@ class Leftover:
 
     Args:
         login: Whether it can still log in there.
-        error: Why that could not be found out, or not be taken away; None when it could.
+        error: Why it could not be read or removed; None when it could.
     """
 
     site: str
@@ -107,14 +106,14 @@ class Leftover:
 
 
 class OffboardingIncomplete(UnavailableError):
-    """Some sites could not be done; the others are. The same command finishes."""
+    """Some sites could not be done; the others are. The same command does the rest."""
 
 
 def check_leaves(topology: Topology, user: str) -> None:
-    """Do nothing when a user may be taken off.
+    """Return when a user may be removed.
 
     Raises:
-        ConfigurationError: the topology still names it. RefusedError: Fairlead itself works as it.
+        ConfigurationError: the topology still names it. RefusedError: Fairlead itself uses it.
     """
     if is_reserved(user):
         raise RefusedError(f"{user} is a user of Fairlead's own: no site works without it", user=user)
@@ -128,7 +127,7 @@ def check_leaves(topology: Topology, user: str) -> None:
 
 
 def look(resolver: EndpointResolver, user: str, sites: Collection[str]) -> tuple[Leftover, ...]:
-    """What each of these sites has of a user. Changes nothing; a site's error is in its result."""
+    """Read what each of these sites has of a user; a site's error is in its result."""
     return tuple(at_once(partial(_look, resolver, user), sites))
 
 
@@ -140,7 +139,7 @@ def take_off(
     found: Iterable[Leftover],
     on_progress: Progress = lambda _site, _text: None,
 ) -> tuple[Leftover, ...]:
-    """Take away what was found, each change noted in the site's audit log. Doing it again does what is left.
+    """Remove what was found, with each change in the site's audit log. Calling it again does what is left.
 
     Returns:
         What is left at each site: nothing, or what was there before with the error.
@@ -153,7 +152,7 @@ def take_off(
         try:
             if not leftover.is_empty:
                 _take_off(topology, resolver, user, leftover)
-                on_progress(site, f"{user} is off")
+                on_progress(site, f"{user} is removed")
             if resolver.is_local(site):
                 local.forget_user(site, user)
         except FairleadError as error:

@@ -26,9 +26,9 @@ from typing import Any, Final
 from acl.apply import apply_sites, check_complete
 from acl.compile import SetQuota, compile_site
 from acl.history import Entry, SuspendedUsers
+from acl.kafka import OpenStore, RuleStore, admin_stores
 from acl.plan import plan_topology
 from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
-from acl.store import OpenStore, RuleStore, admin_stores
 from benchmarks.harness import Figures, Say, main
 from fairlead.local.sites import LocalSites, SiteSpec
 from topologies.endpoints import EndpointResolver

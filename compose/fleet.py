@@ -39,7 +39,7 @@ class Deployed:
     brokers: tuple[str, ...]
 
     @property
-    def has_way_in(self) -> bool:
+    def has_devices(self) -> bool:
         return self.site.kind is not SiteKind.CUSTOMER
 
     @property
@@ -65,7 +65,7 @@ class Fleet:
     @property
     def size(self) -> int:
         """How many containers serve, those of shore left out."""
-        ways_in = sum(site.has_way_in for site in self.sites)
+        ways_in = sum(site.has_devices for site in self.sites)
         replicators = sum(bool(self.topology.links_to(site.name)) for site in self.sites)
         return sum(len(site.brokers) for site in self.sites) + 2 * ways_in + replicators + self.links
 
@@ -119,7 +119,7 @@ def _each(fleet: Fleet) -> Iterable[str]:
     for site in fleet.sites:
         yield from secrets_of_broker(site)
         yield from (f"{site.name}.{user}" for user in service_users(fleet.topology, site.name))
-        if site.has_way_in:
+        if site.has_devices:
             yield from secrets_of_mqtt(fleet, site)
             yield f"{site.name}.{SESSION}"
 

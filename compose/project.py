@@ -30,9 +30,9 @@ Service = dict[str, Any]
 
 WAN: Final = "wan"
 SPARK_NETWORK: Final = "spark"  # Spark's machines and drivers; nothing of any other site is there
-STATE: Final = "state"  # tables, checkpoints, what voyages and the command line note
+STATE: Final = "state"  # tables, checkpoints, files of voyages and of the command line
 HOME: Final = "/var/lib/fairlead"
-HOMES: Final = "/var/lib/fairlead-sites"  # where the command line sees what bridges and replicators write
+HOMES: Final = "/var/lib/fairlead-sites"  # where the command line finds the files of bridges and replicators
 TOPOLOGY_FOLDER: Final = "/etc/fairlead"
 DETOURS: Final = "/etc/fairlead-links/detours.json"
 _DETOURS_MOUNT: Final = f"./links/detours.json:{DETOURS}:ro"
@@ -122,7 +122,7 @@ def mqtt(fleet: Fleet, site: Deployed) -> Service:
 
 def has_state(fleet: Fleet, site: Deployed) -> bool:
     """Whether a site has a service that keeps a status."""
-    return site.has_way_in or bool(fleet.topology.links_to(site.name))
+    return site.has_devices or bool(fleet.topology.links_to(site.name))
 
 
 def bridge(fleet: Fleet, site: Deployed) -> Service:
@@ -162,7 +162,7 @@ def replicator(fleet: Fleet, site: Deployed) -> Service:
 
 
 def links(fleet: Fleet) -> dict[str, Service]:
-    """The lines under the replicators, led by voyages over a socket in the shared state; only where they are wanted."""
+    """The proxies between replicators and their sources; voyages control them over a socket in the shared state."""
     if not fleet.links:
         return {}
     at = f"{HOME}/{fleet.topology.name}/run/{LINES}"
@@ -274,7 +274,7 @@ def monitoring(fleet: Fleet) -> dict[str, Service]:
         user="65534:65534",
         command=["--config.file=/etc/prometheus/prometheus.yaml", "--storage.tsdb.path=/prometheus"],
         volumes=["./monitoring/prometheus:/etc/prometheus:ro", "prometheus:/prometheus"],
-        networks=[WAN, *(site.name for site in fleet.sites if site.has_way_in)],  # bridges are in their sites' only
+        networks=[WAN, *(site.name for site in fleet.sites if site.has_devices)],  # bridges are in their sites' only
         ports=["127.0.0.1:9090:9090"],
     )
     grafana = _container(
@@ -308,7 +308,7 @@ def project(fleet: Fleet) -> dict[str, Any]:
         for node, host in enumerate(site.brokers, 1):
             found[host] = broker(fleet, site, node)
             volumes.append(host)
-        if site.has_way_in:
+        if site.has_devices:
             found[site.mqtt] = mqtt(fleet, site)
             volumes.append(site.mqtt)
             found[f"{site.name}-bridge"] = bridge(fleet, site)

@@ -63,7 +63,7 @@ def overlay(fleet: Fleet) -> dict[str, Any]:
     for site in fleet.sites:
         kafka = {"bootstrap": site.bootstrap, "security": "SASL_SSL" if fleet.tls else "SASL_PLAINTEXT", **ca}
         sites[site.name] = {"kafka": kafka}
-        if site.has_way_in:
+        if site.has_devices:
             security = "TLS" if fleet.tls else "PLAINTEXT"
             sites[site.name]["mqtt"] = {"host": site.mqtt, "port": fleet.mqtt_port, "security": security, **ca}
     shore = {"shore": {"master": SPARK_MASTER, "settings": SPARK_SETTINGS}} if fleet.topology.shore else {}
@@ -103,7 +103,7 @@ def prometheus(fleet: Fleet) -> dict[str, Any]:
         f"{site.name}-replicator:{METRICS_PORT}" for site in fleet.sites if fleet.topology.links_to(site.name)
     ]
     shore = [f"shore:{METRICS_PORT}"] if fleet.topology.shore is not None else []
-    bridges = [f"{site.name}-bridge:{METRICS_PORT}" for site in fleet.sites if site.has_way_in]
+    bridges = [f"{site.name}-bridge:{METRICS_PORT}" for site in fleet.sites if site.has_devices]
     return {
         "global": {"scrape_interval": "15s", "evaluation_interval": "15s"},
         "rule_files": ["rules.yaml"],

@@ -1,7 +1,7 @@
-"""What a log's name, the topology and custody tell about it: class, holder, what a source may give of it. Pure.
+"""Facts about logs from their name, the topology and custody: class, holder, what a source may give. Pure.
 
-A ship gives what it writes itself and the logs of boxes, those only as far as custody says (``SourceReach``). Settings
-and numbers of partitions follow from a log's holder only, and never for logs that Fairlead's own services write.
+A ship gives the logs that it writes itself, and container logs as far as its custody goes (``SourceReach``). Settings
+and numbers of partitions are copied from a log's holder only, and never for logs that Fairlead's own services write.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fairlead.names import parse_log
 from topologies.model import InsertPoint, Link, Priority, SiteKind, Topology
 
 CLASSES: Final = tuple(Priority)
-"""Priority classes in the order in which they go over a link."""
+"""Priority classes, the most urgent first."""
 
 ALWAYS_WHOLE: Final = ("custody", "strays")
 
 EVERY_SOURCE = frozenset({Priority.CONTROL, Priority.URGENT})
-"""Classes that are followed over all links at once."""
+"""Classes that are copied over all links at once."""
 
 
 class CustodyLookup(Protocol):
-    """What the plan asks of ``fairlead.custody.view.CustodyView``."""
+    """The part of ``fairlead.custody.view.CustodyView`` that the catalog needs."""
 
     def holder(self, log: str) -> str | None: ...
     def marker(self, log: str) -> int | None: ...
@@ -33,8 +33,7 @@ class CustodyLookup(Protocol):
 
 
 def is_always_whole(topic: str) -> bool:
-    """Whether a log is followed from its beginning whatever its link says: who holds what, and what waits to be
-    drained, cannot be known from the newest records."""
+    """Whether a log is copied from its start whatever ``Link.start`` says: ledgers and strays are useless in part."""
     return topic.partition(".")[0] in ALWAYS_WHOLE
 
 
@@ -45,7 +44,7 @@ class SourceReach(NamedTuple):
     stop: int | None = None
 
     def capped(self, end: int) -> int:
-        """A source's log end, as far as it counts."""
+        """The source's log end, capped at ``stop``."""
         return end if self.stop is None else min(end, self.stop)
 
 
@@ -54,7 +53,7 @@ NOTHING: Final = SourceReach(0, 0)
 
 
 class LogFacts(NamedTuple):
-    """What a log's name says about it, for ever."""
+    """What follows from a log's name, and never changes."""
 
     stream: str
     priority: Priority
@@ -71,10 +70,10 @@ class Catalog:
         self._ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP}
         self._links_to = {name: topology.links_to(name) for name in topology.sites}
         self._known: dict[str, LogFacts | None] = {}
-        self._same: dict[LogFacts, LogFacts] = {}  # of very many logs the same is true: kept once
+        self._same: dict[LogFacts, LogFacts] = {}  # equal facts of many logs are kept once
 
     def facts(self, topic: str) -> LogFacts | None:
-        """None for a topic that is no log of the topology (``__consumer_offsets``, ``containers.NOTABOX``)."""
+        """The facts of a log; None if the topology has no such log (``__consumer_offsets``)."""
         if topic not in self._known:
             found = self._look_up(topic)
             self._known[topic] = None if found is None else self._same.setdefault(found, found)
@@ -94,51 +93,52 @@ class Catalog:
         )
 
     def selects(self, link: Link, topic: str) -> bool:
-        """Whether a link is about a log, though its source may have no right to extend it."""
+        """Whether a link's streams include a log, even if its source may not extend it."""
         log = parse_log(topic)
         return log is not None and self.facts(topic) is not None and link.takes(log)
 
-    def takes(self, link: Link, topic: str) -> bool:
+    def may_carry(self, link: Link, topic: str) -> bool:
         """Whether a link may carry a log at all."""
         log = parse_log(topic)
         if log is None or self.facts(topic) is None or not link.takes(log):
             return False
         return link.from_ not in self._ships or self._topology.gives(link.from_, log)
 
-    def shapes(self, link: Link, topic: str) -> bool:
-        """Whether a log's settings and number of partitions follow over a link.
+    def copies_settings(self, link: Link, topic: str) -> bool:
+        """Whether a log's settings and number of partitions are copied over a link.
 
-        Never those of logs that Fairlead's own services write: such logs are alike at every site. Others follow from
-        the log's holder; from another site only where the name tells no holder, or no link from the holder brings the
-        log here (a chain).
+        Logs of Fairlead's own services have the same settings everywhere, so theirs are not copied. Others are copied
+        from the log's holder, or from any site if the log has no fixed holder or no link from it leads here (a chain).
         """
         facts = self.facts(topic)
-        if facts is None or facts.by_services or facts.fixed_holder == link.to or not self.takes(link, topic):
+        if facts is None or facts.by_services or facts.fixed_holder == link.to or not self.may_carry(link, topic):
             return False
         if facts.fixed_holder in (None, link.from_):
             return True
-        return not any(each.from_ == facts.fixed_holder and self.takes(each, topic) for each in self._links_to[link.to])
+        return not any(
+            each.from_ == facts.fixed_holder and self.may_carry(each, topic) for each in self._links_to[link.to]
+        )
 
     def priority(self, topic: str) -> Priority:
-        """The class in which a log is appended here, and travels where its link says nothing else."""
+        """A log's class at the target, and on links that set no other."""
         facts = self.facts(topic)
         return facts.priority if facts else Priority.NORMAL
 
     def priority_on(self, link: Link, topic: str) -> Priority:
-        """The class in which a log travels over a link."""
+        """A log's class on a link."""
         facts = self.facts(topic)
         return link.priority_of(facts.stream, facts.priority) if facts else Priority.NORMAL
 
     def holder(self, custody: CustodyLookup, topic: str) -> str | None:
-        """The site that appends to a log: fixed by its name, or by custody; None when nobody knows."""
+        """The site that appends to a log, by its name or by custody; None if unknown."""
         facts = self.facts(topic)
         return (facts.fixed_holder if facts else None) or custody.holder(topic)
 
     def limit(self, custody: CustodyLookup, site: str, topic: str) -> int | None:
         """Offset at which the replicator of ``site`` must stop, exclusive; None for no limit.
 
-        A site that holds a log never has it overwritten (limit 0). A site that custody was just given to still needs
-        what the old holder wrote, up to and including the marker of its term.
+        The replicator writes nothing to a log that the site holds (limit 0). A site that just took custody still needs
+        what the old holder wrote, up to and including the marker of its own term.
         """
         facts = self.facts(topic)
         if facts is not None and facts.fixed_holder == site:
@@ -149,10 +149,10 @@ class Catalog:
         return None
 
     def reach(self, custody: CustodyLookup, link: Link, topic: str) -> SourceReach:
-        """How far a link that takes a log may extend it, by the newest entry of the ledgers here.
+        """How far a link that may carry a log may extend it, by the newest entry of this site's ledgers.
 
-        A ship gives the log of a box that it holds, and of one that it gave away what lies before the marker by which
-        it did so, with that marker. Of any other box it gives nothing: who was given the log since has all of it.
+        A ship gives the log of a container that it holds. Of one that it gave away it gives everything up to and
+        including the marker by which it did so. Of any other container it gives nothing.
         """
         facts = self.facts(topic)
         if facts is None or not facts.moves or link.from_ not in self._ships:
@@ -165,8 +165,8 @@ class Catalog:
         return SourceReach(grant.term, grant.marker + 1) if grant.from_site == link.from_ else NOTHING
 
     def carries(self, custody: CustodyLookup, link: Link, topic: str) -> bool:
-        """Whether a link that takes a log shall carry it now: never its target's own, ``aboard`` only with custody,
-        from a ship only what it may give."""
+        """Whether a link carries a log now: not if its target holds it, ``aboard`` only with custody, and from a ship
+        only what it may give."""
         facts = self.facts(topic)
         if facts is None or self.limit(custody, link.to, topic) == 0 or self.reach(custody, link, topic) == NOTHING:
             return False
@@ -175,5 +175,5 @@ class Catalog:
         return not facts.moves or custody.holder(topic) == link.to
 
     def in_order(self, logs: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Logs by priority class, then by name: the order in which new ones are made and read."""
+        """Sort logs by priority class, then by name."""
         return sorted(logs, key=lambda tp: (CLASSES.index(self.priority(tp.topic)), tp))

@@ -1,7 +1,7 @@
-"""One replicator: everything that runs beside one target site and pulls over its links.
+"""One replicator: runs beside one target site and pulls over the links that lead there.
 
-It keeps no state of its own: the target's log ends are the checkpoint, so it can be killed at any moment, started
-twice, or moved, without harm.
+It keeps no state of its own: the target's log ends are the checkpoint. So it can be killed at any moment, started
+twice, or moved without harm.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 
 MEMORY: Final = 256_000_000
 STATUS_SECONDS: Final = 1.0
-STATUS_AT_LEAST: Final = 4.0  # seconds; a reader takes a file older than 10 s for one that nobody writes
+STATUS_AT_LEAST: Final = 4.0  # seconds; readers treat a file older than 10 s as abandoned
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEDGER_RETRY: Final = 1.0
-GARBAGE: Final = 20_000  # new objects between two searches for cycles; batches are very many objects and no cycles
+GARBAGE: Final = 20_000  # new objects between two searches for cycles; batches are many objects without cycles
 
 
 class Replicator:
@@ -50,9 +50,9 @@ class Replicator:
     Args:
         topology: Which links lead here and what they carry.
         site: The target.
-        target: Its Kafka, as user ``replicator``; asked at every attempt to connect, if it can be.
-        upstream: Gives another site's Kafka, as user ``replicator.<site>``; asked at every attempt to connect.
-        status_file: Where ``snapshot()`` is written each second as JSON; None writes nothing.
+        target: Its Kafka, as user ``replicator``; a callable is called at every attempt to connect.
+        upstream: Returns another site's Kafka, as user ``replicator.<site>``; called at every attempt to connect.
+        status_file: Where ``snapshot()`` is written as JSON every second; None writes nothing.
         memory: Bytes of fetched batches that may wait for the target.
     """
 
@@ -76,7 +76,7 @@ class Replicator:
         self._target_error: str | None = "not connected yet"
         self._target_since = now()
         self._appender: TargetAppender | None = None
-        self._changed = asyncio.Event()  # the plan is made again
+        self._changed = asyncio.Event()  # set: make the plan again
         self._ledger = Ledger(topology, site, on_change=self._changed.set)
         catalog = Catalog(topology)
         self._source_links = tuple(
@@ -100,9 +100,9 @@ class Replicator:
         self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changed)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Replicate until ``stop`` is set; a site that is away is waited for. Leaves nothing half done.
+        """Replicate until ``stop`` is set. Waits for sites that are away.
 
-        The process searches for cycles of garbage less often from now on: with Python's 700 new objects that took a
+        Raises the process's threshold for garbage collection: with Python's default of 700 new objects, searches took a
         seventh of the CPU.
         """
         often, *others = gc.get_threshold()
@@ -136,7 +136,7 @@ class Replicator:
             )
             group.create_task(appender.run())
             group.create_task(self._follow_ledger(cluster))
-            group.create_task(self._planner.watch_target(cluster, self._say))
+            group.create_task(self._planner.watch_target(cluster, self._set_target_error))
             group.create_task(self._planner.run(cluster, appender))
             group.create_task(self._planner.survey(appender))
             group.create_task(self._planner.rebuilder.run(cluster, self._changed.set))
@@ -150,17 +150,17 @@ class Replicator:
             self._changed.set()
 
     async def _open_target(self) -> Cluster:
-        """Connect, however long it takes; from then on the cluster reconnects by itself."""
+        """Connect to the target, however long it takes; after that the cluster reconnects by itself."""
         for wait in itertools.chain(BACKOFF, itertools.repeat(BACKOFF[-1])):
             try:
                 cluster = await Cluster.open(
                     self._target, client_id=f"fairlead-replicator.{self.site}", request_timeout=REQUEST_TIMEOUT
                 )
             except FairleadError as error:
-                self._say(error.what)
+                self._set_target_error(error.what)
                 await asyncio.sleep(wait)
             else:
-                self._say(None)
+                self._set_target_error(None)
                 return cluster
         raise AssertionError("the waits never end")
 
@@ -172,21 +172,21 @@ class Replicator:
                 log.warning("target %s: reading its ledger: %s", self.site, error.what)
             await asyncio.sleep(LEDGER_RETRY)
 
-    def _say(self, error: str | None) -> None:
+    def _set_target_error(self, error: str | None) -> None:
         if error != self._target_error:
             if error:
                 log.warning("target %s: %s", self.site, error)
             self._target_error, self._target_since = error, now()
 
-    # ---- shown
+    # ---- status
 
     def snapshot(self) -> dict[str, Any]:
         """State and counters as JSON-ready values.
 
-        ``target`` has state, since, cause and certificate_ends (Unix time, null without TLS); ``links`` one entry per
-        link (see ``SourceLink.snapshot``: records, batches and bytes appended since the start, lag in records or null
-        while the link is not up); ``logs`` those that are not mirrored, by name, with state, cause, since, link and
-        what_to_do.
+        ``target`` has state, since, cause and certificate_ends (Unix time, null without TLS). ``links`` has one entry
+        per link (``SourceLink.snapshot``: records, batches and bytes appended since the start; lag in records, null
+        while the link is down). ``logs`` has the logs that are not mirrored, by name, with state, cause, since, link
+        and what_to_do.
         """
         appender = self._appender
         error = self._target_error or (appender.trouble if appender else None)
@@ -224,7 +224,7 @@ class Replicator:
             await asyncio.sleep(STATUS_SECONDS)
 
     def _write_status(self, *, at_least: float = 0.0) -> None:
-        """Write what is new, or that there is nothing new when the file is ``at_least`` seconds old."""
+        """Write the status file if something changed or the file is ``at_least`` seconds old."""
         if self._status_file is None:
             return
         shown = self.snapshot()
@@ -243,7 +243,7 @@ def _bind(upstream: Callable[[str], KafkaEndpoint], site: str) -> Callable[[], K
 
 
 def _replace(path: Path, text: str) -> None:
-    """Write a file so that a reader never sees half of it."""
+    """Write a file atomically."""
     private_folder(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,7 +1,7 @@
 """Named states of links and logs, and what a person can do about each. Pure data.
 
-Loss is loud (docs/replication.md): a log that cannot be copied as it is stops in one of these states, with its cause
-and since when, and every other log goes on. ``mirroring`` is the normal state and is not listed anywhere.
+A log that cannot be copied stops in one of these states, with its cause and time; every other log continues
+(docs/replication.md). ``mirroring`` is the normal state and is not listed anywhere.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ class LogState(StrEnum):
     """What keeps a log from being mirrored."""
 
     MIRRORING = "mirroring"
-    BEHIND_RETENTION = "behind-retention"  # the source has deleted records that the target does not have yet
+    BEHIND_RETENTION = "behind-retention"  # the source deleted records that the target does not have yet
     SOURCE_TRUNCATED = "source-truncated"  # the site that holds the log has less than the target
-    SOURCE_RECREATED = "source-recreated"  # the source's topic is another one than before
+    SOURCE_RECREATED = "source-recreated"  # the source's topic was deleted and created again
     DIVERGED = "diverged"  # two different batches at one offset
-    REBUILDING = "rebuilding"  # a seizure has cut this copy off: it is made anew by itself
+    REBUILDING = "rebuilding"  # a seizure cut this copy off; it is rebuilt automatically
     MISPLACED = "misplaced"  # an append landed at another offset than it has at the source
     QUARANTINED = "quarantined"  # content that cannot be appended here
-    UNAVAILABLE = "unavailable"  # the broker refuses this log for now; tried again
-    PAUSED = "paused"  # an operator wants it so
+    UNAVAILABLE = "unavailable"  # the broker refuses this log for now; it is retried
+    PAUSED = "paused"  # by an operator
 
 
 class LinkState(StrEnum):
@@ -33,8 +33,8 @@ class LinkState(StrEnum):
     CONNECTING = "connecting"
     MIRRORING = "mirroring"
     CLOSED = "closed"  # its policy does not allow it now: the ship is not at this berth
-    PAUSED = "paused"  # an operator wants it so
-    UNAVAILABLE = "unavailable"  # the source cannot be reached; tried again with backoff
+    PAUSED = "paused"  # by an operator
+    UNAVAILABLE = "unavailable"  # the source cannot be reached; retried with backoff
 
 
 _RESOLVE = "'fairlead link resolve LOG --site SITE"
@@ -61,17 +61,17 @@ REMEDY: dict[LogState, str] = {
     f"drift', then {_RESOLVE} --retry'",
     LogState.PAUSED: f"{_RESOLVE}', or 'fairlead link resume' where the whole link or stream is paused",
 }
-"""What a person can do about each state; ``remedy`` puts in the names."""
+"""What a person can do about each state; ``remedy`` inserts log and site."""
 
 
 def remedy(state: LogState, log: str = "LOG", site: str = "SITE") -> str:
-    """What to do about a log in this state, with the commands as they are to be typed."""
+    """What to do about a log in this state, with the commands to type."""
     return REMEDY[state].replace("LOG --site SITE", f"{log} --site {site}")
 
 
 @dataclass(frozen=True, slots=True)
 class LogTrouble:
-    """Why one log is not mirrored. ``link`` is set when only this source of the log is concerned."""
+    """Why one log is not mirrored. ``link`` is set if only this source of the log is concerned."""
 
     state: LogState
     cause: str
@@ -79,7 +79,7 @@ class LogTrouble:
     link: str | None = None
 
     def as_json(self, log: str = "LOG", site: str = "SITE") -> dict[str, Any]:
-        """For programs; the names go into ``what_to_do``."""
+        """For programs; ``what_to_do`` names ``log`` and ``site``."""
         return {
             "state": str(self.state),
             "cause": self.cause,
@@ -90,7 +90,7 @@ class LogTrouble:
 
 
 def now_ms() -> int:
-    """Wall time as Kafka has it: milliseconds since 1970."""
+    """Wall time in milliseconds since 1970."""
     return int(now().timestamp() * 1000)
 
 

@@ -1,9 +1,9 @@
-"""Are two stored batches parts of one history? The question after "their CRCs differ". Pure functions.
+"""Compares two stored batches of one log by their records. Pure functions.
 
-Equal CRCs prove equality, different ones prove nothing where a copy had to be written again: a batch with gaps that
-were filled, LogAppendTime, a batch split because it was too large here, a batch that the broker's cleaner has gone
-over. Then records decide: at every offset that both have, the same bytes and the same time. A filler agrees with
-anything, because one of the two sites had lost the record by compaction before the other.
+Equal CRCs prove equality. Different CRCs prove nothing if a copy was rewritten: gaps were filled, LogAppendTime was
+replaced, the batch was too large and was split, or the broker's cleaner rewrote it. Then the records decide: at every
+offset that both have, bytes and time must be the same. A filler agrees with any record, because one site may have lost
+the record by compaction before the other.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from replication.batch.rebuild import RawRecord, raw_records
 
 
 def conflict(source: Buffer, target: Buffer) -> str:
-    """What contradicts in two batches of one log, as fetched from two sites; empty when nothing does.
+    """Return how two batches of one log from two sites contradict each other; empty if they do not.
 
-    Only offsets at which both have a record that is no filler count. There, Fairlead's own batches must be of one term,
-    and the records the same. Transactional and control batches contradict nothing: what they are worth is told by the
-    fetch, not by them.
+    Only offsets count at which both have a record that is no filler. There, Fairlead's own batches must be of one term,
+    and the records must be equal. Transactional and control batches never contradict: only the fetch answer tells
+    whether they were aborted.
     """
     here, there = parse_header(source), parse_header(target)
     if min(here.next_offset, there.next_offset) <= max(here.base_offset, there.base_offset):
@@ -42,7 +42,7 @@ def conflict(source: Buffer, target: Buffer) -> str:
 
 
 def prepared_conflict(prepared: PreparedBatch, stored: Buffer) -> str:
-    """``conflict`` for what was to be appended and what is there."""
+    """``conflict`` between a prepared batch and the stored one."""
     source = bytearray(prepared.data)
     struct.pack_into(">q", source, 0, prepared.base)
     return conflict(source, stored)

@@ -1,13 +1,13 @@
-"""Another producer and sequence for a batch, in its header alone; which producer id a replica is written with. Pure.
+"""Gives a batch another producer and sequence by changing its header only. Pure.
 
-The records of ordinary clients are appended under ``FOREIGN_PRODUCER_ID``, with the offset as the sequence. But
-ordinary clients may have written the log here in between: a link was reversed and reversed back. Then the broker
-remembers that id at an older sequence and would refuse to go on. A fresh id of the same range does as well: batches are
-compared by what their checksum would be under the usual id (``canonical_crc``). Every replicator of the target chooses
-the same id, because the choice follows from the broker's producer state.
+Records of ordinary clients are appended under ``FOREIGN_PRODUCER_ID``, with the offset as the sequence. Ordinary
+clients may have written the log here in between, if a link was reversed and reversed back. Then the broker remembers
+that id with an older sequence and refuses to continue, so another id of the same range is used. Batches are compared by
+the checksum that they would have under the usual id (``canonical_crc``). All replicators of a target choose the same
+id, because the choice depends only on the broker's producer state.
 
-An id whose epoch was raised is used up: where a log was promoted or failed over, a filler of ``FENCE_EPOCH`` has ended
-it, so a replicator that slept meanwhile appends nothing.
+An id whose epoch was raised is used up. When a log is promoted or failed over, a filler of ``FENCE_EPOCH`` raises it,
+so a replicator that was suspended meanwhile appends nothing.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _PRODUCER_AT: Final = 43
 
 
 def rewrite_header(batch: memoryview, producer_id: int, term: int, sequence: int) -> int:
-    """Give a batch another producer and sequence, in place, base offset 0; returns the new CRC.
+    """Set a batch's producer and sequence in place, and its base offset to 0; return the new CRC.
 
-    The bits for transactions and delete horizons are cleared: neither means anything in a copy. (A delete horizon
-    stands where the first record's time stood; the records' times are relative to it and stay right.)
+    Clears the bits for transactions and delete horizons, which mean nothing in a copy. (A delete horizon replaces the
+    first record's time; the records' times are relative to it and stay right.)
     """
     zero_base_offset(batch)
     batch[_ATTRIBUTES_LOW_BYTE] &= ~(TRANSACTIONAL | DELETE_HORIZON) & 0xFF
@@ -53,22 +53,24 @@ def rewrite_header(batch: memoryview, producer_id: int, term: int, sequence: int
 
 
 def is_plain(header: BatchHeader) -> bool:
-    """Whether a replica of this batch has, as a rule, the same bounds and ``canonical_crc``: it was neither rebuilt
-    nor voided when it was copied, nor written anew by the broker's cleaner since. The exception is a batch that was
-    above the target's size limit: its replica is several batches (``replication.batch.rebuild.split_batch``)."""
+    """Whether a replica of this batch normally has the same bounds and ``canonical_crc``.
+
+    Such a batch was neither rebuilt nor made a gap when it was copied, nor rewritten by the broker's cleaner. The
+    exception is a batch above the target's size limit, whose replica is several batches (``rebuild.split_batch``).
+    """
     return not header.attributes & (CONTROL | TRANSACTIONAL | LOG_APPEND_TIME | DELETE_HORIZON) and not header.has_holes
 
 
 def is_usual(header: BatchHeader) -> bool:
-    """Whether a batch of ordinary clients is as a replica has it."""
+    """Whether a batch has the producer id and epoch that copies of ordinary clients' batches usually have."""
     return (header.producer_id, header.producer_epoch) == (FOREIGN_PRODUCER_ID, FOREIGN_EPOCH)
 
 
 def canonical_crc(records: Buffer, header: BatchHeader) -> int:
-    """The CRC by which every copy of a batch is compared, whoever wrote the one that ``records`` begin with.
+    """Return the CRC by which copies of the first batch of ``records`` are compared.
 
-    The batch's own where Fairlead's writers wrote it or a copy has the usual producer id and epoch; else, for ordinary
-    clients' batches, copies with another id of the reserved range (``foreign_id``) and fences, what it is under those.
+    For batches of Fairlead's writers, and copies with the usual producer id and epoch, it is the batch's own. For all
+    others it is the CRC that the batch would have with the usual ones.
     """
     if header.producer_id == PRODUCER_ID or is_usual(header):
         return header.crc
@@ -80,17 +82,17 @@ RANGE: Final = 2**16
 
 
 def is_foreign(producer_id: int) -> bool:
-    """Whether a replicator wrote this for an ordinary client."""
+    """Whether the id is one that replicators use for ordinary clients' batches."""
     return FOREIGN_PRODUCER_ID <= producer_id < FOREIGN_PRODUCER_ID + RANGE
 
 
 def is_ordinary(producer_id: int) -> bool:
-    """Whether an ordinary client wrote this itself."""
+    """Whether the id is an ordinary client's own."""
     return producer_id != PRODUCER_ID and not is_foreign(producer_id)
 
 
 def id_after(end: int, states: Iterable[ProducerState]) -> int:
-    """The first id whose next sequence, as the broker remembers it, is that of offset ``end``, or that is new to it."""
+    """Return the first foreign id that the broker does not know or whose next sequence matches offset ``end``."""
     last = {state.producer_id: (state.epoch, state.last_sequence) for state in states}
     for found in itertools.count(FOREIGN_PRODUCER_ID):
         if last.get(found, usual := (FOREIGN_EPOCH, (end - 1) % SEQUENCES)) == usual:

@@ -1,10 +1,10 @@
-"""From fetched bytes to what may be appended: verbatim where possible, else with another header, or rebuilt. Pure.
+"""Turns fetched bytes into batches that may be appended: unchanged, with another header, or rebuilt. Pure.
 
-Every offset of the source becomes an offset of the target. Batches of Fairlead's writers go as they are but for their
-base offset; batches of ordinary clients get Fairlead's foreign producer id and a sequence made from the offset. What
-cannot be appended (offsets that compaction removed, control batches, aborted transactions, what an operator skips with
-``fairlead link resolve --skip``) becomes a ``Gap``, which the appender closes with fillers. Broker rules and error
-codes: Kafka 4.3, measured.
+Every offset of the source becomes the same offset of the target. Batches of Fairlead's writers change only their base
+offset. Batches of ordinary clients get Fairlead's foreign producer id and a sequence made from the offset. What cannot
+be appended becomes a ``Gap``, which the appender closes with fillers: offsets that compaction removed, control batches,
+aborted transactions, and what an operator skips with ``fairlead link resolve --skip``. Broker rules and error codes
+were measured on Kafka 4.3.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def prepare_batches(
     gap_key: bytes = GAP_KEY,
     inside: bool = False,
 ) -> Iterator[Prepared]:
-    """What to append for the batches of one fetch answer, from ``position`` on; base offsets are zeroed in place.
+    """Prepare the batches of one fetch answer from ``position`` on. Zeroes base offsets in place.
 
     Args:
-        records: Whole batches as fetched (a cut one at the end is left out), writable.
-        position: The next offset wanted; what is below is skipped.
-        aborted: ``(producer id, first offset)`` of aborted transactions, as a read-committed fetch tells them.
+        records: Batches as fetched, writable; a cut one at the end is ignored.
+        position: The first offset to append.
+        aborted: ``(producer id, first offset)`` of aborted transactions, from a read-committed fetch.
         gap_key: Key of the fillers when the first batch lies above ``position``.
-        inside: The target's last batch has been found to agree with the source's (``agreement.conflict``), so a
-            position inside one of Fairlead's own batches is no divergence: the batch had been split here.
+        inside: The target's last batch has the same records as the source's (``batch_diff.conflict``). Then a position
+            inside one of Fairlead's own batches is no divergence: the batch was split here.
     """
     waiting = sorted(aborted, key=lambda each: each[1])
     dead: set[int] = set()
@@ -60,7 +60,7 @@ def prepare_batches(
         void = void or header.count == 0
         whole = start_at == base and header.count == after - base
         verbatim = whole and not void and (ours or is_usual(header))
-        if not verbatim and not verify_crc(records, start, stop):  # of a batch that goes as it is the broker sees it
+        if not verbatim and not verify_crc(records, start, stop):  # the broker checks unchanged batches
             gap = Gap(start_at, after, pid, term, marker, when)
             yield RejectedBatch(
                 base, f"the CRC of the batch at offset {base} does not match its bytes", gap=gap, damaged=True
@@ -82,7 +82,7 @@ def prepare_batches(
             cause = f"the target ends at {start_at}, inside the source's batch {base}..{after - 1} of term {term}"
             yield RejectedBatch(base, cause, diverged=True)
             return
-        inside = False  # only of the first batch anything has been found out
+        inside = False  # only the first batch was compared
         made = rebuilt(records[start:stop], header, start_at, after, producer_id=pid, term=term, marker=marker)
         if isinstance(made, RejectedBatch):
             made = made._replace(gap=Gap(start_at, after, pid, term, marker, when))
@@ -90,5 +90,5 @@ def prepare_batches(
 
 
 def gap_of_batch(prepared: PreparedBatch, now_ms: int) -> Gap:
-    """The offsets of a batch as a gap. Its fillers are of now: the batch's own time may be why it was refused."""
+    """Return a gap over a batch's offsets. Its fillers get the time ``now_ms``, since the batch's may be invalid."""
     return Gap(prepared.base, prepared.stop, prepared.producer_id, prepared.term, prepared.marker, now_ms)

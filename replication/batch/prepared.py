@@ -1,16 +1,16 @@
-"""What reading hands to the appender: batches ready to be sent, gaps to be closed, and what cannot be copied."""
+"""What a fetcher hands to the appender: batches, gaps, and batches that cannot be copied."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-SEQUENCES: Final = 2**31  # sequence numbers of a producer: they begin again at 0 after this many records
-GAP_KEY: Final = b"fairlead.hole"  # one constant key, so that fillers compact away
+SEQUENCES: Final = 2**31  # a producer's sequence starts again at 0 after this many records
+GAP_KEY: Final = b"fairlead.hole"  # one key for all, so that compaction removes fillers
 POSITION_KEY: Final = b"fairlead.position"
 
 
 class PreparedBatch(NamedTuple):
-    """One batch, ready to be sent: it takes offsets ``base`` to ``stop - 1`` of a log."""
+    """One batch for offsets ``base`` to ``stop - 1`` of a log, ready to be sent."""
 
     base: int
     stop: int
@@ -18,13 +18,13 @@ class PreparedBatch(NamedTuple):
     crc: int
     producer_id: int
     term: int
-    marker: int  # offset of the first record of its term, which sequence 0 stands for; exact modulo 2^31 only
+    marker: int  # offset of its term's first record, which has sequence 0; exact only modulo 2^31
     timestamp_ms: int
-    positions: bool = False  # nothing but fillers that position a log; deleted once the first record is in
+    positions: bool = False  # only fillers that position a log; deleted once the first record is stored
 
     @property
     def opens_term(self) -> bool:
-        """Sequence 0: the broker does not check that it follows, so the appender has to."""
+        """Whether the batch has sequence 0. The broker accepts that at any end, so the appender must check it."""
         return self.base == self.marker
 
     @property
@@ -33,8 +33,8 @@ class PreparedBatch(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets ``base`` to ``stop - 1`` hold nothing that can be appended. ``term`` and ``marker`` are those of what
-    follows (or, for a foreign log, the foreign ones)."""
+    """Offsets ``base`` to ``stop - 1``, for which nothing can be appended. ``term`` and ``marker`` are those of the
+    batch that follows, or the foreign ones in a foreign log."""
 
     base: int
     stop: int
@@ -46,19 +46,19 @@ class Gap(NamedTuple):
 
 
 class RejectedBatch(NamedTuple):
-    """The batch at ``base`` cannot be copied; the log stops here with this cause."""
+    """A batch at ``base`` that cannot be copied, and why; the log stops there."""
 
     base: int
     cause: str
-    diverged: bool = False  # because source and target have different histories
-    gap: Gap | None = None  # what to fill where an operator lets the batch go
-    damaged: bool = False  # at this source; another one may have it whole
+    diverged: bool = False  # source and target have different histories
+    gap: Gap | None = None  # what to fill if an operator skips the batch
+    damaged: bool = False  # at this source; another source may have it undamaged
 
 
 Prepared = PreparedBatch | Gap | RejectedBatch
 
 
 def same_marker(one: int, other: int) -> bool:
-    """Whether two markers of one term are the same. A batch tells its term's marker only modulo 2^31
-    (``convention.marker_offset``): from a term's 2^31st record on, plain comparison would see two terms."""
+    """Whether two markers of one term are the same. A batch has its term's marker only modulo 2^31
+    (``convention.marker_offset``), so a plain comparison fails from a term's 2^31st record on."""
     return (one - other) % SEQUENCES == 0

@@ -1,7 +1,7 @@
-"""Batches that cannot go as they are, written again record by record; filler batches for gaps. Pure functions.
+"""Rebuilds batches record by record, splits batches, and makes filler batches for gaps. Pure functions.
 
-Records are parsed only as far as their offset and time; key, value and headers stay the bytes they were, whatever is
-in them (header keys that are not UTF-8, repeated ones, the unused attribute byte).
+Records are parsed only up to their offset and time. Key, value and headers stay the same bytes, even header keys that
+are not UTF-8, repeated ones, and the unused attribute byte.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RawRecord(NamedTuple):
 
     @property
     def is_filler(self) -> bool:
-        """Whether the only header is the one that fillers have (``convention.is_filler`` for undecoded records)."""
+        """Whether the only header is that of fillers (as ``convention.is_filler``, for undecoded records)."""
         if not self.body.endswith(FILLER_HEADERS):
             return False
         size, at = decode_signed(self.body, 0)
@@ -52,8 +52,7 @@ class RawRecord(NamedTuple):
 
 
 def raw_records(batch: Buffer) -> list[RawRecord]:
-    """The records of one batch; none for a control batch or an emptied one. Where the batch has LogAppendTime, that is
-    the records' time.
+    """The records of one batch; none for a control batch or an emptied one. Uses LogAppendTime if the batch has it.
 
     Raises:
         CorruptBatch: the CRC does not match, or the records cannot be told apart.
@@ -86,7 +85,7 @@ def raw_records(batch: Buffer) -> list[RawRecord]:
 
 
 def first_body(batch: Buffer) -> bytes | None:
-    """The first record of a batch from its key on, without taking the others apart; None when there is none.
+    """The first record of a batch from its key on, without parsing the others; None if there is none.
 
     Raises:
         CorruptBatch: the batch cannot be read.
@@ -108,11 +107,11 @@ def first_body(batch: Buffer) -> bytes | None:
 def rebuilt(
     batch: Buffer, header: BatchHeader, first: int, after: int, *, producer_id: int, term: int, marker: int
 ) -> PreparedBatch | RejectedBatch:
-    """Offsets ``first`` to ``after - 1`` of a stored batch as a batch that a broker takes: gaps filled, CreateTime.
+    """Rebuild offsets ``first`` to ``after - 1`` of a stored batch: gaps filled, with CreateTime.
 
     Args:
-        header: That of ``batch``, which has its own base offset.
-        producer_id, term, marker: What the copy is written with.
+        header: The header of ``batch``, with its base offset at the source.
+        producer_id, term, marker: Those of the rebuilt batch.
     """
     try:
         kept = [record for record in raw_records(batch) if first <= record.offset < after]
@@ -131,7 +130,7 @@ def rebuilt(
 def split_prepared(
     steps: Sequence[PreparedBatch | Gap], max_bytes: int
 ) -> tuple[list[PreparedBatch | Gap], RejectedBatch | None]:
-    """Steps none of which is above ``max_bytes``, up to the first record that alone is above it."""
+    """Split batches above ``max_bytes``, up to the first record that alone is above it."""
     out: list[PreparedBatch | Gap] = []
     for step in steps:
         made = split_batch(step, max_bytes) if isinstance(step, PreparedBatch) else [step]
@@ -142,14 +141,13 @@ def split_prepared(
 
 
 def split_batch(prepared: PreparedBatch, max_bytes: int) -> list[PreparedBatch] | RejectedBatch:
-    """An batch as several, none above ``max_bytes``; itself where it is not above.
+    """Split a batch into several of at most ``max_bytes``; return it alone if it is not larger.
 
-    Sequences and offsets are those that the records had in the one batch, so whatever follows is in sequence. The
-    copies' batches have other bounds and CRCs than the source's from then on: compare them by records
-    (``replication.batch.batch_diff``).
+    Records keep their sequences and offsets, so whatever follows is in sequence. The parts have other bounds and CRCs
+    than the source's batch: compare them by records (``replication.batch.batch_diff``).
 
     Returns:
-        the batches in order, or why there are none: a single record is above the limit.
+        The batches in order, or a rejection if a single record is above the limit.
     """
     if len(prepared.data) <= max_bytes:
         return [prepared]
@@ -228,7 +226,7 @@ def _build(records: Sequence[RawRecord], codec: Codec, *, producer_id: int, term
     return PreparedBatch(base, base + len(records), view, crc, producer_id, term, marker, newest)
 
 
-BEFORE_FIRST_TERM: Final = 0  # fillers below a log's first known term; older than every term
+BEFORE_FIRST_TERM: Final = 0  # term of fillers below a log's first known term
 MAX_FILLER: Final = FILLERS_PER_BATCH  # the broker holds one object per record while it validates
 
 
@@ -237,8 +235,9 @@ def fillers(
 ) -> Iterator[PreparedBatch]:
     """Batches that close a gap, in order.
 
-    Offsets before the following term's marker belong to the target's own last term (``term``, ``marker``), or to
-    none when the target is empty; those after it to the following term. So every later batch is in sequence.
+    Offsets before the following term's marker get the target's last term (``term``, ``marker``), or
+    ``BEFORE_FIRST_TERM`` if the target is empty. Offsets after it get the following term. So every later batch is in
+    sequence.
     """
     at = gap.base
     while at < gap.stop:
@@ -255,9 +254,10 @@ def fillers(
 
 
 def fence(producer_id: int, timestamp_ms: int) -> memoryview:
-    """A filler that raises the epoch of a replica's producer: nothing that a replicator has on its way to the log is
-    taken after it. Sequence 0, as at the beginning of every epoch, is taken at any end. A copy has it as any other
-    filler."""
+    """A filler that raises the epoch of a replica's producer, so that the broker refuses a replicator's older batches.
+
+    It has sequence 0, which the broker accepts at any end. It is copied like any other filler.
+    """
     made = bytearray(filler_batch(1, term=0, offset=0, marker=0, timestamp_ms=timestamp_ms, key=GAP_KEY))
     view = memoryview(made)
     rewrite_header(view, producer_id, FENCE_EPOCH, 0)

@@ -1,13 +1,12 @@
-"""How fast a link may go, and how much to ask for at a time. Pure; clocks are parameters.
+"""A link's rate limit, and how many bytes to request at a time. Pure; clocks are parameters.
 
-``LinkBudget`` is a token bucket per priority class, strict between classes: a byte of one class is charged to that
-class and to every later one, never to an earlier one. So an alert finds its own bucket as full as alerts have left
-it, whatever bulk traffic has done, and all classes together keep to the rate.
+``LinkBudget`` has a token bucket for each priority class. A byte is charged to its own class and to every later class,
+never to an earlier one. So bulk traffic never delays an alert, and all classes together keep to the rate.
 
-``FetchSizer`` learns how much one Fetch should ask for. Whatever follows an answer on the link waits for it, so an
-answer should take about ``ANSWER_SECONDS`` at the speed that the link has shown. On a long link that is not enough:
-between two answers nothing moves for one round trip, so an answer has to last for ``ROUND_TRIPS`` of them to fill the
-link to ``ROUND_TRIPS / (ROUND_TRIPS + 1)``.
+``FetchSizer`` learns how many bytes one Fetch should request. Everything else on the link waits for an answer, so an
+answer should take about ``ANSWER_SECONDS`` at the measured speed. On a long link nothing moves for one round trip
+between two answers, so an answer must last for ``ROUND_TRIPS`` round trips to fill the link to
+``ROUND_TRIPS / (ROUND_TRIPS + 1)``.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from topologies.model import Priority
 
 
 class TokenBucket:
-    """Bytes that may be moved now: refilled at ``rate`` a second up to ``burst``, may go into debt.
+    """Bytes that may be moved now: refilled at ``rate`` bytes a second up to ``burst``; may go into debt.
 
-    Debt is what makes it exact: a record batch cannot be cut, so the last one may be larger than what was left, and
-    the next waits until that is paid.
+    A record batch cannot be cut, so the last one may be larger than what was left; the next waits until that is paid.
     """
 
     def __init__(self, rate: int, burst: int, *, now: float) -> None:
@@ -45,24 +43,24 @@ class TokenBucket:
         self._tokens -= count
 
     def wait(self, now: float) -> float:
-        """Seconds until something may be moved again; 0 when it may be now."""
+        """Seconds until something may be moved again; 0 if it may be now."""
         short = 1.0 - self.available(now)
         return short / self.rate if short > 0 else 0.0
 
 
-LEAST_BYTES: Final = 4096  # smaller requests than this cost more than they spare
-LEAST_SECONDS: Final = 0.6  # two fetchers that ask for so much by turns fill a satellite's link and its round trip
+LEAST_BYTES: Final = 4096  # smaller requests cost more than they save
+LEAST_SECONDS: Final = 0.6  # two fetchers that request this much in turn fill a satellite link
 
 
 class LinkBudget:
-    """The rate of one link, divided by strict priority. Without a rate everything is allowed at once."""
+    """The rate of one link, shared by strict priority. Without a rate nothing waits."""
 
     def __init__(self, rate: int | None, *, now: float) -> None:
         self.rate = rate
-        self.least = max(LEAST_BYTES, int((rate or 0) * LEAST_SECONDS))  # to ask for at least
+        self.least = max(LEAST_BYTES, int((rate or 0) * LEAST_SECONDS))  # smallest request in bytes
         self._buckets: dict[Priority, TokenBucket] = {}
         if rate is not None:
-            burst = max(1, rate)  # what comes in a second
+            burst = max(1, rate)
             self._buckets = {each: TokenBucket(rate, burst, now=now) for each in CLASSES}
 
     def wait(self, priority: Priority, now: float) -> float:
@@ -71,28 +69,28 @@ class LinkBudget:
         return bucket.wait(now) if bucket else 0.0
 
     def allowance(self, priority: Priority, now: float, most: int) -> int:
-        """Bytes to ask for in one request, at least 1 and at most ``most``."""
+        """Bytes to request at once, at least 1 and at most ``most``."""
         bucket = self._buckets.get(priority)
         return max(1, min(most, int(bucket.available(now)))) if bucket else most
 
     def charge(self, priority: Priority, count: int, now: float) -> None:
-        """Account for bytes that have come over the link, whatever they were."""
+        """Account for bytes that came over the link, of whatever kind."""
         if self._buckets:
             for each in CLASSES[CLASSES.index(priority) :]:
                 self._buckets[each].charge(count, now)
 
 
-LEAST: Final = 16 << 10  # smaller answers cost more than they spare
-USUAL: Final = 4 << 20  # on a fast short link more gains nothing, and holds up what follows
+LEAST: Final = 16 << 10  # smaller answers cost more than they save
+USUAL: Final = 4 << 20  # on a fast short link more gains nothing and delays what follows
 MOST: Final = 32 << 20
 ANSWER_SECONDS: Final = 0.4
 ROUND_TRIPS: Final = 10
-STEP: Final = 4  # how much larger or smaller the next may be
-FULL: Final = 0.5  # an answer below this share of what was asked for says nothing about the link
+STEP: Final = 4  # the next size differs at most by this factor
+FULL: Final = 0.5  # an answer below this share of the request tells nothing about the link's speed
 
 
 class FetchSizer:
-    """Bytes to ask for next, learned from the answers so far."""
+    """Learns the size of the next request from the answers so far."""
 
     def __init__(self, round_trip: float) -> None:
         """``round_trip``: seconds, as measured when the link came up."""
@@ -100,7 +98,7 @@ class FetchSizer:
         self.size = LEAST * 2
 
     def observe(self, asked: int, got: int, seconds: float) -> None:
-        """An answer to a request for ``asked`` bytes brought ``got``, ``seconds`` from its first byte to its last."""
+        """Learn from an answer of ``got`` bytes to a request for ``asked``, received within ``seconds``."""
         if got < asked * FULL:
             return
         speed = got / max(seconds, 1e-4)
@@ -108,15 +106,20 @@ class FetchSizer:
         self.size = int(max(LEAST, self.size / STEP, min(best, self.size * STEP)))
 
 
-REFRESH: Final = (1.0, 300.0)  # seconds between two looks for new logs
-QUIET: Final = (10.0, 3.0)  # after this many seconds without a new one: this many seconds at least
-REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second that looking may cost, while there is news and when not
-THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate that looking may take, while there is news and when not
+REFRESH: Final = (1.0, 300.0)  # least and most seconds between two listings of topics
+QUIET: Final = (10.0, 3.0)  # after 10 s without a new topic, at least 3 s between listings
+REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second for listings, with and without new topics
+THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate for listings, with and without new topics
 
 
 def refresh_pause(size: int, quiet: float, rate: int | None = None) -> float:
-    """Seconds to wait before a cluster whose topics take ``size`` bytes to list is asked again, after ``quiet`` seconds
-    without news, over a link with this rate."""
+    """Seconds until a cluster's topics are listed again.
+
+    Args:
+        size: Bytes that a listing takes.
+        quiet: Seconds since the last new topic.
+        rate: The link's rate in bytes a second, if it has one.
+    """
     calm = quiet > QUIET[0]
     least = QUIET[1] if calm else REFRESH[0]
     if rate is not None:
@@ -125,7 +128,7 @@ def refresh_pause(size: int, quiet: float, rate: int | None = None) -> float:
 
 
 class ReadPace:
-    """A token bucket with a clock; without a rate nothing ever waits. One for each site.
+    """A token bucket with a clock, for reading one site. Without a rate nothing waits.
 
     Args:
         rate: Bytes per second, or None.
@@ -138,11 +141,11 @@ class ReadPace:
         self._bucket = None if rate is None else TokenBucket(rate, max(1, rate // 2), now=clock())
 
     def wait(self) -> float:
-        """Seconds until something may be read; 0 when it may be now."""
+        """Seconds until something may be read; 0 if it may be now."""
         return self._bucket.wait(self._clock()) if self._bucket else 0.0
 
     def allowance(self, most: int) -> int:
-        """Bytes to ask for now, at least 1 and at most ``most``."""
+        """Bytes to request now, at least 1 and at most ``most``."""
         return max(1, min(most, int(self._bucket.available(self._clock())))) if self._bucket else most
 
     def charge(self, count: int) -> None:

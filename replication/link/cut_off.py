@@ -1,7 +1,8 @@
-"""What of a fetch answer is not taken: histories that a seizure has cut off, and what the source has no right to write.
+"""Refuses parts of a fetch answer: histories that a seizure cut off, and batches that the source may not write.
 
-The first is refused from any source: two such sites would feed each other for ever. The second concerns ships, which
-extend the logs of boxes only in the terms that they hold (``plan.SourceReach``).
+A history that was cut off is refused from every source, because two such sites would feed each other for ever. The
+right to write concerns ships, which extend the logs of containers only in terms that they hold
+(``replication.catalog.SourceReach``).
 """
 
 from __future__ import annotations
@@ -19,10 +20,7 @@ from topologies.model import Link, Priority
 
 
 class SourceRules:
-    """What may be taken from one link's source, by the ledgers and operators' overrides of this site.
-
-    Both go on changing; every question is answered by what they say at the moment.
-    """
+    """What one link may copy, by the ledgers and operators' overrides of this site as they are now."""
 
     def __init__(self, link: Link, catalog: Catalog, custody: CustodyView, overrides: Overrides) -> None:
         self._link = link
@@ -30,16 +28,16 @@ class SourceRules:
         self._custody = custody
         self._overrides = overrides
 
-    def takes(self, topic: str) -> bool:
+    def may_carry(self, topic: str) -> bool:
         """Whether the link may carry a log at all."""
-        return self._catalog.takes(self._link, topic)
+        return self._catalog.may_carry(self._link, topic)
 
     def priority(self, topic: str) -> Priority:
         """The class in which a log travels over the link."""
         return self._catalog.priority_on(self._link, topic)
 
     def is_origin(self, topic: str) -> bool:
-        """Whether the source is the site where a log's records first enter, for ever."""
+        """Whether the source is the log's fixed holder, where its records are first written."""
         facts = self._catalog.facts(topic)
         return facts is not None and facts.fixed_holder == self._link.from_
 
@@ -48,16 +46,16 @@ class SourceRules:
         return self._catalog.reach(self._custody, self._link, topic)
 
     def seizures(self, topic: str) -> Sequence[Seizure]:
-        """The seizures of a log that the ledgers know."""
+        """The seizures of a log in this site's ledgers."""
         return self._custody.seizures(topic)
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
-        """Whether operators gave up the offsets from ``start`` to before ``stop`` of a log."""
+        """Whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
         return self._overrides.may_skip(log, start, stop)
 
 
-def before(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[FetchedPartition, Seizure | None]:
-    """What comes before the first batch whose term a seizure has ended, and that seizure."""
+def before_seizure(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[FetchedPartition, Seizure | None]:
+    """Return the part before the first batch that a seizure cut off, and that seizure."""
     for start, _, header in split(part.records):
         seizure = overtaken(seizures, header)
         if seizure is not None:
@@ -65,9 +63,9 @@ def before(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[Fetched
     return part, None
 
 
-def within(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPartition, str]:
-    """What comes before the first batch that the source has no right to write, and what is wrong with that batch;
-    empty where the whole part may be taken."""
+def within_reach(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPartition, str]:
+    """Return the part before the first batch that the source may not write, and why it may not; the reason is empty if
+    the whole part may be copied."""
     if reach == EVERYTHING:
         return part, ""
     for start, _, header in split(part.records):
@@ -77,8 +75,8 @@ def within(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPartition
 
 
 def _beyond(header: BatchHeader, reach: SourceReach) -> str:
-    """Why a batch may not be taken; empty where it may. A holder ends its own term by the marker of the next one, which
-    is here before the entry in the ledger about it."""
+    """Why the source may not write a batch; empty if it may. A holder may also write the marker of the next term, which
+    ends its own and arrives before the ledger entry about it."""
     what = f"the batch at offset {header.base_offset}"
     if header.producer_id != PRODUCER_ID:
         return f"{what} was written by producer {header.producer_id}, not by Fairlead"

@@ -1,8 +1,8 @@
-"""Where one log stands at one source, and whether the source has the log that the target has. No I/O.
+"""The position of a fetcher in one log, and the comparison of the source's log with the target's. No I/O.
 
-The source's last batch before the target's end tells. Equal CRCs are proof: every append follows the one before, so
-logs that end alike began alike. Where CRCs or bounds differ, one of the two batches may have been rewritten on its way;
-then their records decide (``replication.batch.batch_diff``).
+The source's last batch before the target's end is compared with the target's last batch. Equal CRCs prove that the logs
+are the same, because every append follows the one before. If CRCs or bounds differ, one of the batches may have been
+rewritten on its way; then the records decide (``replication.batch.batch_diff``).
 """
 
 from __future__ import annotations
@@ -21,48 +21,48 @@ class PartitionFetchState:
     """A log that a fetcher follows."""
 
     replica: MirrorPartition
-    position: int = -1  # the next offset wanted; -1 while nothing is
-    fill_from: int | None = None  # an empty replica whose source starts later: where the fillers begin
-    unproven: int | None = None  # the source's batch before this offset must be the target's
-    agreed: bool = False  # its records are the target's: the target may end inside a batch of the source
-    short: bool = False  # the source has less than the target: proven when it has caught up
-    shared: bool = False  # somewhere, since it is followed, the source was seen to have the target's records
+    position: int = -1  # the next offset to fetch; -1 while nothing is fetched
+    fill_from: int | None = None  # first filler, for an empty replica whose source starts later
+    verify_before: int | None = None  # compare the source's batch before this offset with the target's
+    tail_matches: bool = False  # records compared equal: the target may end inside a batch of the source
+    is_short: bool = False  # the source has less than the target: compare when it has caught up
+    is_proven: bool = False  # the source was seen to have the target's records since it is followed
     epoch: int = -1  # highest leader epoch of the batches fetched so far
 
     @property
     def tp(self) -> TopicPartition:
         return self.replica.tp
 
-    def move(self, offset: int) -> None:
-        """Go on at ``offset``; whatever was to be found out about another place is void."""
+    def seek(self, offset: int) -> None:
+        """Continue at ``offset``; drop pending comparisons at other offsets."""
         self.position = offset
-        self.fill_from = self.unproven = None
-        self.agreed = self.short = False
+        self.fill_from = self.verify_before = None
+        self.tail_matches = self.is_short = False
 
-    def prove(self, end: int) -> int:
-        """Look at the last batch before ``end`` once more, the target's end or less; returns where to fetch it."""
-        self.move(max(end - 1, 0))
-        self.unproven = end if end > 0 else None
+    def seek_tail(self, end: int) -> int:
+        """Compare the batch before ``end``, the target's end or less; return the offset to fetch for that."""
+        self.seek(max(end - 1, 0))
+        self.verify_before = end if end > 0 else None
         return self.position
 
     def is_led_anew(self, epoch: int) -> bool:
-        """Take in the leader epoch of fetched batches; True when another leader than before wrote them. It may have
-        lost what the target has already (an unclean election) and have something else there."""
+        """Whether fetched batches have a later leader epoch than those before. After an unclean election a leader may
+        have lost records that the target has, and have others at their offsets."""
         before, self.epoch = self.epoch, max(self.epoch, epoch)
         return -1 < before < epoch
 
 
 class TailMismatch(NamedTuple):
-    """The source's batch is not simply the target's: what differs, and the batch itself."""
+    """How the source's batch differs from the target's, and the batch itself."""
 
     what: str
-    end: int  # the target's, when it was asked
+    end: int  # the target's end at the time of the comparison
     batch: bytes
 
 
 def tail_mismatch(tail: LastBatch | None, end: int, records: memoryview) -> TailMismatch | None:
-    """Compare the first of the fetched batches with the target's last one, which ends at ``end``; None when they are
-    the same, or when there is nothing to compare."""
+    """Compare the first fetched batch with the target's last one, which ends at ``end``; None if they are the same or
+    there is nothing to compare."""
     first = next(split(records), None)
     if tail is None or first is None or first.header.base_offset >= end:
         return None

@@ -1,8 +1,8 @@
-"""Fetches logs of one priority class over one link: the fetch session, its long poll, and what is done with answers.
+"""Fetch the logs of one priority class over one link, and queue the batches at the appender.
 
-A fetcher never waits for the appender: it hands over what it has fetched and moves on, within the memory that the
-target allows. When a batch could not be appended, the appender rewinds the log here. ``FetcherManager`` spreads a
-link's logs over fetchers; ``PollWakeup`` cuts a long poll short when other logs are to be fetched.
+A fetcher does not wait for an append: it queues what it fetched and fetches on, within the target's memory limit. If a
+batch cannot be appended, the appender rewinds the log. ``FetcherManager`` spreads a link's logs over fetchers.
+``PollWakeup`` cuts a long poll short when the set of logs changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from replication.batch.prepare import gap_of_batch, prepare_batches
 from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch, RejectedBatch
 from replication.catalog import EVERY_SOURCE, SourceReach, is_always_whole
 from replication.link.byte_budget import FetchSizer
-from replication.link.cut_off import before, within
+from replication.link.cut_off import before_seizure, within_reach
 from replication.link.fetch_state import PartitionFetchState, TailMismatch, tail_mismatch
 from replication.link.offset_reset import LinkContext, OffsetReset
 from replication.states import LogState, now_ms
@@ -29,20 +29,20 @@ from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority
 
-READ_COMMITTED: Final = 1  # tells aborted transactions; costs nothing where there are none
+READ_COMMITTED: Final = 1  # answers list aborted transactions; free of cost where there are none
 POLL_MS: Final = 10_000  # data ends a poll at once; an empty one costs the source 12 microseconds for each log
-THIN_POLL_MS: Final = 1000  # over a link with a rate, where a poll cannot be cut short
+THIN_POLL_MS: Final = 1000  # over a link with a rate, where polls are not cut short
 THIN_POLL_PER_LOG: Final = 10
 LOG_BYTES: Final = 1 << 20
 BUSY_BYTES: Final = 256 << 10  # an answer of this size means catching up: no pause
 PACE: Final = (0.02, 0.25)  # seconds between polls that bring little, so that traffic of many logs shares them
-WAIT_AGAIN: Final = 1.0  # seconds until a log that another link is to bring first is begun with anew
+PAUSE_SECONDS: Final = 1.0  # seconds until a paused log is started again
 PACE_PER_LOG: Final = 50e-6  # a broker spends about 12 microseconds on each log of a session at each poll
 
 
 class _Pause(NamedTuple):
-    """A log is looked at once more ``at`` a time. Where another link brings it first, up to ``until``, it ended at
-    ``end`` here when it was looked at last."""
+    """A log is not fetched until the monotonic time ``at``. If another link brings it first, up to offset ``until``,
+    ``end`` is where the log ended here at the last check."""
 
     at: float
     end: int = -1
@@ -50,7 +50,7 @@ class _Pause(NamedTuple):
 
 
 class Fetcher:
-    """Follows logs of one class at one source and feeds them to the appender."""
+    """Follows logs of one class at one source; a feed of the appender."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Fetcher:
         appender: TargetAppender,
         round_trip: float = 0.0,
     ) -> None:
-        """``cluster`` is the source's, ``round_trip`` the seconds of the smallest request to it."""
+        """``cluster`` is the source; ``round_trip`` is how many seconds its smallest request takes."""
         self.name = link.name
         self.priority = priority
         self._link = link
@@ -72,42 +72,42 @@ class Fetcher:
         self._offset_reset = OffsetReset(link, self, cluster, appender)
         self._sizer = FetchSizer(round_trip)
         self._wakeup = PollWakeup(lambda: self._session.hurry(), allowed=self._budget.rate is None)
-        self._lag = -1  # 0 stays until something is fetched; anything else is counted again
+        self._lag = -1  # 0 is kept until something is fetched; any other value is counted again
         self._session = cluster.fetch_session(isolation=READ_COMMITTED)
         self._states: dict[TopicPartition, PartitionFetchState] = {}
-        self._beginning: set[TopicPartition] = set()  # empty replicas whose first offset is not decided yet
-        self._waiting: dict[TopicPartition, _Pause] = {}  # logs to be looked at once more
-        self._mismatches: dict[TopicPartition, TailMismatch] = {}  # the source's last batch is not simply the target's
-        self._wanted = asyncio.Event()
+        self._unstarted: set[TopicPartition] = set()  # empty replicas without a first offset yet
+        self._paused: dict[TopicPartition, _Pause] = {}
+        self._mismatches: dict[TopicPartition, TailMismatch] = {}  # the source's last batch differs from the target's
+        self._has_logs = asyncio.Event()
 
-    # ---- told by the plan and the appender
+    # ---- called by the plan and the appender
 
     def __len__(self) -> int:
         """How many logs are followed."""
         return len(self._states)
 
     def follow(self, replica: MirrorPartition) -> None:
-        """Fetch a log from the target's end on; first its last batch once more, to see that it is the same."""
+        """Fetch a log from the target's end on. First fetch the last batch again and compare it."""
         if replica.tp not in self._states:
             state = self._states[replica.tp] = PartitionFetchState(replica)
             self._begin(state)
-            self._wanted.set()
+            self._has_logs.set()
             self._wakeup.request()
 
     def _begin(self, state: PartitionFetchState) -> None:
         tp, end = state.tp, state.replica.end
         if end <= 0 and self._link.start != "earliest" and not is_always_whole(tp.topic):
-            self._rest(state)
-            self._beginning.add(tp)
+            self._suspend(state)
+            self._unstarted.add(tp)
         else:
-            self.prove(state)
+            self.verify_tail(state)
 
     def unfollow(self, tp: TopicPartition) -> None:
         state = self._states.pop(tp, None)
         if state is not None:
-            state.replica.leave(self)
-            self._beginning.discard(tp)
-            self._waiting.pop(tp, None)
+            state.replica.remove_feed(self)
+            self._unstarted.discard(tp)
+            self._paused.pop(tp, None)
             self._mismatches.pop(tp, None)
             self._session.forget(tp)
             self._wakeup.request()
@@ -115,14 +115,14 @@ class Fetcher:
     def rewind(self, tp: TopicPartition, end: int) -> None:
         state = self._states.get(tp)
         if state is not None:
-            self._waiting.pop(tp, None)
+            self._paused.pop(tp, None)
             self._begin(state)
             self._wakeup.request()
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
-        self._counters.add(prepared)
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+        self._counters.add_batch(prepared)
         if tp in self._states:
-            self._states[tp].shared = True
+            self._states[tp].is_proven = True
 
     def lag(self) -> int:
         """Records that the source has and the target does not, of the logs followed here."""
@@ -142,55 +142,55 @@ class Fetcher:
         try:
             while True:
                 if not self._states:
-                    self._wanted.clear()
-                    await self._wanted.wait()
+                    self._has_logs.clear()
+                    await self._has_logs.wait()
                 wait = self._budget.wait(self.priority, time.monotonic())
                 if wait > 0:
                     await asyncio.sleep(wait)
                     continue
-                await self._appender.ready(room=self.priority not in EVERY_SOURCE)
-                self._begin_anew(time.monotonic())
-                if self._beginning:
-                    logs, self._beginning = self._beginning, set()
-                    await self._offset_reset.begin({tp: self._states[tp] for tp in logs})
+                await self._appender.wait_ready(room=self.priority not in EVERY_SOURCE)
+                self._resume_paused(time.monotonic())
+                if self._unstarted:
+                    logs, self._unstarted = self._unstarted, set()
+                    await self._offset_reset.set_starts({tp: self._states[tp] for tp in logs})
                 await self._poll()
         finally:
             self._appender.fetchers -= 1
             self._wakeup.cancel()
             for state in self._states.values():
-                state.replica.leave(self)
+                state.replica.remove_feed(self)
             self._states.clear()
             await self._session.close()
 
-    def _begin_anew(self, now: float) -> None:
-        """Look once more at logs that another link was to bring first, or has brought all of."""
-        for tp, pause in [(tp, pause) for tp, pause in self._waiting.items() if pause.at <= now]:
+    def _resume_paused(self, now: float) -> None:
+        """Start paused logs again whose time has come."""
+        for tp, pause in [(tp, pause) for tp, pause in self._paused.items() if pause.at <= now]:
             state = self._states[tp]
             end = state.replica.end
-            is_coming = pause.end < end < pause.until  # the other link is bringing it
-            if is_coming or (end < state.position and not state.shared):  # or what was handed over is not all in yet
-                self._waiting[tp] = pause._replace(at=now + WAIT_AGAIN, end=end)
+            is_coming = pause.end < end < pause.until  # the other link makes progress
+            if is_coming or (end < state.position and not state.is_proven):  # or queued batches are not stored yet
+                self._paused[tp] = pause._replace(at=now + PAUSE_SECONDS, end=end)
                 continue
-            del self._waiting[tp]
-            if state.position < 0 or not state.shared:
+            del self._paused[tp]
+            if state.position < 0 or not state.is_proven:
                 self._begin(state)
 
-    def _patience(self) -> int:
-        """Milliseconds that the source may keep an empty poll."""
+    def _max_wait_ms(self) -> int:
+        """How long the source may hold an empty poll."""
         longest = POLL_MS
         if self._budget.rate is not None:
             longest = min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self), POLL_MS)
-        if self._waiting:
-            longest = min(longest, max(0, int((min(self._waiting.values()).at - time.monotonic()) * 1000)))
+        if self._paused:
+            longest = min(longest, max(0, int((min(self._paused.values()).at - time.monotonic()) * 1000)))
         return longest
 
     async def _poll(self) -> None:
-        most = min(self._sizer.size, self._appender.share())
+        most = min(self._sizer.size, self._appender.fetch_share())
         asked = max(self._budget.allowance(self.priority, time.monotonic(), most), self._budget.least)
         received = self._session.received
         began = time.monotonic()
         answer = await self._session.poll(
-            max_wait_ms=self._patience(),
+            max_wait_ms=self._max_wait_ms(),
             max_bytes=asked,
             partition_max_bytes=min(asked, max(LOG_BYTES, asked // max(len(self), 1))),
         )
@@ -200,39 +200,39 @@ class Fetcher:
         self._budget.charge(self.priority, self._session.received - received, time.monotonic())
         if answer:
             self._lag = -1
-        lost = {tp: self._states[tp] for tp, part in answer.items() if not self._take(tp, part)}
+        lost = {tp: self._states[tp] for tp, part in answer.items() if not self._process_partition(tp, part)}
         if lost:
-            found = await self._offset_reset.find(lost)
+            found = await self._offset_reset.resolve_out_of_range(lost)
             self._ends |= {tp: self._rules.reach(tp.topic).capped(end) for tp, end in found.items()}
-        if self._mismatches:  # but for logs that are followed no more since the source was asked
+        if self._mismatches:
             mismatches, self._mismatches = self._mismatches, {}
-            await self._offset_reset.judge([(self._states[tp], found) for tp, found in mismatches.items()])
+            await self._offset_reset.resolve_mismatches([(self._states[tp], found) for tp, found in mismatches.items()])
         if got < BUSY_BYTES and answer and self.priority not in EVERY_SOURCE:
             pace = min(max(len(self) * PACE_PER_LOG, PACE[0]), PACE[1])
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
 
-    def _take(self, tp: TopicPartition, part: FetchedPartition) -> bool:
-        """Hand over one log's part of an answer; False when the position is not in the source's log."""
+    def _process_partition(self, tp: TopicPartition, part: FetchedPartition) -> bool:
+        """Queue one log's part of an answer; False if the source does not have the requested offset."""
         state = self._states.get(tp)
         if state is None:
             return True
         if part.error_code:
-            return self._refused(tp, part.error_code)
+            return self._on_fetch_error(tp, part.error_code)
         reach = self._rules.reach(tp.topic)
         self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
         seizure = None
         if seizures := self._rules.seizures(tp.topic):
-            part, seizure = before(part, seizures)
-        part, problem = within(part, reach)
+            part, seizure = before_seizure(part, seizures)
+        part, problem = within_reach(part, reach)
         if not part.records:
             if seizure is not None or problem:
-                self._reached_the_rest(state, seizure, reach, problem)
+                self._on_refused_rest(state, seizure, reach, problem)
             return True
-        if state.short or state.is_led_anew(parse_header(part.records).leader_epoch):
-            self._prove_again(state)
+        if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
+            self._verify_again(state)
             return True
         fill_from, state.fill_from = state.fill_from, None
-        proven, state.unproven = state.unproven, None
+        proven, state.verify_before = state.verify_before, None
         position = state.position if fill_from is None else fill_from
         replica = state.replica
         try:
@@ -242,108 +242,106 @@ class Fetcher:
                     self._mismatches[tp] = found
                     return True
                 position = proven
-                state.shared = True
-                replica.agree(self, proven)
-            made, rejected = self._made(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
+                state.is_proven = True
+                replica.add_agreeing(self, proven)
+            made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
         except CorruptBatch as error:
-            self._link.trouble(tp, LogState.QUARANTINED, error.what)
+            self._link.stop_log(tp, LogState.QUARANTINED, error.what)
             return True
         if made:
-            if self._appender.submit(replica, made, self):
-                self._after(state, made)
+            if self._appender.submit_steps(replica, made, self):
+                self._advance(state, made)
             else:
-                self._rest(state)
+                self._suspend(state)
         elif rejected is None:
-            self.move(state, max(position, state.position))
-        elif rejected.diverged:  # or one of the pieces of a split batch is there, and the others are not yet
+            self.seek(state, max(position, state.position))
+        elif rejected.diverged:  # or the target has only some parts of a split batch yet
             first = next(split(part.records))
             self._mismatches[tp] = TailMismatch(rejected.cause, position, bytes(part.records[first.start : first.stop]))
         elif rejected.damaged:
-            self._link.trouble(tp, LogState.QUARANTINED, f"{self.name}: {rejected.cause}")
+            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {rejected.cause}")
         else:
-            self._appender.stop(replica, LogState.QUARANTINED, rejected.cause)
+            self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
 
-    def _reached_the_rest(
+    def _on_refused_rest(
         self, state: PartitionFetchState, seizure: Seizure | None, reach: SourceReach, problem: str
     ) -> None:
-        """All that follows at this source is not taken: cut off by a seizure, or written without a right to.
+        """Stop at a batch that a seizure cut off or that the source has no right to write.
 
-        While what comes before is not stored yet, the log stays followed, so that it is fetched again if that fails.
+        Until everything before it is stored, the log stays followed, so that it is fetched again if an append fails.
         """
         if state.fill_from is None and state.position > max(state.replica.end, 0):
-            self._rest(state)
-            self._waiting[state.tp] = _Pause(time.monotonic() + WAIT_AGAIN)
+            self._suspend(state)
+            self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
         elif seizure is not None:
             self._link.mark_cut_off(state.tp, seizure)
         else:
-            self._link.hold_back(state.tp, reach, problem)
+            self._link.refuse_log(state.tp, reach, problem)
 
-    def _after(self, state: PartitionFetchState, made: list[PreparedBatch | Gap]) -> None:
-        """Go on behind what was handed over; where another link has brought more meanwhile, behind that, but only after
-        proof that it is the same log."""
+    def _advance(self, state: PartitionFetchState, made: list[PreparedBatch | Gap]) -> None:
+        """Fetch on behind what was queued. If another link brought more meanwhile, compare the tail there first."""
         tp, here, there = state.tp, state.replica.end, self._ends[state.tp]
         reached = made[-1].stop
         if reached < here <= there:
-            self.prove(state)
+            self.verify_tail(state)
         else:
-            self.move(state, reached)
-            if reached >= there and not state.shared:  # nothing may follow from which a difference would be seen
-                self._waiting[tp] = _Pause(time.monotonic() + WAIT_AGAIN)
+            self.seek(state, reached)
+            if reached >= there and not state.is_proven:  # perhaps nothing follows that would show a difference
+                self._paused[tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
 
     @staticmethod
     def _difference(state: PartitionFetchState, proven: int, records: memoryview) -> TailMismatch | None:
-        """Why the source's batch before ``proven`` must be compared with the target's record by record, if so.
+        """The mismatch between the source's batch before ``proven`` and the target's; None if they are the same.
 
-        Where the target has got further meanwhile and they were seen to be one log before, the appender sees whether
-        they still are.
+        If the target has moved on and the logs were equal before, the appender detects a later difference.
         """
         if state.replica.sent == proven:
             return tail_mismatch(state.replica.tail, proven, records)
         first = next(split(records), None)
-        if state.shared or first is None or first.header.base_offset >= proven:
+        if state.is_proven or first is None or first.header.base_offset >= proven:
             return None
         return TailMismatch(f"the batch before {proven}", proven, bytes(records[first.start : first.stop]))
 
-    def _prove_again(self, state: PartitionFetchState) -> None:
-        """Look once more whether the source ends as the target does, as soon as it reaches as far."""
+    def _verify_again(self, state: PartitionFetchState) -> None:
+        """Compare the tails again, once the source reaches as far as the target."""
         end = self._ends[state.tp]
         if end < state.replica.end:
-            self.move(state, end)
-            state.short = True
+            self.seek(state, end)
+            state.is_short = True
         else:
-            self.prove(state)
+            self.verify_tail(state)
 
-    def prove(self, state: PartitionFetchState, end: int | None = None) -> None:
-        """Fetch the batch before the target's end once more, or before ``end``, to see that it is the same."""
-        self._session.set(state.tp, state.prove(state.replica.end if end is None else end))
+    def verify_tail(self, state: PartitionFetchState, end: int | None = None) -> None:
+        """Fetch the batch before ``end``, by default the target's end, again and compare it."""
+        self._session.set(state.tp, state.seek_tail(state.replica.end if end is None else end))
 
     def is_followed(self, state: PartitionFetchState) -> bool:
         return self._states.get(state.tp) is state
 
-    def wait(self, state: PartitionFetchState, until: int) -> None:
-        """Leave a log alone that another link brings first, up to an offset; then begin with it anew."""
-        self._rest(state)
-        self._waiting[state.tp] = _Pause(time.monotonic() + WAIT_AGAIN, state.replica.end, until)
+    def defer(self, state: PartitionFetchState, until: int) -> None:
+        """Pause a log that another link brings first, up to the offset ``until``."""
+        self._suspend(state)
+        self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS, state.replica.end, until)
 
-    def _rest(self, state: PartitionFetchState) -> None:
-        """Fetch nothing of a log until it is begun with anew, or rewound."""
+    def _suspend(self, state: PartitionFetchState) -> None:
+        """Fetch nothing of a log until it is started again or rewound."""
         self._session.forget(state.tp)
-        state.move(-1)
+        state.seek(-1)
 
-    def _refused(self, tp: TopicPartition, code: int) -> bool:
+    def _on_fetch_error(self, tp: TopicPartition, code: int) -> bool:
         if code == OFFSET_OUT_OF_RANGE:
             return False
         state = LogState.SOURCE_RECREATED if code == UNKNOWN_TOPIC_ID else LogState.UNAVAILABLE
-        self._link.trouble(tp, state, broker_error(code, tp).what)
+        self._link.stop_log(tp, state, broker_error(code, tp).what)
         return True
 
-    def _made(
+    def _prepare(
         self, state: PartitionFetchState, part: FetchedPartition, position: int, key: bytes
     ) -> tuple[list[PreparedBatch | Gap], RejectedBatch | None]:
-        """What may be appended up to the first batch that is rejected; what operators let go becomes a gap."""
+        """Prepare batches up to the first rejected one. A batch that an operator skips becomes a gap."""
         made: list[PreparedBatch | Gap] = []
-        inside, state.agreed = state.agreed, False
+        inside, state.tail_matches = state.tail_matches, False
         log = str(state.tp)
         for step in prepare_batches(part.records, position, part.aborted, gap_key=key, inside=inside):
             if isinstance(step, PreparedBatch) and self._rules.may_skip(log, step.base, step.stop):
@@ -357,20 +355,19 @@ class Fetcher:
                 made.append(step)
         return made, None
 
-    def move(self, state: PartitionFetchState, offset: int) -> None:
-        """Fetch from another offset on; a log that is followed no more is not subscribed again."""
+    def seek(self, state: PartitionFetchState, offset: int) -> None:
+        """Fetch from another offset on; ignored for a log that is no longer followed."""
         if self.is_followed(state):
-            state.move(offset)
+            state.seek(offset)
             self._session.set(state.tp, offset)
 
 
-WAKEUP: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and between two of those
+WAKEUP: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and at least between two cuts
 
 
 class PollWakeup:
-    """Cuts a long poll short when other logs are to be fetched: soon, but seldom, because it costs a connection.
-
-    Several requests close together cut one poll short. Where it is not ``allowed``, as over a thin link, none is.
+    """Cuts a long poll short after the set of logs changed. A cut costs a connection, so cuts are at least a second
+    apart, and changes close together share one. Does nothing unless ``allowed``; over a link with a rate it is not.
     """
 
     def __init__(self, cut_short: Callable[[], None], *, allowed: bool) -> None:
@@ -380,13 +377,13 @@ class PollWakeup:
         self._last = 0.0
 
     def request(self) -> None:
-        """Other logs are to be fetched: cut the poll that is under way short."""
+        """Cut the current poll short soon, because the set of logs changed."""
         if self._allowed and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(loop.time() + WAKEUP[0], self._last + WAKEUP[1]), self._cut)
 
     def cancel(self) -> None:
-        """Cut nothing short any more."""
+        """Cancel a cut that is due."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -403,7 +400,7 @@ class FetcherManager:
     """The fetchers of one link while it is up.
 
     Args:
-        open_fetcher: Opens one more fetcher of a class; None while the link is not up.
+        open_fetcher: Opens one more fetcher of a class; returns None while the link is down.
         thin: Whether the link has a rate.
     """
 
@@ -418,7 +415,7 @@ class FetcherManager:
         return len(self._fetcher_of)
 
     def follow(self, replicas: Mapping[TopicPartition, MirrorPartition], priority: Callable[[str], Priority]) -> None:
-        """Fetch these logs, too; nothing happens while the link is not up. ``priority`` is that of a topic."""
+        """Also fetch these logs; ignored while the link is down. ``priority`` returns a topic's class."""
         for tp, replica in replicas.items():
             if tp not in self._fetcher_of:
                 fetcher = self._fetcher_for(priority(tp.topic))
@@ -428,7 +425,7 @@ class FetcherManager:
                 fetcher.follow(replica)
 
     def unfollow(self, tp: TopicPartition) -> bool:
-        """Do not fetch this log any more; False when it was not fetched."""
+        """Stop fetching this log; False if it was not fetched."""
         fetcher = self._fetcher_of.pop(tp, None)
         if fetcher is None:
             return False
@@ -436,7 +433,7 @@ class FetcherManager:
         return True
 
     def unfollow_all_but(self, kept: Container[TopicPartition]) -> None:
-        """Fetch none but these."""
+        """Stop fetching all other logs."""
         for tp in [tp for tp in self._fetcher_of if tp not in kept]:
             self.unfollow(tp)
 
@@ -445,15 +442,15 @@ class FetcherManager:
         return sum(each.lag() for fetchers in self._fetchers.values() for each in fetchers)
 
     def clear(self) -> None:
-        """The link is down: its fetchers have ended."""
+        """Forget the fetchers, which ended with the link's connection."""
         self._fetchers.clear()
         self._fetcher_of.clear()
 
     def _fetcher_for(self, priority: Priority) -> Fetcher | None:
-        """A fetcher of this class with room for one more log, opened if need be; None while the link is not up."""
+        """A fetcher of this class with room for one more log, opened if needed; None while the link is down."""
         fetchers = self._fetchers.setdefault(priority, [])
         if not self._thin and fetchers and len(fetchers[-1]) < FETCHER_LOGS:
-            return fetchers[-1]  # so that very many logs are not compared with very many fetchers
+            return fetchers[-1]  # avoids a search through many fetchers for each of many logs
         youngest = min(fetchers, key=len, default=None)
         wanted = THIN_FETCHERS if self._thin and priority not in EVERY_SOURCE else 1
         if youngest is not None and len(fetchers) >= wanted and len(youngest) < FETCHER_LOGS:

@@ -1,6 +1,6 @@
-"""Where to go on in a log when its next offset is not simply there: at the beginning, after a doubt, out of range.
+"""Decides where to fetch on in a log that is empty, differs from the source, or is out of the source's range.
 
-Clusters are asked meanwhile, so a log may be followed no more when they answer: then nothing is done about it.
+A log may be unfollowed while a cluster answers; then nothing is done about it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LinkContext(Protocol):
     def name(self) -> str: ...
     @property
     def start(self) -> str:
-        """Where the link begins in a log that is empty here (``Link.start``)."""
+        """Where the link starts in a log that is empty here (``Link.start``)."""
 
     @property
     def budget(self) -> LinkBudget: ...
@@ -40,46 +40,46 @@ class LinkContext(Protocol):
     def counters(self) -> Counters: ...
     @property
     def ends(self) -> dict[TopicPartition, int]:
-        """Each log's end at the source, as last heard; shared by the fetchers of a link."""
+        """Each log's last known end at the source; shared by the fetchers of a link."""
 
     @property
     def rules(self) -> SourceRules: ...
 
-    def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
-        """This log cannot be had from the source."""
+    def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        """Stop copying a log from this source, with a state and its cause."""
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
-        """The log's history at the source was cut off by a seizure."""
+        """Stop copying a log whose history at the source was cut off by a seizure."""
 
-    def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
-        """The log goes on at the source beyond what the source may write."""
+    def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+        """Stop copying a log that continues at the source beyond what the source may write."""
 
-    def changed(self) -> None:
-        """The plan should be made again."""
+    def replan(self) -> None:
+        """Have the plan made again."""
 
-    async def elsewhere(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-        """Of logs that this link could bring from these offsets on only, those that another link is to bring first: it
-        begins earlier in a log that is empty here, or has what comes next in one that is not."""
+    async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        """Those logs that another link should bring before this link brings them from the given offsets on: it starts
+        earlier in a log that is empty here, or has the next offset of one that is not."""
 
 
 class FetchPositions(Feed, Protocol):
-    """The fetcher whose logs are looked at."""
+    """The fetcher whose positions are reset."""
 
     def is_followed(self, state: PartitionFetchState) -> bool:
-        """Whether this is still the state that the fetcher follows the log with."""
+        """Whether the fetcher still follows the log with this state."""
 
-    def move(self, state: PartitionFetchState, offset: int) -> None:
+    def seek(self, state: PartitionFetchState, offset: int) -> None:
         """Fetch a log from another offset on."""
 
-    def prove(self, state: PartitionFetchState, end: int) -> None:
+    def verify_tail(self, state: PartitionFetchState, end: int) -> None:
         """Compare the source's batch before ``end`` with the target's."""
 
-    def wait(self, state: PartitionFetchState, until: int) -> None:
-        """Leave a log alone until another link has brought it up to an offset, or for a while; then begin anew."""
+    def defer(self, state: PartitionFetchState, until: int) -> None:
+        """Pause a log until another link has brought it up to an offset, or for a while."""
 
 
 class OffsetReset:
-    """Decides where one fetcher goes on in a log."""
+    """Decides where one fetcher continues in a log."""
 
     def __init__(self, link: LinkContext, fetcher: FetchPositions, source: Cluster, appender: TargetAppender) -> None:
         self._link = link
@@ -87,39 +87,43 @@ class OffsetReset:
         self._source = source
         self._appender = appender
 
-    async def begin(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
-        """Decide where to begin in empty replicas; with everything skipped, fill at once, which keeps the decision."""
+    async def set_starts(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
+        """Set where to start in empty replicas."""
         found = await beginnings(self._source, states, self._link.start)
-        waiting = await self._link.elsewhere({tp: begin.position for tp, begin in found.items() if begin.position > 0})
+        waiting = await self._link.brought_first(
+            {tp: begin.position for tp, begin in found.items() if begin.position > 0}
+        )
         for tp, state in states.items():
             if not self._fetcher.is_followed(state):
                 continue
             if tp in waiting:
-                self._fetcher.wait(state, found[tp].position)
+                self._fetcher.defer(state, found[tp].position)
                 continue
             if tp not in found:
-                self._link.trouble(tp, LogState.UNAVAILABLE, f"{self._link.name}: the source does not tell its offsets")
+                self._link.stop_log(
+                    tp, LogState.UNAVAILABLE, f"{self._link.name}: the source does not tell its offsets"
+                )
                 continue
             position, fill = found[tp]
             limit = state.replica.limit
             if limit is not None and position >= limit > 0:
-                position, fill = limit - 1, None  # this site was given the log: it goes on after the marker of its term
-            self._fetcher.move(state, position)
+                position, fill = limit - 1, None  # this site took custody: it needs the marker of its term
+            self._fetcher.seek(state, position)
             if fill is not None:
-                self._appender.submit(state.replica, [fill], self._fetcher)
+                self._appender.submit_steps(state.replica, [fill], self._fetcher)
             elif position > 0:
                 state.fill_from = 0
 
-    async def judge(self, mismatches: Collection[tuple[PartitionFetchState, TailMismatch]]) -> None:
-        """Look closely at replicas that end in another batch than the source. Fillers that only position are no
-        history; else the records decide."""
+    async def resolve_mismatches(self, mismatches: Collection[tuple[PartitionFetchState, TailMismatch]]) -> None:
+        """Compare replicas with the source by records where their last batches differ. Positioning fillers never
+        differ from anything."""
         for state, found in mismatches:
             replica = state.replica
             if not self._fetcher.is_followed(state):
                 continue
             stored = await self._appender.batch_at(state.tp, found.end - 1)
             if stored is not None and positions(stored):
-                await self._appender.only_positioned(replica)
+                await self._appender.has_only_fillers(replica)
                 stored = None
             if not self._fetcher.is_followed(state):
                 continue
@@ -128,32 +132,34 @@ class OffsetReset:
             elif not verify_crc(found.batch):
                 self._is_damaged(state, found)
             elif problem := conflict(found.batch, stored):
-                self._appender.stop(replica, LogState.DIVERGED, f"{self._link.name}: {found.what}: {problem}")
+                self._appender.stop_log(replica, LogState.DIVERGED, f"{self._link.name}: {found.what}: {problem}")
             else:
                 self._go_on(state, found.end)
-                state.agreed = True
+                state.tail_matches = True
 
     def _go_on(self, state: PartitionFetchState, offset: int) -> None:
-        """As far as can be told, the source has what is here up to ``offset``."""
-        self._fetcher.move(state, offset)
-        state.shared = True
-        state.replica.agree(self._fetcher, offset)
+        """Continue at ``offset``, up to which the source has what is here as far as can be known."""
+        self._fetcher.seek(state, offset)
+        state.is_proven = True
+        state.replica.add_agreeing(self._fetcher, offset)
 
     def _is_damaged(self, state: PartitionFetchState, found: TailMismatch) -> None:
-        """The source's batch can neither prove nor disprove anything; an operator may have said to go on without it."""
+        """Stop at a batch that is damaged at the source, unless an operator skips it."""
         header = parse_header(found.batch)
         if self._link.rules.may_skip(str(state.tp), header.base_offset, header.next_offset):
             self._go_on(state, found.end)
-            state.agreed = True
+            state.tail_matches = True
             return
         cause = f"the CRC of the batch at offset {header.base_offset} does not match its bytes; it is here already"
-        self._link.trouble(state.tp, LogState.QUARANTINED, f"{self._link.name}: {cause}")
+        self._link.stop_log(state.tp, LogState.QUARANTINED, f"{self._link.name}: {cause}")
 
-    async def find(self, states: Mapping[TopicPartition, PartitionFetchState]) -> dict[TopicPartition, int]:
-        """The source's logs do not have the positions asked for: they begin later, or end earlier.
+    async def resolve_out_of_range(
+        self, states: Mapping[TopicPartition, PartitionFetchState]
+    ) -> dict[TopicPartition, int]:
+        """Reset logs whose requested offset the source does not have, because it starts later or ends earlier.
 
         Returns:
-            where these logs end at the source.
+            The logs' ends at the source.
         """
         starts = await self._source.start_offsets(states)
         ends = await self._source.end_offsets(states)
@@ -165,53 +171,53 @@ class OffsetReset:
             start, end = starts[tp], ends[tp]
             if not isinstance(start, int) or not isinstance(end, int):
                 error = start if not isinstance(start, int) else end
-                self._link.trouble(tp, LogState.UNAVAILABLE, str(getattr(error, "what", error)))
+                self._link.stop_log(tp, LogState.UNAVAILABLE, str(getattr(error, "what", error)))
                 continue
             out[tp] = end
             if state.position > end:
                 self._is_behind(state, end)
             elif state.position < start:
                 later[tp] = start
-            else:  # it has grown meanwhile: ask again, and what had to be proven still has to
-                unproven = state.unproven
-                self._fetcher.move(state, state.position)
-                state.unproven = unproven
-        waiting = await self._link.elsewhere({tp: at for tp, at in later.items() if states[tp].replica.end < at})
+            else:  # it has grown meanwhile: fetch again and keep the pending comparison
+                unproven = state.verify_before
+                self._fetcher.seek(state, state.position)
+                state.verify_before = unproven
+        waiting = await self._link.brought_first({tp: at for tp, at in later.items() if states[tp].replica.end < at})
         for tp, start in later.items():
             await self._begins_later(states[tp], start, is_first=tp not in waiting)
         return out
 
     def _is_behind(self, state: PartitionFetchState, end: int) -> None:
-        """Another source had more. Wait at this source's end: what comes there first is here already. Where both are
-        followed, see once before that it is the same log."""
+        """Wait at the source's end for a log of which the target has more. If all sources are followed, compare the
+        tail there first."""
         if self._link.rules.is_origin(state.tp.topic):
             here = state.replica.end
             cause = f"{self._link.name}: the site that writes this log ends at {end}, this site has it up to {here}"
-            self._link.trouble(state.tp, LogState.SOURCE_TRUNCATED, cause)
+            self._link.stop_log(state.tp, LogState.SOURCE_TRUNCATED, cause)
             return
-        if state.shared or end == 0 or state.replica.priority not in EVERY_SOURCE:
-            self._fetcher.move(state, end)
-            state.short = True
+        if state.is_proven or end == 0 or state.replica.priority not in EVERY_SOURCE:
+            self._fetcher.seek(state, end)
+            state.is_short = True
         else:
-            self._fetcher.prove(state, end)
-        self._link.changed()  # another source may have what comes next
+            self._fetcher.verify_tail(state, end)
+        self._link.replan()  # another source may have what comes next
 
     async def _begins_later(self, state: PartitionFetchState, start: int, *, is_first: bool) -> None:
         replica = state.replica
-        is_positioned = await self._appender.only_positioned(replica)
+        is_positioned = await self._appender.has_only_fillers(replica)
         if not self._fetcher.is_followed(state):
             return
-        if replica.end >= start:  # of what is here, the source has nothing left to compare
+        if replica.end >= start:  # the source has nothing left to compare with
             self._go_on(state, replica.end)
         elif not is_first:
-            self._fetcher.wait(state, start)
+            self._fetcher.defer(state, start)
         elif is_positioned:
-            self._fetcher.move(state, start)
+            self._fetcher.seek(state, start)
             state.fill_from = max(replica.end, 0)
         elif self._link.rules.may_skip(str(state.tp), replica.end, start):
             self._go_on(state, start)
-            state.position = replica.end  # what is between becomes a gap
-            replica.agree(self._fetcher, replica.end)
+            state.position = replica.end  # the offsets in between become a gap
+            replica.add_agreeing(self._fetcher, replica.end)
         else:
             cause = f"{self._link.name}: the source begins at {start}, this site ends at {replica.end}"
-            self._link.trouble(state.tp, LogState.BEHIND_RETENTION, cause)
+            self._link.stop_log(state.tp, LogState.BEHIND_RETENTION, cause)

@@ -1,7 +1,7 @@
-"""One link: connect to the source, find its logs, fetch them by priority class; reconnect when the source is away.
+"""One link: connects to the source, lists its logs, fetches them by priority class, and reconnects.
 
-A link knows nothing of other links. It offers its source's logs to the planner, which says what to follow here.
-``LinkGate`` stops the link's work as soon as its policy or an operator does not allow it.
+A link does not know other links. It lists its source's logs; the planner decides which of them it follows.
+``LinkGate`` stops the link's work as soon as its policy or an operator forbids it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 Elsewhere = Callable[[Mapping[TopicPartition, int]], Awaitable[Collection[TopicPartition]]]
-"""Of logs that a link could bring from these offsets on only, those that another link is to bring first."""
+"""Returns those logs that another link should bring before a link brings them from these offsets on."""
 
 
 class LinkGate:
-    """Whether a link may be used now. Closed at first.
+    """Whether a link may be used now; closed at first.
 
     ``closed_as`` is the state that the link shows while the gate is closed, and the cause.
     """
@@ -57,7 +57,7 @@ class LinkGate:
         self._open.set()
 
     def close(self, state: LinkState, cause: str) -> None:
-        """Stop the link's work: its policy does not allow it now (``CLOSED``), or an operator has paused it."""
+        """Stop the link's work because its policy (``CLOSED``) or an operator (``PAUSED``) forbids it now."""
         self.closed_as = state, cause
         self._open.clear()
         self._closed.set()
@@ -67,7 +67,7 @@ class LinkGate:
         await self._open.wait()
 
     async def run_while_open(self, work: Awaitable[None]) -> None:
-        """Do the work; cancel it when the gate closes. Raises what the work raises."""
+        """Run ``work``; cancel it when the gate closes. Raises what the work raises."""
         task = asyncio.ensure_future(work)
         closed = asyncio.ensure_future(self._closed.wait())
         try:
@@ -83,8 +83,8 @@ class LinkGate:
 
 REQUEST_TIMEOUT: Final = 10.0
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-LOOK_AGAIN: Final = 0.25
-BYTES_PER_LOG: Final = 60  # of a question for a log's offsets: on a thin link a request takes about a second
+REFRESH_AFTER: Final = 0.25
+BYTES_PER_LOG: Final = 60  # in a request for a log's offsets; on a thin link one request takes about a second
 LEAST_LOGS: Final = 40
 
 
@@ -96,32 +96,34 @@ class SourceLink:
         link: Link,
         rules: SourceRules,
         endpoint: Callable[[], KafkaEndpoint],
-        changed: Callable[[], None],
+        replan: Callable[[], None],
         groups: GroupSync | None = None,
     ) -> None:
-        """``endpoint`` is asked at every attempt to connect: addresses and passwords may change while a link is down.
-        ``changed`` is called when the plan should be made again."""
+        """``endpoint`` is called at every attempt to connect, since addresses and passwords may change meanwhile.
+        ``replan`` is called when the plan must be made again."""
         self.link = link
         self.name = link.name
         self.counters = Counters()
         self.ends: dict[TopicPartition, int] = {}
-        self.topics: dict[str, int] = {}  # what the source has of this link's streams: how many partitions each
-        self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be had from this source
-        self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history a seizure has cut off at this source
+        self.topics: dict[
+            str, int
+        ] = {}  # the source's topics that this link may carry, with their number of partitions
+        self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be copied from this source
+        self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history at this source a seizure cut off
         self.beyond: dict[
             TopicPartition, tuple[SourceReach, LogTrouble]
-        ] = {}  # logs that go on as the source may not write
+        ] = {}  # logs that continue beyond what the source may write
         self._status = LinkStatus(link.name)
         self._endpoint = endpoint
         self._appender: TargetAppender | None = None
-        self.changed = changed
+        self.replan = replan
         self._groups = groups
         self.rules = rules
         self._elsewhere: Elsewhere | None = None
         self._expected: set[str] = set()
-        self._look = asyncio.Event()
+        self._refresh = asyncio.Event()
         self.budget = LinkBudget(link.rate, now=time.monotonic())
-        self._ids: dict[str, bytes] = {}  # of every topic seen at the source
+        self._ids: dict[str, bytes] = {}  # topic ids at the source
         self._fetchers = FetcherManager(self._open_fetcher, thin=link.rate is not None)
         self._group: asyncio.TaskGroup | None = None
         self._gate = LinkGate()
@@ -134,112 +136,111 @@ class SourceLink:
 
     @property
     def is_coming(self) -> bool:
-        """Whether the link is being connected, and nothing says yet that its source is away."""
+        """Whether the link is connecting and its source is not known to be away."""
         return self._gate.is_open and self._status.state not in (LinkState.MIRRORING, LinkState.UNAVAILABLE)
 
     def allow(self) -> None:
-        """The link may be used."""
+        """Open the link's gate."""
         self._gate.open()
 
     def forbid(self, state: LinkState, cause: str) -> None:
-        """The link must not be used now: its policy says so (``CLOSED``), or an operator (``PAUSED``)."""
+        """Close the link's gate because its policy (``CLOSED``) or an operator (``PAUSED``) forbids its use."""
         self._gate.close(state, cause)
         if self._status.state in (LinkState.CLOSED, LinkState.PAUSED):
-            self._status.enter(state, cause)
+            self._status.set_state(state, cause)
 
     def follow(self, replicas: Mapping[TopicPartition, MirrorPartition], *, only: bool = False) -> None:
-        """Fetch these logs here; with ``only``, no others."""
+        """Fetch these logs over this link; with ``only``, no others."""
         if only:
             self._fetchers.unfollow_all_but(replicas)
         self._fetchers.follow(replicas, self.rules.priority)
 
-    def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
-        """This log cannot be had from here; the plan looks for another source."""
+    def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        """Stop copying a log over this link; the plan looks for another source."""
         if state is LogState.SOURCE_RECREATED and self.rules.seizures(tp.topic):
-            self._made_anew(tp)  # as every copy is that a seizure has cut off: what is there now is proven anew
+            self._on_recreated(tp)  # the source rebuilt its copy after a seizure: compare with the new topic
             return
         known = self.troubles.get(tp)
         if known is None or known.state is not state:
             log.error("%s %s: %s", tp, state, cause)
             self.troubles[tp] = LogTrouble(state, cause, now(), self.name)
-            self.changed()
+            self.replan()
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
-        """A seizure has cut off what this source has of a log: nothing is taken from here until it is made anew."""
+        """Stop copying a log whose history here was cut off by a seizure, until the source has rebuilt it."""
         if tp not in self.cut_off:
             cause = (
                 f"{self.name}: the source's records from offset {seizure.marker} on were cut off by the seizure by "
-                f"{seizure.to_site}; taken again when they are made anew there"
+                f"{seizure.to_site}; copied again when the source has rebuilt its copy"
             )
             log.info("%s: %s", tp, cause)
             self.cut_off[tp] = LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
-            self.changed()
+            self.replan()
 
-    def take_again(self, logs: Iterable[TopicPartition]) -> None:
-        """The target has these logs no more: what lies before the seizure that cut them off is wanted again."""
+    def clear_cut_off(self, logs: Iterable[TopicPartition]) -> None:
+        """Copy logs again that the target no longer has: it needs what lies before the seizure."""
         for tp in logs:
             del self.cut_off[tp]
 
-    def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
-        """This source goes on in a log as it has no right to: nothing is taken from here until its right is another."""
+    def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+        """Stop copying a log that continues beyond what the source may write, until its right changes."""
         known = self.beyond.get(tp)
         if known is None or known[0] != reach:
-            cause = f"{self.name}: {problem}, by the ledgers here; nothing more is taken from {self.link.from_}"
+            cause = f"{self.name}: {problem}, by this site's ledgers; nothing more is copied from {self.link.from_}"
             log.log(logging.WARNING if reach.stop is None else logging.INFO, "%s: %s", tp, cause)
             self.beyond[tp] = reach, LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
-            self.changed()
+            self.replan()
 
     @property
     def start(self) -> str:
         return self.link.start
 
-    async def elsewhere(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-        """Of logs that this link could bring from these offsets on only, those that another link is to bring first."""
+    async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+        """Those logs that another link should bring before this link brings them from these offsets on."""
         return await self._elsewhere(logs) if self._elsewhere is not None else ()
 
     def may_give(self, tp: TopicPartition) -> bool:
-        """Whether a log that this link carries is to be had from here at the moment."""
+        """Whether a log that this link carries can be copied from here now."""
         known = self.beyond.get(tp)
         if known is not None and self.rules.reach(tp.topic) != known[0]:
             del self.beyond[tp]
         return tp not in self.troubles and tp not in self.cut_off and tp not in self.beyond
 
-    def _made_anew(self, tp: TopicPartition) -> None:
-        """The source's topic is another one now: whatever was known about it is void."""
+    def _on_recreated(self, tp: TopicPartition) -> None:
+        """Forget what is known about a log, because the source has a new topic of this name."""
         self.ends.pop(tp, None)
         if self._fetchers.unfollow(tp):
-            self._look.set()
-            asyncio.get_running_loop().call_later(LOOK_AGAIN, self.changed)
+            self._refresh.set()
+            asyncio.get_running_loop().call_later(REFRESH_AFTER, self.replan)
 
     def charge(self, count: int) -> None:
-        """Account for bytes of background questions over the link: data of its later classes waits for them."""
+        """Account for bytes of background requests; data of later classes waits for them."""
         self.budget.charge(Priority.NORMAL, count, time.monotonic())
 
-    def expect(self, topics: Collection[str]) -> None:
-        """Other sites' logs have these names by now: look at once whether the source has them, too."""
+    def expect_topics(self, topics: Collection[str]) -> None:
+        """List the source's topics at once if new ones among ``topics`` may be carried over this link."""
         new = {each for each in topics if each not in self._expected and each not in self._ids}
-        if any(self.rules.takes(each) for each in new):
-            self._look.set()
+        if any(self.rules.may_carry(each) for each in new):
+            self._refresh.set()
         self._expected |= new
 
-    def forgive(self) -> None:
-        """Try again what was only unavailable."""
+    def retry_unavailable(self) -> None:
+        """Try logs again whose state is ``unavailable``."""
         for tp in [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]:
             del self.troubles[tp]
 
     # ---- running
 
     async def run(self, appender: TargetAppender, elsewhere: Elsewhere) -> None:
-        """Keep the link going until cancelled, appending through ``appender``. ``elsewhere`` tells which logs other
-        links are to bring first."""
+        """Run the link until cancelled. ``elsewhere`` returns the logs that other links should bring first."""
         self._appender, self._elsewhere = appender, elsewhere
         failures = 0
         while True:
             if not self._gate.is_open:
-                self._status.enter(*self._gate.closed_as)
+                self._status.set_state(*self._gate.closed_as)
                 failures = 0
                 await self._gate.wait_open()
-                self._status.enter(LinkState.CONNECTING)
+                self._status.set_state(LinkState.CONNECTING)
             began = time.monotonic()
             try:
                 await self._gate.run_while_open(self._connected())
@@ -247,7 +248,7 @@ class SourceLink:
             except* FairleadError as group:
                 if time.monotonic() - began > BACKOFF[-1]:
                     failures = 0
-                self._status.fail(_first(group).what)
+                self._status.set_unavailable(_first(group).what)
             wait = BACKOFF[min(failures, len(BACKOFF) - 1)]
             failures += 1
             await self._gate.run_while_open(asyncio.sleep(wait))
@@ -270,31 +271,31 @@ class SourceLink:
         finally:
             self.cluster = self._group = None
             self._fetchers.clear()
-            self.changed()
+            self.replan()
 
     async def _discover(self, cluster: Cluster) -> None:
-        """Look for new logs at the source, about every second, less often where there are very many."""
+        """List the source's topics about every second, less often if there are very many."""
         news = time.monotonic()
         while True:
             found = await cluster.all_topics()
             self.charge(cluster.whole_bytes)
             if found is not None or not self.is_up:
-                changed = found is not None and self._saw(found)
+                changed = found is not None and self._update_topics(found)
                 if changed or not self.is_up:
                     news = time.monotonic()
-                    self._status.enter(LinkState.MIRRORING)
-                    self.changed()
-            await asyncio.sleep(LOOK_AGAIN)
+                    self._status.set_state(LinkState.MIRRORING)
+                    self.replan()
+            await asyncio.sleep(REFRESH_AFTER)
             with contextlib.suppress(TimeoutError):
                 pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.link.rate)
-                await asyncio.wait_for(self._look.wait(), pause)
-            self._look.clear()
+                await asyncio.wait_for(self._refresh.wait(), pause)
+            self._refresh.clear()
 
-    def _saw(self, found: Mapping[str, TopicInfo]) -> bool:
-        """Take in what the source has; True when this link's topics are others than before."""
+    def _update_topics(self, found: Mapping[str, TopicInfo]) -> bool:
+        """Update the source's topics; True if those of this link changed."""
         topics, recreated = {}, False
         for topic, info in found.items():
-            if not self.rules.takes(topic):
+            if not self.rules.may_carry(topic):
                 continue
             topics[topic] = len(info.partitions)
             known = self._ids.get(topic)
@@ -303,15 +304,15 @@ class SourceLink:
                 for tp in map(TopicPartition, [topic] * len(info.partitions), info.partitions):
                     self.cut_off.pop(tp, None)
                     self.beyond.pop(tp, None)
-                    cause = f"{self.name}: the source's topic was deleted and made anew"
-                    self.trouble(tp, LogState.SOURCE_RECREATED, cause)
+                    cause = f"{self.name}: the source's topic was deleted and created again"
+                    self.stop_log(tp, LogState.SOURCE_RECREATED, cause)
                 recreated = True
         changed = topics != self.topics
         self.topics = topics
         return changed or recreated
 
     def _open_fetcher(self, priority: Priority) -> Fetcher | None:
-        """One more fetcher of this class; None while the link is not up."""
+        """Open a fetcher of this class; None while the link is down."""
         if self._group is None or self.cluster is None or self._appender is None:
             return None
         fetcher = Fetcher(self, priority, self.cluster, self._appender, self._round_trip)
@@ -343,7 +344,7 @@ class SourceLink:
 
 
 async def _round_trip(cluster: Cluster) -> float:
-    """Seconds for the smallest question to the cluster and its answer."""
+    """Measure how many seconds the cluster's smallest request takes."""
     began = time.monotonic()
     await cluster.ask_metadata(())
     return time.monotonic() - began

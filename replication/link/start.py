@@ -1,7 +1,7 @@
-"""Where a link begins in logs that the target does not have yet (``Link.start``).
+"""Where a link starts in logs that the target does not have yet (``Link.start``).
 
-Offsets stay what they are, so a replica that does not begin at offset 0 is positioned by fillers, which are deleted
-once the first real batch is in.
+A copy keeps the source's offsets. So a replica that does not start at offset 0 is positioned by fillers, which are
+deleted once the first real batch is stored.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from topologies.values import start_time_ms
 
 
 class Beginning(NamedTuple):
-    """The first offset to fetch. ``fill`` closes everything below at once, where nothing there is copied at all."""
+    """The first offset to fetch. ``fill`` closes everything below at once if nothing there is copied."""
 
     position: int
     fill: Gap | None = None
 
 
 async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: str) -> dict[TopicPartition, Beginning]:
-    """Where to begin in each of these logs; logs that the source cannot tell about are left out.
+    """Where to start in each of these logs; logs whose offsets the source does not tell are left out.
 
-    ``end`` is decided now and must be kept: its gap is filled at once, so that after a restart the replica's end says
-    what was decided. The others find the same offset, or a later one, again.
+    With ``end`` the gap is filled at once, so that the replica's end keeps the decision over a restart. The other
+    starts find the same offset, or a later one, again.
 
     Raises:
         WireError: the source cannot be reached.
@@ -53,11 +53,13 @@ async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: s
 async def brought_first(
     source: Cluster, logs: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], start: str
 ) -> set[TopicPartition]:
-    """Of logs that another link could bring from the given offsets on only, those that this link brings before that.
+    """Those logs that this link should bring before another link brings them from the given offsets on.
+
+    An empty log goes to the link that starts earlier; any other log to a link whose source has the next offset.
 
     Args:
-        ends: Where the logs end at the target; those that have no record there are left out. Such a log is brought by
-            the link that begins earlier, any other by one whose source has the offset that comes next.
+        logs: The offsets from which on the other link can bring each log.
+        ends: Ends of the logs at the target; logs without records there are left out.
         start: ``Link.start`` of this link.
 
     Raises:

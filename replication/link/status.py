@@ -1,4 +1,4 @@
-"""What a link is doing, since when and why, and what it has moved since its replicator started."""
+"""A link's state, with time and cause, and its counters since the replicator started."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ log = logging.getLogger(__name__)
 
 
 class LinkStatus:
-    """The state of one link, as it is shown. ``cause`` is empty where the state says everything."""
+    """The state of one link, for the status file. ``cause`` is empty if the state needs none."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.state = LinkState.CONNECTING
         self.since: dt.datetime = now()
         self.cause = ""
-        self.last_error = ""  # also when all is well again
+        self.last_error = ""  # kept after the link has recovered
 
-    def enter(self, state: LinkState, cause: str = "") -> None:
-        """The link is in this state from now on; ``since`` stays where it was in it already."""
+    def set_state(self, state: LinkState, cause: str = "") -> None:
+        """Set state and cause; ``since`` changes only with the state."""
         if (state, cause) == (self.state, self.cause):
             return
         if state is LinkState.UNAVAILABLE and self.state is not state:
@@ -32,10 +32,10 @@ class LinkStatus:
             self.since = now()
         self.state, self.cause = state, cause
 
-    def fail(self, cause: str) -> None:
-        """The link is not to be had."""
+    def set_unavailable(self, cause: str) -> None:
+        """Set the link to unavailable."""
         self.last_error = cause
-        self.enter(LinkState.UNAVAILABLE, cause)
+        self.set_state(LinkState.UNAVAILABLE, cause)
 
     def as_json(self) -> dict[str, str]:
         return {
@@ -52,10 +52,10 @@ class Counters:
     records: int = 0
     batches: int = 0
     bytes: int = 0  # of batches appended to the target
-    fetched_bytes: int = 0  # over the link, with what another link had brought already
+    fetched_bytes: int = 0  # over the link, including batches that another link had brought already
 
-    def add(self, prepared: PreparedBatch) -> None:
-        """A batch has been appended."""
+    def add_batch(self, prepared: PreparedBatch) -> None:
+        """Count a batch that was appended."""
         self.records += prepared.records
         self.batches += 1
         self.bytes += len(prepared.data)

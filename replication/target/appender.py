@@ -1,11 +1,15 @@
 """Appends batches to the target. One Produce request carries many logs; every log's result is checked.
 
-The batches of all links meet here, one queue per log. A batch that is already in the log is dropped; one that follows
-the log's end is sent, up to five batches of a log at a time; anything else is fetched again. A batch follows the log's
-end if its offset does and its feed is known to have the log's last batch (``MirrorPartition.is_unproven``).
+The batches of all links meet here, one queue per log. A batch that is already in the log is dropped. One that follows
+the log's end is sent, up to five batches of a log at a time. Anything else is fetched again. A batch follows the log's
+end if its offset does and its feed's source has the log's last batch (``MirrorPartition.is_unproven``).
 
 Before the first append to a log on a connection, the log's end and last batch are read, because a broker that has
-forgotten its producer state accepts anything once.
+forgotten its producer state accepts any sequence once.
+
+After an append whose outcome is unknown, nothing is sent to the log until its end has been read again. If the end has
+not moved, the batch was not appended: it is sent again, then what waits behind it. If another batch is where it should
+be, the log has diverged. Otherwise the feeds continue from the new end.
 
 What a broker's answer (error, base offset, append time) to an append at offset n means:
 
@@ -27,22 +31,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
+from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import PRODUCE, Cluster
-from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID
-from fairlead.kafka.protocol.errors import WireError, broker_error, is_retriable
+from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.kafka.protocol.errors import (
+    UNKNOWN_TOPIC_OR_PARTITION,
+    BrokerError,
+    WireError,
+    broker_error,
+    is_retriable,
+)
 from fairlead.kafka.protocol.types import ProduceResult, TopicPartition
-from replication.batch.header_rewrite import rewrite_header
+from replication.batch.batch_diff import prepared_conflict
+from replication.batch.header_rewrite import id_after, is_foreign, rewrite_header
 from replication.batch.prepared import SEQUENCES, Gap, PreparedBatch
 from replication.batch.rebuild import split_prepared
-from replication.states import LogState
-from replication.target.gaps import Trimmer
-from replication.target.log_reader import read_ends
-from replication.target.mirror import Feed, MirrorPartition, Waiting, sent_batch
-from replication.target.reconcile import MAX_TRIES, LimitOf, Reconciler
+from replication.catalog import CLASSES
+from replication.states import LogState, LogTrouble, now
+from replication.target.gaps import Trimmer, positions, reach_of_fillers
+from replication.target.log_reader import first_batch, read_ends, read_tails, stored_at
+from replication.target.mirror import Feed, LastBatch, MirrorPartition, Waiting
+from topologies.model import Priority
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +67,7 @@ UNACCEPTABLE: Final = frozenset({-1, 2, 18, 32, 53, 87})
 
 
 class AppendMeaning(Enum):
-    """See the module."""
+    """What became of an append; the module's table lists the answers."""
 
     APPENDED = auto()
     UNKNOWN = auto()
@@ -65,8 +79,8 @@ class AppendMeaning(Enum):
     UNAVAILABLE = auto()
 
 
-def judge(result: ProduceResult | None, expected: int) -> AppendMeaning:
-    """The meaning of an answer to a batch that belongs at offset ``expected``; None is no answer."""
+def append_meaning(result: ProduceResult | None, expected: int) -> AppendMeaning:
+    """Return what a broker's answer to a batch for offset ``expected`` means; ``result`` is None without an answer."""
     if result is None or result.error_code in LOST:
         return AppendMeaning.UNKNOWN
     if result.error_code == 0:
@@ -82,57 +96,94 @@ def judge(result: ProduceResult | None, expected: int) -> AppendMeaning:
     return AppendMeaning.LATER if is_retriable(result.error_code) else AppendMeaning.UNAVAILABLE
 
 
-MAX_IN_FLIGHT: Final = 5  # batches of one log at a time: what a broker remembers for telling duplicates
+MAX_IN_FLIGHT: Final = 5  # batches of one log at a time: a broker remembers five to recognise duplicates
 MAX_REQUESTS: Final = 5
 MAX_REQUEST_BYTES: Final = 8 << 20
 MAX_REQUEST_LOGS: Final = 2000
+MAX_TRIES: Final = 3
+BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+LEAST_SHARE: Final = 64 << 10
+UNDER_WAY: Final = 32 << 20  # fills the longest fattest link; more would only be memory
+WAITING: Final = 10_000  # batches; each takes about 1 kB besides its bytes, and this many keep the target busy
+
+LimitOf = Callable[[TopicPartition], Awaitable[int]]
+"""Raise a log's size limit at the target to the source's, if possible; return the limit of one batch in bytes."""
 
 
-class TargetAppender(Reconciler):
-    """The one place that appends to a target, whoever brings the records."""
+class TargetAppender:
+    """Appends to one target. All links of a replicator share it, so each log has one writer.
+
+    Args:
+        memory: Bytes of fetched batches that may be on their way or wait here.
+        on_change: Called when a log stops or reaches its limit, so that the plan is made again.
+        limit_of: Called when a broker refuses a batch as too large.
+    """
 
     def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None], limit_of: LimitOf) -> None:
-        """``memory``: bytes of fetched batches that may be under way or wait here; ``on_change`` is called when a log
-        stops or reaches its limit, so that the plan can be made again."""
-        super().__init__(cluster, memory=memory, on_change=on_change, limit_of=limit_of)
-        self._unchecked: dict[
-            TopicPartition, MirrorPartition
-        ] = {}  # to be appended to once their ends have been read again
-        self._to_check = asyncio.Event()
-        self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self.queued = 0  # bytes that wait or are on their way to the broker
+        self.fetchers = 0  # how many fetch at the same time
+        self.replicas: dict[TopicPartition, MirrorPartition] = {}
+        self.missing_topics: set[str] = set()  # topics that the plan expects and the target does not have
+        self.trouble: str | None = None  # why the target cannot be written to at the moment; it is tried again
         self.trimmer = Trimmer(cluster)
-        self._seen: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
+        self._cluster = cluster
+        self._memory = memory
+        self._on_change = on_change
+        self._limit_of = limit_of
+        self._room = asyncio.Event()
+        self._room.set()
+        self._answers = asyncio.Event()
+        self._answers.set()
+        self._generation = 0  # ends and tails that were read in an earlier generation are out of date
+        self._connections: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
+        self._waiting = 0  # steps in the queues of all logs
+        self._ready: dict[Priority, deque[MirrorPartition]] = {each: deque() for each in CLASSES}
+        self._work = asyncio.Event()
+        self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._unchecked: dict[TopicPartition, MirrorPartition] = {}  # their ends are read once more before an append
+        self._to_check = asyncio.Event()
+        self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
+        self._unconfirmed: dict[TopicPartition, dict[int, Waiting]] = {}  # by base: batches with an unknown outcome
+        self._to_reconcile = asyncio.Event()
+        self._pause = False  # a broker asked for patience: wait before the unconfirmed batches are reconciled
+
+    def replica(self, tp: TopicPartition, priority: Priority) -> MirrorPartition:
+        """The state of a log, made at first use."""
+        found = self.replicas.get(tp)
+        if found is None:
+            found = self.replicas[tp] = MirrorPartition(tp, priority)
+        return found
 
     @property
     def certificate_ends(self) -> float | None:
-        """When the certificate that the target's Kafka shows expires, Unix time; None without TLS."""
+        """When the certificate of the target's Kafka expires, in Unix time; None without TLS."""
         return self._cluster.pool.certificate_ends
 
-    def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Feed) -> bool:
-        """Queue what a feed has fetched. Never blocks. Nothing is kept of a log that is stopped.
+    def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Feed) -> bool:
+        """Queue what a feed has fetched. Never blocks. Drops everything for a log that is stopped.
 
         Returns:
-            False when nothing is kept because the log's end is being read again, or what was sent before is being sent
-            again: the feed is told where to go on when that is done, and should fetch nothing of it until then.
+            False if the steps are dropped because the log's end is being read again or earlier batches are being sent
+            again. The appender rewinds the feed when that is done; until then it should not fetch the log.
         """
         if replica.trouble is not None or not steps:
             return True
-        replica.fed_by(feed)
+        replica.add_feed(feed)
         if replica.tp in self._unconfirmed or replica.is_held:
             return False
         rejected = None
         if replica.max_bytes is not None:
             steps, rejected = split_prepared(steps, replica.max_bytes)
-        self._account(replica.put(steps, feed), len(steps))
-        self._list(replica)
+        self._account(replica.queue_steps(steps, feed), len(steps))
+        self._mark_ready(replica)
         if rejected is not None and not steps:
-            self.stop(replica, LogState.QUARANTINED, rejected.cause)
+            self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
 
     # ---- sending
 
     async def run(self) -> None:
-        """Send and examine until cancelled."""
+        """Send batches and reconcile unknown outcomes until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._reconcile_doubtful())
             group.create_task(self._check_ends())
@@ -149,54 +200,49 @@ class TargetAppender(Reconciler):
                     group.create_task(self._send(batch))
 
     def _compose(self) -> dict[TopicPartition, tuple[MirrorPartition, Waiting]]:
-        """Take the next batch of as many logs as one request may carry, urgent classes first."""
+        """Take the next batch of as many logs as fit in one request, urgent classes first."""
         self._check_connections()
-        out = self._taken()
-        self._account(0, -len(out))
-        return out
-
-    def _taken(self) -> dict[TopicPartition, tuple[MirrorPartition, Waiting]]:
         out: dict[TopicPartition, tuple[MirrorPartition, Waiting]] = {}
         size = 0
         for ready in self._ready.values():
             for _ in range(len(ready)):
                 if size >= MAX_REQUEST_BYTES or len(out) >= MAX_REQUEST_LOGS:
-                    return out
+                    break
                 replica = ready.popleft()
                 replica.listed = False
                 waiting = self._next_of(replica)
                 if waiting is None:
                     continue
-                prepared = sent_batch(waiting)
-                replica.take()
-                replica.launch(waiting, prepared)
+                prepared = waiting.batch
+                replica.mark_sent(waiting, prepared)
                 if prepared.producer_id == FOREIGN_PRODUCER_ID != replica.foreign_id:
                     rewrite_header(prepared.data, replica.foreign_id, FOREIGN_EPOCH, prepared.base % SEQUENCES)
                 out[replica.tp] = (replica, waiting)
                 size += len(prepared.data)
-                self._list(replica)
+                self._mark_ready(replica)
+        self._account(0, -len(out))
         return out
 
     def _check_connections(self) -> None:
-        """A connection that has been replaced since makes everything known about the logs' ends old."""
+        """Start a new generation if a connection was replaced: ends and tails must then be read again."""
         for node in self._cluster.metadata.brokers:
-            seen, there = self._seen.get(node, 0), self._cluster.pool.incarnation(PRODUCE, node)
+            seen, there = self._connections.get(node, 0), self._cluster.pool.incarnation(PRODUCE, node)
             if seen not in (0, there):
                 self._generation += 1
-            self._seen[node] = there
+            self._connections[node] = there
 
     def _next_of(self, replica: MirrorPartition) -> Waiting | None:
-        """The batch of a log that may be sent now; starts what is needed when there is none."""
+        """The batch of a log that may be sent now, or None; then start what is needed before one can be."""
         if replica.trouble is not None or replica.tp in self._unconfirmed or replica.in_flight >= MAX_IN_FLIGHT:
             return None
         if replica.generation != self._generation:
             self._mark_doubtful(replica, keep=True)
             return None
         before = len(replica.queue)
-        waiting, dropped, misfit = replica.following()
+        waiting, dropped, misfit = replica.next_step()
         if dropped or len(replica.queue) != before:
             self._account(-dropped, len(replica.queue) - before)
-        self._release(replica)
+        self._resume_feeds(replica)
         if misfit is not None:
             if replica.in_flight == 0:
                 self._send_back(replica, misfit)
@@ -204,41 +250,41 @@ class TargetAppender(Reconciler):
         if waiting is None or not isinstance(waiting.step, PreparedBatch):
             return None
         if replica.in_flight and (waiting.step.opens_term or not replica.state_confirmed):
-            # Sequence 0 is no compare-and-swap, and a broker that has forgotten the producer takes anything once: what
-            # is before must be confirmed first.
+            # The broker accepts sequence 0 at any end, and any sequence once if it has forgotten the producer. So
+            # everything before must be confirmed first.
             return None
         if replica.may_be_written_here(waiting.step):
             self._unchecked[replica.tp] = replica
             self._to_check.set()
             return None
-        problem = replica.may_follow(waiting.step)
+        problem = replica.follow_problem(waiting.step)
         if problem is not None:
             if replica.in_flight == 0:
-                self.stop(replica, LogState.DIVERGED, problem)
+                self.stop_log(replica, LogState.DIVERGED, problem)
             return None
         return waiting
 
     def _send_back(self, replica: MirrorPartition, misfit: Waiting) -> None:
-        """Let the feeds fetch again what does not follow the log's end; if only proof is missing, the one without."""
+        """Have feeds fetch again from the log's end: only ``misfit``'s feed if it just lacks proof, else all."""
         if misfit.step.base > replica.sent or not replica.is_unproven(misfit):
             self._mark_doubtful(replica)
             return
-        steps, size = replica.drop_of(misfit.feed)
+        steps, size = replica.drop_feed(misfit.feed)
         self._account(-size, -steps)
         if replica.is_held:
-            self._release(replica)
+            self._resume_feeds(replica)
         else:
             misfit.feed.rewind(replica.tp, replica.end)
-        self._list(replica)
+        self._mark_ready(replica)
 
     async def _send(self, batch: Mapping[TopicPartition, tuple[MirrorPartition, Waiting]]) -> None:
-        items = {tp: sent_batch(waiting) for tp, (_, waiting) in batch.items()}
+        items = {tp: waiting.batch for tp, (_, waiting) in batch.items()}
         results: Mapping[TopicPartition, ProduceResult] = {}
         try:
             results = await self._cluster.produce({tp: prepared.data for tp, prepared in items.items()})
-            self._note(None)
+            self._set_trouble(None)
         except WireError as error:
-            self._note(error.what)
+            self._set_trouble(error.what)
             log.warning("appending: %s", error.what)
         finally:
             self._slots.release()
@@ -253,18 +299,18 @@ class TargetAppender(Reconciler):
     def _conclude(
         self, replica: MirrorPartition, waiting: Waiting, prepared: PreparedBatch, result: ProduceResult | None
     ) -> None:
-        """Act on the answer for one batch; None when there was none."""
+        """Act on the answer for one batch; ``result`` is None without an answer."""
         code = result.error_code if result is not None else 0
-        match judge(result, prepared.base):
+        match append_meaning(result, prepared.base):
             case AppendMeaning.APPENDED:
-                before = replica.landed(prepared)
+                before = replica.confirm_append(prepared)
                 if before is not None:
-                    self.trimmer.before(replica.tp, before)
-                waiting.feed.appended(replica.tp, prepared)
-                self._release(replica)
+                    self.trimmer.delete_before(replica.tp, before)
+                waiting.feed.on_appended(replica.tp, prepared)
+                self._resume_feeds(replica)
                 if replica.is_complete:
                     self._on_change()
-                self._list(replica)
+                self._mark_ready(replica)
             case AppendMeaning.UNKNOWN:
                 self._generation += 1
                 self._mark_doubtful(replica, waiting, keep=True)
@@ -281,12 +327,139 @@ class TargetAppender(Reconciler):
                 self._mark_doubtful(replica)
             case AppendMeaning.TOO_LARGE | AppendMeaning.UNACCEPTABLE:
                 cause = f"the broker refuses the batch of offset {prepared.base} with error {code}"
-                self.stop(replica, LogState.QUARANTINED, cause)
+                self.stop_log(replica, LogState.QUARANTINED, cause)
             case AppendMeaning.MISPLACED:
                 at = result.base_offset if result is not None else -1
-                self.stop(replica, LogState.MISPLACED, f"the batch of offset {prepared.base} was appended at {at}")
+                self.stop_log(replica, LogState.MISPLACED, f"the batch of offset {prepared.base} was appended at {at}")
             case AppendMeaning.UNAVAILABLE:
-                self.stop(replica, LogState.UNAVAILABLE, broker_error(code, replica.tp).what)
+                self.stop_log(replica, LogState.UNAVAILABLE, broker_error(code, replica.tp).what)
+
+    # ---- room, trouble
+
+    def fetch_share(self) -> int:
+        """Bytes that one fetcher may request at a time. All fetchers together get at most half of the memory; the rest
+        is for what waits here."""
+        return max(min(self._memory // 2, UNDER_WAY) // max(self.fetchers, 1), LEAST_SHARE)
+
+    async def wait_ready(self, *, room: bool = True) -> None:
+        """Wait until the target answers and, if ``room``, until less is queued than the memory allows."""
+        while not self._answers.is_set() or (room and not self._room.is_set()):
+            await self._answers.wait()
+            if room:
+                await self._room.wait()
+
+    def _set_trouble(self, trouble: str | None) -> None:
+        """Set why the target cannot be written to; None when it can."""
+        self.trouble = trouble
+        if trouble is None:
+            self._answers.set()
+        else:
+            self._answers.clear()
+
+    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
+        """Stop one log in a named state; all other logs continue."""
+        if replica.trouble is None or replica.trouble.state is not state:
+            log.error("%s %s: %s", replica.tp, state, cause)
+            replica.trouble = LogTrouble(state, cause, now())
+        self._drop_queue(replica)
+        self._on_change()
+
+    def drop_all_but(self, followed: Container[TopicPartition]) -> None:
+        """Drop the queues of logs that are no longer followed; batches in flight stay in flight."""
+        for tp, replica in self.replicas.items():
+            if replica.queue and tp not in followed:
+                self._drop_queue(replica)
+
+    def is_busy(self, tp: TopicPartition) -> bool:
+        """Whether a batch of this log waits, is in flight, or has an unknown outcome."""
+        replica = self.replicas.get(tp)
+        return bool(self._unconfirmed.get(tp)) or (
+            replica is not None and (replica.in_flight > 0 or bool(replica.queue))
+        )
+
+    def troubles(self) -> Iterable[tuple[TopicPartition, LogTrouble]]:
+        """The logs that are stopped, each with its trouble."""
+        return ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
+
+    def _drop_queue(self, replica: MirrorPartition) -> None:
+        steps = len(replica.queue)
+        self._account(-replica.clear_queue(), -steps)
+        replica.is_held = False
+
+    def _account(self, size: int, steps: int) -> None:
+        self.queued += size
+        self._waiting += steps
+        has_room = self.queued < self._memory // 2 and self._waiting < WAITING
+        if has_room != self._room.is_set():
+            if has_room:
+                self._room.set()
+            else:
+                self._room.clear()
+
+    # ---- what the target has
+
+    async def load_ends(self, replicas: Collection[MirrorPartition]) -> None:
+        """Read these logs' ends and last batches; stop those that cannot be read.
+
+        Raises:
+            WireError: the target cannot be reached.
+        """
+        generation = self._generation
+        ends = await read_ends(self._cluster, [each.tp for each in replicas])
+        tails = await read_tails(self._cluster, {tp: end for tp, end in ends.items() if isinstance(end, int)})
+        for each in replicas:
+            end = ends[each.tp]
+            if isinstance(end, BrokerError):
+                if end.code == UNKNOWN_TOPIC_OR_PARTITION:
+                    self.missing_topics.add(each.tp.topic)
+                elif end.retriable:
+                    raise end
+                self.stop_log(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
+                continue
+            tail = tails.get(each.tp)
+            if tail is not None and tail.is_fence and each.fence != tail.base:
+                each.fence = tail.base  # this replicator may not have read the order that belongs to it yet
+                what = "it was promoted or failed over here; retried when the orders of that time have been read"
+                self.stop_log(each, LogState.UNAVAILABLE, what)
+                continue
+            known = (PRODUCER_ID, each.foreign_id)
+            if tail is not None and (tail.producer_id not in known or tail.is_fence):
+                each.foreign_id = await self._foreign_id(each.tp, end, tail)
+            each.set_end(end, tail, generation)
+            if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
+                each.trouble = None
+
+    async def _foreign_id(self, tp: TopicPartition, end: int, tail: LastBatch) -> int:
+        if is_foreign(tail.producer_id) and not tail.is_fence:
+            return tail.producer_id
+        return id_after(end, (await self._cluster.producer_states([tp]))[tp])
+
+    async def has_only_fillers(self, replica: MirrorPartition) -> bool:
+        """Whether the log is empty or has only the fillers of an interrupted positioning."""
+        if replica.end <= 0:
+            return True
+        end = replica.end
+        if replica.positioned == end:
+            return True
+        last = await self.batch_at(replica.tp, end - 1)
+        if last is None or not positions(last) or await reach_of_fillers(self._cluster, replica.tp) != end:
+            return False
+        replica.holds_only_fillers(end)
+        return True
+
+    async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
+        """The stored batch that contains an offset or follows it; None if there is none.
+
+        Raises:
+            WireError: the target cannot be reached, or answers with an error that may pass.
+        """
+        try:
+            found = await first_batch(self._cluster, tp, offset)
+        except BrokerError as error:
+            if error.retriable:
+                raise
+            return None
+        return None if found is None else found.data
 
     # ---- logs that ordinary clients may be writing here
 
@@ -298,11 +471,144 @@ class TargetAppender(Reconciler):
             try:
                 ends = await read_ends(self._cluster, tuple(some))
             except WireError as error:
-                self._note(error.what)
+                self._set_trouble(error.what)
                 ends = {}
             for tp, replica in some.items():
                 if ends.get(tp) == replica.sent:
                     replica.checked = replica.sent
-                    self._list(replica)
+                    self._mark_ready(replica)
                 else:
                     self._mark_doubtful(replica)
+
+    # ---- unknown outcomes
+
+    def _mark_doubtful(self, replica: MirrorPartition, sent: Waiting | None = None, *, keep: bool = False) -> None:
+        """Send nothing more to this log until its end has been read again.
+
+        Args:
+            sent: A batch whose outcome is unknown.
+            keep: Keep the queue, because the target was only away: what waits still follows unless the end has moved.
+        """
+        batches = self._unconfirmed.setdefault(replica.tp, {})
+        if sent is not None:
+            batches[sent.step.base] = sent
+        if not keep:
+            self._drop_queue(replica)
+        self._to_reconcile.set()
+
+    async def _reconcile_doubtful(self) -> None:
+        """Reconcile doubtful logs that have nothing in flight, until cancelled."""
+        failures = 0
+        while True:
+            await self._to_reconcile.wait()
+            self._to_reconcile.clear()
+            landed = [self.replicas[tp] for tp in self._unconfirmed if self.replicas[tp].in_flight == 0]
+            if not landed:
+                continue
+            try:
+                if failures or self._pause:
+                    self._pause = False
+                    await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
+                problem = await self._reconcile_apart(landed)
+            except FairleadError as error:
+                failures += 1
+                self._generation += 1
+                self._set_trouble(error.what)
+                self._to_reconcile.set()
+                continue
+            self._set_trouble(None)
+            failures = failures + 1 if problem is not None else 0
+            if problem is not None:
+                self.trouble = problem.what
+                self._to_reconcile.set()
+
+    async def _reconcile_apart(self, replicas: Sequence[MirrorPartition]) -> BrokerError | None:
+        """Reconcile these logs; on an error halve the set, so that one log delays no other. Return the error."""
+        try:
+            await self._reconcile(replicas)
+        except BrokerError as error:
+            if len(replicas) == 1:
+                return error
+            half = len(replicas) // 2
+            first = await self._reconcile_apart(replicas[:half])
+            return await self._reconcile_apart(replicas[half:]) or first
+        return None
+
+    async def _reconcile(self, replicas: Collection[MirrorPartition]) -> None:
+        """Find out what became of doubtful appends. Send again where the log has not changed; else rewind the feeds."""
+        before = {replica.tp: (replica.end, replica.agreeing_feeds) for replica in replicas}
+        await self.load_ends(replicas)
+        for replica in replicas:
+            size = self._too_large.pop(replica.tp, 0)
+            if size and (limit := await self._limit_of(replica.tp)) < size:
+                replica.max_bytes = limit or size // 2  # the limit is unknown: try
+        present = {
+            (replica.tp, base): sent.batch
+            for replica in replicas
+            if replica.trouble is None
+            for base, sent in self._unconfirmed[replica.tp].items()
+            if base < replica.end
+        }
+        for replica in replicas:  # the fillers may be deleted only if they, and nothing else, were appended
+            if replica.trouble is None and any(each.batch.positions for each in self._unconfirmed[replica.tp].values()):
+                await self.has_only_fillers(replica)
+        # The oldest decides: if it differs, all later ones do.
+        first: dict[TopicPartition, PreparedBatch] = {}
+        for (tp, _), prepared in sorted(present.items(), key=lambda pair: pair[0][1]):
+            first.setdefault(tp, prepared)
+        stored = await stored_at(self._cluster, {tp: prepared.base for tp, prepared in first.items()})
+        other = {
+            tp: there.beside(first[tp])
+            for tp, there in stored.items()
+            if there.differs(first[tp]) and await self._contradicts(tp, first[tp])
+        }
+        for replica in replicas:
+            unconfirmed = self._unconfirmed.pop(replica.tp)
+            end, agreeing = before[replica.tp]
+            if replica.trouble is not None:
+                continue
+            if replica.tp in other:
+                self.stop_log(replica, LogState.DIVERGED, other[replica.tp])
+            elif replica.tries >= MAX_TRIES and unconfirmed:
+                refused = min(unconfirmed)
+                self.stop_log(
+                    replica,
+                    LogState.DIVERGED,
+                    f"the broker does not accept the batch of offset {refused} (term "
+                    f"{unconfirmed[refused].batch.term}) at the log's end, although the last batch there is "
+                    f"{replica.tail}",
+                )
+            elif replica.end == end == min(unconfirmed, default=end) and all(
+                each.feed in replica.feeds for each in unconfirmed.values()
+            ):
+                again = [unconfirmed[base] for base in sorted(unconfirmed)]
+                self._account(replica.requeue(again, agreeing), len(again))
+                self._mark_ready(replica)
+                self._resume_feeds(replica)
+            else:
+                self._drop_queue(replica)
+                self._rewind(replica)
+
+    def _resume_feeds(self, replica: MirrorPartition) -> None:
+        """Rewind the feeds once the requeued batches are stored."""
+        if replica.is_held and not replica.queue and not replica.in_flight:
+            self._rewind(replica)
+
+    def _rewind(self, replica: MirrorPartition) -> None:
+        replica.is_held = False
+        for feed in replica.feeds:
+            feed.rewind(replica.tp, replica.end)
+        if replica.is_complete:
+            self._on_change()
+
+    def _mark_ready(self, replica: MirrorPartition) -> None:
+        """Schedule the log's queue to be sent."""
+        if replica.queue and not replica.listed:
+            replica.listed = True
+            self._ready[replica.priority].append(replica)
+            self._work.set()
+
+    async def _contradicts(self, tp: TopicPartition, sent: PreparedBatch) -> bool:
+        """Whether another record is stored where ``sent`` belongs, rather than the same batch split or filled."""
+        stored = await self.batch_at(tp, sent.base)
+        return stored is not None and bool(prepared_conflict(sent, stored))

@@ -175,7 +175,7 @@ class Trimmer:
         self._before: dict[TopicPartition, int] = {}
         self._wanted = asyncio.Event()
 
-    def before(self, tp: TopicPartition, offset: int) -> None:
+    def delete_before(self, tp: TopicPartition, offset: int) -> None:
         """Delete the log's records below ``offset`` soon."""
         if offset > 0:
             self._before[tp] = max(offset, self._before.get(tp, 0))

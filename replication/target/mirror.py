@@ -1,7 +1,7 @@
-"""What is known about one log at the target, and what waits to be appended to it. No I/O.
+"""State of one log at the target: its end, its last batch, and the queue of what is appended next. No I/O.
 
-``end`` is the target's log end as confirmed by answers, ``sent`` what it will be when everything in flight has been
-taken. The two are equal when nothing is in flight.
+``end`` is the log's end as the broker confirmed it. ``sent`` is the end once the broker accepts everything in flight;
+the two are equal when nothing is in flight.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from topologies.model import Priority
 
 
 class Feed(Protocol):
-    """Where steps come from: one class of one link. The appender tells it what became of them."""
+    """A source of steps, such as a fetcher. The appender reports each step's outcome to it."""
 
     @property
     def name(self) -> str: ...
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
-        """Fetch this log again from ``end`` on, after proof that the source has the batch before it: what came in
-        between could not be appended."""
+        """Fetch this log again from ``end`` on, because what followed could not be appended. First verify that the
+        source has the batch before ``end``."""
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
-        """The batch is in the target's log, and this feed brought it."""
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+        """Count a batch of this feed that the target's log now has."""
 
 
 class LastBatch(NamedTuple):
-    """The last batch of a log: with it the appender knows what may follow, and whether a source has the same."""
+    """Identity of a log's last batch. It decides what may follow, and whether a source has the same log."""
 
     producer_id: int
     term: int
@@ -43,7 +43,7 @@ class LastBatch(NamedTuple):
 
     @property
     def is_fence(self) -> bool:
-        """Whether the log was promoted or failed over here, and nobody has written since."""
+        """Whether the log was promoted or failed over here, and nothing was written since."""
         return is_foreign(self.producer_id) and self.term != FOREIGN_EPOCH
 
 
@@ -51,25 +51,25 @@ _NO_TAIL = LastBatch(PRODUCER_ID, BEFORE_FIRST_TERM, 0, 0, 0)
 
 
 class Waiting(NamedTuple):
-    """A step in the queue: ``feed`` brought it, ``size`` bytes are accounted for it (fillers are free)."""
+    """A queued step of ``feed``, which counts ``size`` bytes of memory (fillers count none)."""
 
     step: PreparedBatch | Gap
     feed: Feed
     size: int = 0
 
-
-def sent_batch(waiting: Waiting) -> PreparedBatch:
-    """The batch that is sent; gaps are made batches before."""
-    if not isinstance(waiting.step, PreparedBatch):
-        raise TypeError("only batches are sent")
-    return waiting.step
+    @property
+    def batch(self) -> PreparedBatch:
+        """The step as a batch. Raises TypeError for a gap, which becomes filler batches before it is sent."""
+        if not isinstance(self.step, PreparedBatch):
+            raise TypeError("only batches are sent")
+        return self.step
 
 
 class MirrorPartition:
     """One log at the target."""
 
     __slots__ = (
-        "agreeing",
+        "agreeing_feeds",
         "checked",
         "end",
         "feeds",
@@ -96,80 +96,80 @@ class MirrorPartition:
     def __init__(self, tp: TopicPartition, priority: Priority) -> None:
         self.tp = tp
         self.priority = priority
-        self.end = -1  # not known
+        self.end = -1  # unknown
         self.sent = -1
         self.tail: LastBatch | None = None
-        self.generation = -1  # of the appender's connection on which end and tail were read
+        self.generation = -1  # the appender's generation in which end and tail were read
         self.in_flight = 0
-        self.listed = False  # among those that the appender looks at next
-        self.fence: int | None = None  # offset of the last fence that was seen at its end
-        self.foreign_id = FOREIGN_PRODUCER_ID  # what is appended for ordinary clients has this producer id
-        self.checked = -1  # the end, read again after a source had offered what comes there: it was not written here
-        self.state_confirmed = False  # an append has been taken since the end was read: the broker knows the producer
-        self.tries = 0  # refusals at the very end of the log, without any progress in between
-        self.limit: int | None = None  # exclusive; what the target holds itself begins there
-        self.max_bytes: int | None = None  # larger batches are split: the target refuses them
-        self.positioned = 0  # all below is known to be fillers that position the log; 0 once anything else is in
-        self.filled = 0  # ``positioned``, with the fillers that are in flight
+        self.listed = False  # in the appender's ready queue
+        self.fence: int | None = None  # offset of the last fence found at the log's end
+        self.foreign_id = FOREIGN_PRODUCER_ID  # producer id for copies of ordinary clients' batches
+        self.checked = -1  # the end as read again after a source offered the batch that belongs there
+        self.state_confirmed = False  # an append succeeded since the end was read: the broker knows the producer
+        self.tries = 0  # refusals at the log's end without progress in between
+        self.limit: int | None = None  # exclusive; from there on the target itself writes the log
+        self.max_bytes: int | None = None  # the target refuses larger batches, so they are split
+        self.positioned = 0  # everything below is positioning fillers; 0 once the log has anything else
+        self.filled = 0  # ``positioned`` including fillers in flight
         self.trouble: LogTrouble | None = None
         self.queue: deque[Waiting] | tuple[()] = ()  # a deque takes 600 bytes, so a log at rest has none
-        self.is_held = False  # what waits is sent first; the feeds are told where to go on when it is in
+        self.is_held = False  # the queue is sent before feeds may add to it
         self.feeds: tuple[Feed, ...] = ()
-        self.agreeing: tuple[Feed, ...] = ()  # feeds whose source is known to have the log's tail, at ``sent``
+        self.agreeing_feeds: tuple[Feed, ...] = ()  # their source has the batch before ``sent``
 
-    def forget(self) -> None:
-        """Everything known about the log is old: it is to be learned anew, as if seen for the first time."""
+    def reset(self) -> None:
+        """Forget everything about the log, as if it were new."""
         self.end = self.sent = self.generation = -1
         self.tail = self.trouble = None
         self.positioned = self.filled = 0
-        self.agreeing = ()
+        self.agreeing_feeds = ()
         self.state_confirmed, self.tries = False, 0
 
     @property
     def is_without_records(self) -> bool:
-        """Whether the log is empty, or has nothing but fillers that position it, as far as is known."""
+        """Whether the log is empty or, as far as is known, has only positioning fillers."""
         return self.end <= self.positioned
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything up to the limit is here: from then on the target itself appends."""
+        """Whether the log has everything up to its limit, where the target itself starts to write."""
         return self.limit is not None and self.end >= self.limit
 
-    def learned(self, end: int, tail: LastBatch | None, generation: int) -> None:
-        """Take in what the target said about the log just now."""
+    def set_end(self, end: int, tail: LastBatch | None, generation: int) -> None:
+        """Set the end and last batch that were just read from the target."""
         if end > self.end:
             self.tries = 0
         self.end = self.sent = end
         self.tail = tail
         self.generation = generation
         self.state_confirmed = False
-        self.agreeing = ()
+        self.agreeing_feeds = ()
         self.filled = end if self.positioned == end else 0
 
     def holds_only_fillers(self, end: int) -> None:
-        """The log was read: up to ``end`` it has nothing but fillers that position it."""
+        """Record that the log has only positioning fillers up to ``end``; ignored if the end has moved."""
         if self.end == end:
             self.positioned = end
             if self.sent == end:
                 self.filled = end
 
-    def agree(self, feed: Feed, end: int) -> None:
-        """The feed's source has the log that is here up to ``end``. Counts only while nothing follows."""
-        if self.sent == end and feed not in self.agreeing:
-            self.agreeing += (feed,)
+    def add_agreeing(self, feed: Feed, end: int) -> None:
+        """Record that the feed's source has this log up to ``end``; ignored if the end has moved."""
+        if self.sent == end and feed not in self.agreeing_feeds:
+            self.agreeing_feeds += (feed,)
 
-    def fed_by(self, feed: Feed) -> None:
-        """Whatever cannot be appended is fetched again by this feed, too."""
+    def add_feed(self, feed: Feed) -> None:
+        """Add a feed that is rewound when a batch cannot be appended."""
         if feed not in self.feeds:
             self.feeds += (feed,)
 
-    def leave(self, feed: Feed) -> None:
-        """The feed does not follow this log any more."""
+    def remove_feed(self, feed: Feed) -> None:
+        """Remove a feed that stopped following this log."""
         self.feeds = tuple(each for each in self.feeds if each is not feed)
-        self.agreeing = tuple(each for each in self.agreeing if each is not feed)
+        self.agreeing_feeds = tuple(each for each in self.agreeing_feeds if each is not feed)
 
-    def put(self, steps: list[PreparedBatch | Gap], feed: Feed) -> int:
-        """Queue steps; returns the bytes queued."""
+    def queue_steps(self, steps: list[PreparedBatch | Gap], feed: Feed) -> int:
+        """Queue steps; return their bytes."""
         queue = self.queue
         if not queue:
             queue = self.queue = deque()
@@ -180,38 +180,31 @@ class MirrorPartition:
             count += size
         return count
 
-    def hold(self, sent: list[Waiting], agreeing: tuple[Feed, ...]) -> int:
-        """The target has none of what was ``sent``, and nobody else's either: it is sent again before all that waits.
+    def requeue(self, sent: list[Waiting], agreeing: tuple[Feed, ...]) -> int:
+        """Queue ``sent`` again before everything else; return its bytes. The target has none of it.
 
         Args:
-            agreeing: Feeds that were known to have the log's tail, where nothing was sent.
-
-        Returns:
-            the bytes queued.
+            agreeing: The feeds that agreed with the log's end, used when ``sent`` is empty.
         """
-        self.agreeing = (sent[0].feed,) if sent else agreeing
+        self.agreeing_feeds = (sent[0].feed,) if sent else agreeing
         if sent or self.queue:
             self.queue = deque((*sent, *self.queue))
         self.is_held = True
         return sum(each.size for each in sent)
 
-    def take(self) -> Waiting | None:
-        """Take the first step off the queue."""
-        queue = self.queue
-        if not queue:
-            return None
-        first = queue.popleft()
-        if not queue:
+    def _pop_first(self) -> None:
+        if self.queue:
+            self.queue.popleft()
+        if not self.queue:
             self.queue = ()
-        return first
 
-    def clear(self) -> int:
-        """Drop the queue; returns the bytes dropped."""
+    def clear_queue(self) -> int:
+        """Drop the queue; return the bytes dropped."""
         count = sum(each.size for each in self.queue)
         self.queue = ()
         return count
 
-    def following(self) -> tuple[Waiting | None, int, Waiting | None]:
+    def next_step(self) -> tuple[Waiting | None, int, Waiting | None]:
         """The next step to send, as an batch.
 
         Returns:
@@ -223,10 +216,10 @@ class MirrorPartition:
             waiting = self.queue[0]
             step = waiting.step
             if step.stop <= self.sent or (self.limit is not None and step.base >= self.limit):
-                self.take()
+                self._pop_first()
                 dropped += waiting.size
                 if isinstance(step, PreparedBatch) and self._is_tail(step):
-                    self.agree(waiting.feed, step.stop)
+                    self.add_agreeing(waiting.feed, step.stop)
                 continue
             if step.base > self.sent or self.is_unproven(waiting):
                 return None, dropped, waiting
@@ -238,28 +231,30 @@ class MirrorPartition:
         return None, dropped, None
 
     def is_unproven(self, waiting: Waiting) -> bool:
-        """Whether nothing shows yet that this step follows what the log has.
+        """Whether it is still open that this step follows the log's last batch.
 
-        Fillers that position a log may follow nothing but each other: what is before them is deleted. Anything may
-        follow them. Else the feed's source must be known to have the log's last batch.
+        Anything may follow positioning fillers; they themselves may follow only each other, because everything before
+        them is deleted. In all other cases the feed's source must have the log's last batch.
         """
         if self.filled == self.sent:
             return False
-        return _is_positioning(waiting.step) or waiting.feed not in self.agreeing
+        return _is_positioning(waiting.step) or waiting.feed not in self.agreeing_feeds
 
-    def launch(self, waiting: Waiting, prepared: PreparedBatch) -> None:
-        """The batch, first of the queue until now, is on its way to the broker."""
+    def mark_sent(self, waiting: Waiting, prepared: PreparedBatch) -> None:
+        """Take the batch, which is the first of the queue, as sent to the broker."""
+        self._pop_first()
         self.in_flight += 1
         self.sent = prepared.stop
         if prepared.positions and self.filled == prepared.base:
             self.filled = prepared.stop
         self.tail = LastBatch(prepared.producer_id, prepared.term, prepared.marker, prepared.base, prepared.crc)
-        self.agreeing = (waiting.feed,)
+        self.agreeing_feeds = (waiting.feed,)
 
-    def landed(self, prepared: PreparedBatch) -> int | None:
-        """The broker has the batch; the offset before which fillers may be deleted now, if any.
+    def confirm_append(self, prepared: PreparedBatch) -> int | None:
+        """Record that the broker has the batch; return the offset below which fillers may now be deleted, if any.
 
-        All but the last of them when they are all in, that one when the first record is: never everything.
+        The log is never emptied: all fillers but the last are deleted when the last is stored, and the last when the
+        first record is.
         """
         self.end = max(self.end, prepared.stop)
         self.state_confirmed, self.tries = True, 0
@@ -271,8 +266,8 @@ class MirrorPartition:
         before, self.positioned = self.positioned, 0
         return before or None
 
-    def drop_of(self, feed: Feed) -> tuple[int, int]:
-        """Drop what one feed has queued; returns the steps and bytes dropped."""
+    def drop_feed(self, feed: Feed) -> tuple[int, int]:
+        """Drop one feed's queued steps; return the number of steps and bytes dropped."""
         kept = deque(each for each in self.queue if each.feed is not feed)
         dropped = len(self.queue) - len(kept), sum(each.size for each in self.queue if each.feed is feed)
         self.queue = kept or ()
@@ -283,7 +278,7 @@ class MirrorPartition:
         return tail is not None and (prepared.base, prepared.stop, prepared.crc) == (tail.base, self.sent, tail.crc)
 
     def _fill(self, queue: deque[Waiting], gap: Gap, feed: Feed) -> None:
-        """Put the gap's first filler batch before the rest of it, leaving out what is already here."""
+        """Replace the first step, a gap, with its first filler batch and the rest of the gap; skip what is stored."""
         queue.popleft()
         rest = gap._replace(base=max(gap.base, self.sent))
         tail = self.tail or _NO_TAIL
@@ -293,11 +288,11 @@ class MirrorPartition:
         queue.appendleft(Waiting(first, feed))
 
     def may_be_written_here(self, prepared: PreparedBatch) -> bool:
-        """Whether ordinary clients may be writing this log here, so that ``batch`` could be what they just wrote.
+        """Whether ordinary clients of this site may have written ``prepared`` themselves.
 
-        Their batches and the replicator's are no compare-and-swap for each other until the broker knows the
-        replicator's producer id. But whatever a source has of a log that is written here was below this site's end
-        before: it is enough to read the end once more after the source has offered it (``checked``).
+        The broker detects a conflict between their batches and the replicator's only once it knows the replicator's
+        producer id. Whatever a source copied from this site was below this site's end before, so it is enough to read
+        the end once more after the source offered the batch (``checked``).
         """
         if (
             prepared.producer_id == PRODUCER_ID
@@ -308,14 +303,14 @@ class MirrorPartition:
             return False
         return self.tail is None or self.tail.is_fence or not is_foreign(self.tail.producer_id)
 
-    def may_follow(self, prepared: PreparedBatch) -> str | None:
-        """Why ``batch`` cannot be what follows the log's tail; None when it can."""
+    def follow_problem(self, prepared: PreparedBatch) -> str | None:
+        """Why ``prepared`` cannot follow the log's last batch; None if it can."""
         tail = self.tail
         if tail is None or self.sent == 0:
             return None
         ours = tail.producer_id == PRODUCER_ID
         if not ours and prepared.producer_id != PRODUCER_ID:
-            return None  # ordinary clients have no terms; whether it is the same history, the tail has shown
+            return None  # ordinary clients have no terms; the last batch was compared already
         if not ours or prepared.producer_id != PRODUCER_ID:
             return (
                 f"the target's records below {self.sent} were written by producer {tail.producer_id}, "

@@ -35,7 +35,7 @@ from replication.batch.header_rewrite import id_after
 from replication.batch.rebuild import fence
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, Overrides, decode, encode
 from replication.states import LinkState, LogState
-from replication.target.appender import AppendMeaning, judge
+from replication.target.appender import AppendMeaning, append_meaning
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ def read_status(folder: Path, site: str) -> Status | None:
         return None
 
 
-def shows(status: Status, orders: Sequence[Override], position: int) -> bool:
+def has_acted(status: Status, orders: Sequence[Override], position: int) -> bool:
     """Whether a replicator has acted on orders that stand in its site's topic before ``position``: ``orders`` of its
     report is how far it had read them when it planned last."""
     acted_before: int = status.snapshot["orders"]
@@ -189,7 +189,7 @@ class KafkaAccess:
                     raise end
                 batches[tp] = fence(id_after(end, states[tp]), time_ms)
             for tp, result in (await cluster.produce({tp: batches[tp] for tp in left})).items():
-                match judge(result, result.base_offset):
+                match append_meaning(result, result.base_offset):
                     case AppendMeaning.APPENDED:
                         found[tp] = result.base_offset
                     case AppendMeaning.DOUBTFUL if result.error_code == 0:

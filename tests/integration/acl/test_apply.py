@@ -9,11 +9,10 @@ from pydantic import SecretStr
 
 from acl.apply import AccessIncomplete, apply_sites, apply_topology
 from acl.compile import compile_site
-from acl.history import Phase, UserChange, read
-from acl.kafka import Client, NotAuthorised, WrongPassword
+from acl.history import Phase, UserChange
+from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword, admin_stores, read_history
 from acl.plan import plan_topology
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
-from acl.store import KafkaRules, admin_stores
 from acl.users import create_missing
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.local.passwords import secret_variable
@@ -105,9 +104,9 @@ def test_users_are_made_with_passwords_from_the_environment_only(world: World) -
     assert "FAIRLEAD_SECRET_SHIP_DUCKS" in caught.value.hint
     env = {**admin, secret_variable(SHIP, "ducks"): "quack-quack-quack"}
     with_user = EndpointResolver(topology, world.local, env=env)
-    before = len(read(world.kafka(SHIP))[0])
+    before = len(read_history(world.kafka(SHIP))[0])
     assert create_missing(topology, with_user, SHIP) == ("ducks",)
-    noted = [entry for entry in read(world.kafka(SHIP))[0][before:] if isinstance(entry, UserChange)]
+    noted = [entry for entry in read_history(world.kafka(SHIP))[0][before:] if isinstance(entry, UserChange)]
     assert [(entry.user, entry.action, entry.phase) for entry in noted] == [
         ("ducks", "create", Phase.INTENT),
         ("ducks", "create", Phase.DONE),
@@ -117,7 +116,7 @@ def test_users_are_made_with_passwords_from_the_environment_only(world: World) -
     wrong = dataclasses.replace(with_user.kafka(SHIP, "ducks"), password=SecretStr("quack"))
     with pytest.raises(WrongPassword), Client(wrong) as client:
         client.cluster_operations()
-    with pytest.raises(ConfigurationError, match="users are made by fairlead up"):
+    with pytest.raises(ConfigurationError, match="fairlead up creates its users"):
         create_missing(world.topology, world.resolver, PORT)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from acl.kafka import Client, NotAuthorised, WrongPassword
+from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
-from acl.store import KafkaRules
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
 from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app
 from tests.support.waits import PATIENCE

@@ -9,10 +9,9 @@ from collections.abc import Collection
 import pytest
 from pydantic import SecretStr
 
-from acl.kafka import Client, NotAuthorised, Received, StartAt, UserConsumer, WrongPassword
+from acl.kafka import Client, KafkaRules, NotAuthorised, Received, StartAt, UserConsumer, WrongPassword
 from acl.probe import probe_customer
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
-from acl.store import KafkaRules
 from fairlead.errors import UnavailableError, UnknownNameError
 from fairlead.kafka.admin import create_logs
 from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World

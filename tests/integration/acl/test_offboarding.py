@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from acl.compile import SetQuota
-from acl.history import QuotaChange, RulesChange, UserChange, read
-from acl.kafka import Client
+from acl.history import QuotaChange, RulesChange, UserChange
+from acl.kafka import AdminStore, Client, KafkaRules, read_history, read_quotas
 from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
-from acl.store import AdminStore, KafkaRules, read_quotas
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError
 from fairlead.kafka.credentials import accepts
 from fairlead.local.sites import SiteSpec
@@ -50,9 +49,11 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
     with Client(world.kafka(PORT)) as client:
         assert RULE not in KafkaRules(client).read()
     assert LEAVER not in Path(world.local.folder, "secrets.json").read_text(encoding="utf-8")
-    noted = [entry for entry in read(world.kafka(PORT))[0] if isinstance(entry, UserChange) and entry.user == LEAVER]
+    noted = [
+        entry for entry in read_history(world.kafka(PORT))[0] if isinstance(entry, UserChange) and entry.user == LEAVER
+    ]
     assert [(entry.action, entry.phase) for entry in noted] == [("delete", "intent"), ("delete", "done")]
-    entries = read(world.kafka(PORT))[0]
+    entries = read_history(world.kafka(PORT))[0]
     assert [e for e in entries if isinstance(e, RulesChange) and RULE in e.remove]
     assert [e for e in entries if isinstance(e, QuotaChange) and e.quotas == {"consumer_byte_rate": None}]
 

@@ -14,8 +14,19 @@ import pytest
 
 from acl.apply import apply_sites
 from acl.compile import compile_site
-from acl.history import TOPIC, NoAuditLog, Phase, RulesChange, note, read
-from acl.kafka import Client, NotAuthorised, StartAt, UserConsumer
+from acl.history import TOPIC, Phase, RulesChange
+from acl.kafka import (
+    AdminStore,
+    Client,
+    KafkaRules,
+    NoAuditLog,
+    NotAuthorised,
+    StartAt,
+    UserConsumer,
+    admin_stores,
+    note,
+    read_history,
+)
 from acl.plan import (
     AccessPlan,
     AccessRun,
@@ -32,7 +43,6 @@ from acl.plan import (
 )
 from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
 from acl.saved import PlanFileError, StalePlan, load, save
-from acl.store import AdminStore, KafkaRules, admin_stores
 from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import SiteSpec
@@ -77,7 +87,7 @@ def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path)
         again = json.loads(run("acl", "apply", "--yes", str(file), "--json").stdout)
         assert [(r["site"], r["state"], r["removed"]) for r in again] == [(PORT, "done", 0), (SHIP, "new", 0)]
 
-    entries, damaged = read(world.kafka(PORT))
+    entries, damaged = read_history(world.kafka(PORT))
     assert not damaged
     intent, outcome = [entry for entry in entries if isinstance(entry, RulesChange)][-2:]
     assert (intent.plan, intent.remove, intent.phase) == (load(file, "access").plan, (WIDE,), Phase.INTENT)
@@ -112,7 +122,7 @@ def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, ru
 
 def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> None:
     for site in world.topology.sites:
-        entries, _ = read(world.kafka(site))
+        entries, _ = read_history(world.kafka(site))
         assert entries
         for user in service_users(world.topology, site):
             endpoint = world.kafka(site, user)
@@ -120,7 +130,7 @@ def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> N
                 list(reader.read([TOPIC], start=StartAt.BEGINNING, follow=False))
             with pytest.raises(NoAuditLog, match="may not write the audit log"):
                 note(endpoint, entries[:1])
-        assert read(world.kafka(site))[0] == entries
+        assert read_history(world.kafka(site))[0] == entries
 
 
 def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> None:
@@ -180,7 +190,7 @@ sys.exit(run())
 """
 KILLED = """
 import os, signal
-from acl.store import KafkaRules
+from acl.kafka import KafkaRules
 KafkaRules.remove = lambda self, bindings: os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -283,5 +293,5 @@ def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: 
     with Client(world.kafka(SHIP)) as client:
         assert WIDE not in KafkaRules(client).read()
     assert plan_topology(world.topology, admin_stores(world.resolver)).is_empty
-    entries, _ = read(world.kafka(SHIP))
+    entries, _ = read_history(world.kafka(SHIP))
     assert entries[-1].phase is Phase.DONE and isinstance(entries[-1], RulesChange) and entries[-1].removed == 1

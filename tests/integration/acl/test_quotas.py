@@ -12,13 +12,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from typer.testing import CliRunner, Result
 
-from acl import store
+from acl import kafka as store
 from acl.apply import apply_sites, apply_topology
 from acl.compile import KEYS, SetQuota
-from acl.history import QuotaChange, read
-from acl.kafka import NotAuthorised
+from acl.history import QuotaChange
+from acl.kafka import NotAuthorised, admin_stores, read_history
 from acl.saved import StalePlan
-from acl.store import admin_stores
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.errors import ExitCode
 from tests.integration.acl.conftest import PORT, SHIP, World
@@ -76,7 +75,7 @@ def test_quotas_are_planned_applied_and_drift(world: World, limited: Path, tmp_p
     service = {"replicator": {KEYS["consume"]: 5.0}}
     assert store.read_quotas(world.kafka(PORT)) == wanted | service  # a service's is left alone
     store.set_quotas(world.kafka(PORT), [SetQuota("replicator", KEYS["consume"], 5.0, None)])
-    entries, _ = read(world.kafka(PORT))
+    entries, _ = read_history(world.kafka(PORT))
     noted = [e for e in entries if isinstance(e, QuotaChange)]
     assert [(e.user, e.phase.value) for e in noted[-4:]] == [
         ("ducks", "intent"),

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from acl.history import read as read_history
+from acl.kafka import read_history
 from fairlead.cli import app as cli
 from fairlead.cli.console import show_error
 from fairlead.errors import ExitCode, FairleadError

@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from acl.apply import apply_sites, check_complete
-from acl.store import admin_stores
+from acl.kafka import admin_stores
 from fairlead.cli.app import app
 from fairlead.cli.commands.replicate import replicator_for
 from fairlead.errors import ExitCode

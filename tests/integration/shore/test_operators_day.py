@@ -19,10 +19,9 @@ from pyspark.sql import SparkSession
 
 import shore
 from acl.apply import apply_topology
-from acl.kafka import Client
+from acl.kafka import AdminStore, Client
 from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
-from acl.store import AdminStore
 from fairlead.cli.app import run
 from fairlead.cli.commands.bridge import make_bridge
 from fairlead.kafka.credentials import accepts

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from acl.compile import SetQuota
 from acl.history import Entry, SuspendedUsers, suspended_users
+from acl.kafka import OpenStore, RuleStore
 from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
-from acl.store import OpenStore, RuleStore
 from fairlead.errors import UnavailableError
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from acl.apply import apply_sites
+from acl.kafka import find_standing
 from acl.plan import CLUSTER_RIGHTS, TOPIC_RIGHTS, LockedOut, losses, plan_topology
 from acl.rules import Binding, Operation, Resource, Right, Standing, authorize, hosts
-from acl.store import find_standing
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.acl import app as aclplan
 from tests.unit.acl.stores_in_memory import MemoryStore, opened

@@ -133,7 +133,7 @@ def replicator(entries: Sequence[Told_]) -> tuple[Any, int]:
     for offset, (site, entry) in enumerate(entries):
         tp = TP(f"custody.{site}")
         ledger._positions.setdefault(tp, 0)  # noqa: SLF001
-        ledger._take(tp, _batch(offset, encode(entry)))  # noqa: SLF001
+        ledger._apply_records(tp, _batch(offset, encode(entry)))  # noqa: SLF001
     return (*_of_view(ledger.custody), dict(ledger.given), dict(ledger.returned)), ledger.refused + ledger.waiting
 
 

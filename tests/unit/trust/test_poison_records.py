@@ -87,7 +87,7 @@ async def by_bridge(values: list[bytes], _fake: FakeCluster, _cluster: Cluster) 
 async def by_replicator(values: list[bytes], fake: FakeCluster, cluster: Cluster) -> str | None:
     put(fake, values)
     ledger = Ledger(topology(), "tokyo", on_change=lambda: None)
-    ledger.offer([LEDGER])
+    ledger.follow_topics([LEDGER])
     work = asyncio.create_task(ledger.run(cluster))
     async with asyncio.timeout(10):
         await ledger.ready.wait()
@@ -276,7 +276,7 @@ async def test_a_bomb_stops_no_reader(fake: FakeCluster, cluster: Cluster, caplo
     assert [each.offset for each in (await tails.read(LEDGER)).records] == [0, 2]
     await tails.close()
     ledger = Ledger(topology(), "tokyo", on_change=lambda: None)
-    ledger.offer([LEDGER])
+    ledger.follow_topics([LEDGER])
     work = asyncio.create_task(ledger.run(cluster))
     async with asyncio.timeout(10):
         await ledger.ready.wait()

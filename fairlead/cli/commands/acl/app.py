@@ -17,11 +17,11 @@ from acl.apply import SiteResult, apply_sites, check_complete, until_done
 from acl.compile import all_left_out
 from acl.explain import AccessAnswer
 from acl.explain import explain as explain_access
-from acl.history import Change, DamagedEntry, Entry, QuotaChange, RulesChange, UserChange, changes, read
+from acl.history import Change, DamagedEntry, Entry, QuotaChange, RulesChange, UserChange, changes
+from acl.kafka import admin_stores, at_once, read_history
 from acl.plan import AccessPlan, TooManyRemovals, check_removals, check_sites, in_words, parse_share, plan_topology
 from acl.rules import Operation
 from acl.saved import PlanFileError, PlanState, SavedPlan, load, save
-from acl.store import admin_stores, at_once
 from acl.users import create_missing
 from fairlead.cli.commands.acl.audit import audit
 from fairlead.cli.commands.acl.users import offboard, rotate
@@ -42,7 +42,7 @@ from topologies.users import ADMIN
 
 
 def print_access_plan(context: Context, plan: AccessPlan, sites: list[str] | None, on: Console = console) -> None:
-    """A plan with what it leaves out, and what ``fairlead acl apply`` would refuse of it."""
+    """Print a plan, what it leaves out, and what ``fairlead acl apply`` would refuse."""
     print_plan(plan.lines(), on)
     left_out = (
         note for name in check_sites(context.topology, sites or None) for note in all_left_out(context.topology, name)
@@ -199,7 +199,7 @@ def apply(
     shown: dict[str, str] = {}
 
     def progress(name: str, text: str) -> None:
-        if not as_json and shown.get(name) != text:  # a site that stays away is told of once
+        if not as_json and shown.get(name) != text:  # a site that stays away is shown once
             shown[name] = text
             errors.print(f"{name}: {escape(text)}")
 
@@ -221,7 +221,7 @@ def apply(
         def waiting(away: tuple[str, ...]) -> None:
             if not as_json and away not in told:
                 told.add(away)
-                errors.print(f"waiting for {', '.join(away)}; Ctrl-C stops, applying again goes on")
+                errors.print(f"waiting for {', '.join(away)}; after Ctrl-C, applying again does the rest")
 
         results = until_done(work, results, seconds=wait, on_waiting=waiting)
     _show_results(results, made, as_json=as_json)
@@ -361,7 +361,7 @@ def history(
 
 def _read_history(context: Context, site: str) -> tuple[tuple[Entry, ...], tuple[DamagedEntry, ...]] | FairleadError:
     try:
-        return read(context.resolver.kafka(site, ADMIN))
+        return read_history(context.resolver.kafka(site, ADMIN))
     except FairleadError as error:
         return error
 

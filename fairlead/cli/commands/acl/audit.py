@@ -12,8 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from acl.audit import LogReaders, ReadVerdict, TopicReader, audit_logs, log_of_container
+from acl.kafka import admin_stores
 from acl.plan import Unread, check_sites
-from acl.store import admin_stores
 from fairlead.cli.commands.context import JsonOption, SitesOption, TopologyOption
 from fairlead.cli.console import console, emit
 from fairlead.errors import ExitCode
@@ -32,9 +32,9 @@ _STYLES: Final = {
 }
 _SAYS: Final = {
     ReadVerdict.AGREED: "as the topology says",
-    ReadVerdict.EXTRA: "NOT by the topology; the cluster lets it",
+    ReadVerdict.EXTRA: "NOT by the topology; the cluster allows it",
     ReadVerdict.MISSING: "by the topology; the cluster refuses it",
-    ReadVerdict.PARTLY: "by the topology; the cluster lets it from some hosts only",
+    ReadVerdict.PARTLY: "by the topology; the cluster allows only some hosts",
     ReadVerdict.UNCHECKED: "cluster not asked",
 }
 
@@ -99,7 +99,7 @@ def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[
     elif not feeds.unknown:
         console.print(f"{container} is in no feed")
     if feeds.bookings:
-        console.print("[bold]from these bookings[/] (what they give no more is taken back, and still there to be read)")
+        console.print("[bold]from these bookings[/] (what they no longer give is retracted, but can still be read)")
         heads = ("booking", "recorded", "until", "", "for", "device times from", "to")
         table = Table(*heads, box=None, pad_edge=False)
         for state in feeds.bookings:

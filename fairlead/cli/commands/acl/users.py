@@ -100,31 +100,31 @@ def _show_rotated(results: Sequence[Rotated], *, as_json: bool) -> None:
 
 
 def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> None:
-    """Wait until the old sessions have ended, site by site, and give the rules back."""
+    """Wait until the old sessions have ended, site by site, and restore the ACLs."""
     from acl import rotate as rotation
 
     for result in sorted(results, key=_left):
         revoked = result.revoked
         if revoked is None or result.error is not None:
-            continue  # not changed: the rules stay away, so that the old password gives nothing
+            continue  # not changed: the ACLs stay revoked, so that the old password gives nothing
         if revoked.left is None:
             errors.print(
                 f"{result.site}: its brokers never end a session (connections.max.reauth.ms is 0). Restart them one by "
-                f"one, then fairlead acl apply --site {result.site} --readmit {result.user} gives the rules back.",
+                f"one, then fairlead acl apply --site {result.site} --readmit {result.user} restores the ACLs.",
                 soft_wrap=True,
             )
             continue
         if not as_json:
             errors.print(
-                f"{result.site}: the last old session ends in {revoked.left:.0f} s at the latest; then {result.user} "
-                f"has its rules again. Ctrl-C leaves that to fairlead acl apply: after that time, or at once with "
-                f"--readmit {result.user} when all brokers were restarted, which ends all sessions.",
+                f"{result.site}: the last old session ends within {revoked.left:.0f} s; then the ACLs of "
+                f"{result.user} are restored. After Ctrl-C, fairlead acl apply restores them: after that time, "
+                f"or at once with --readmit {result.user} when all brokers were restarted, which ends all sessions.",
                 soft_wrap=True,
             )
         time.sleep(revoked.left)  # no broker tells when they have ended
         rotation.readmit(context.topology, context.resolver, result)
         if not as_json:
-            errors.print(f"{result.site}: {result.user} has its rules again")
+            errors.print(f"{result.site}: the ACLs of {result.user} are restored")
 
 
 def _left(result: Rotated) -> float:

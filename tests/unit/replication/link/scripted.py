@@ -79,20 +79,20 @@ class Sink:
         self.meanwhile()
         return None if self.batch is None else memoryview(bytearray(self.batch))
 
-    async def only_positioned(self, replica: MirrorPartition) -> bool:
+    async def has_only_fillers(self, replica: MirrorPartition) -> bool:
         self.meanwhile()
         return False
 
-    def share(self) -> int:
+    def fetch_share(self) -> int:
         return 1 << 20
 
-    def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+    def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
         self.steps += steps
         return True
 
-    async def ready(self, *, room: bool = True) -> None: ...
+    async def wait_ready(self, *, room: bool = True) -> None: ...
 
-    def stop(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
+    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
         self.stopped.append((state, cause))
 
 
@@ -127,18 +127,18 @@ class FakeLink:
         self._reach = reach
         self._seizures = seizures
 
-    def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+    def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
         self.troubles.append((tp, state, cause))
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
         self.cut_off.append((tp, seizure))
 
-    def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+    def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
         self.beyond.append((tp, reach))
 
-    def changed(self) -> None: ...
+    def replan(self) -> None: ...
 
-    async def elsewhere(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+    async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
         return ()
 
     # ---- its rules

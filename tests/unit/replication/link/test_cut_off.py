@@ -11,7 +11,7 @@ from fairlead.kafka.protocol.types import FetchedPartition
 from replication.batch.prepared import Gap
 from replication.batch.rebuild import fillers
 from replication.catalog import EVERYTHING, SourceReach
-from replication.link.cut_off import before, within
+from replication.link.cut_off import before_seizure, within_reach
 
 EARLY, LATE = Seizure(18, 10, "tokyo"), Seizure(40, 20, "sydney")
 
@@ -27,23 +27,23 @@ def part(*batches: bytes) -> FetchedPartition:
 
 def test_what_lies_before_the_seizure_is_taken() -> None:
     first, second = batch(5, 5, 2), batch(10, 1, 2)
-    taken, seizure = before(part(first, second), [EARLY])
+    taken, seizure = before_seizure(part(first, second), [EARLY])
     assert (bytes(taken.records), seizure) == (first, EARLY)
 
 
 def test_the_seizing_term_and_all_later_ones_are_taken() -> None:
     whole = part(batch(5, 5, 2), batch(10, 3, 18, 10), batch(13, 4, 19, 13))
-    assert before(whole, [EARLY]) == (whole, None)
+    assert before_seizure(whole, [EARLY]) == (whole, None)
 
 
 def test_a_batch_across_the_seizure_is_refused_as_a_whole() -> None:
-    taken, seizure = before(part(batch(8, 3, 2)), [EARLY])
+    taken, seizure = before_seizure(part(batch(8, 3, 2)), [EARLY])
     assert (len(taken.records), seizure) == (0, EARLY)
 
 
 def test_a_later_seizure_cuts_off_the_terms_of_an_earlier_one() -> None:
     kept = batch(13, 7, 19, 13)
-    taken, seizure = before(part(kept, batch(20, 1, 19, 13)), [EARLY, LATE])
+    taken, seizure = before_seizure(part(kept, batch(20, 1, 19, 13)), [EARLY, LATE])
     assert (bytes(taken.records), seizure) == (kept, LATE)
 
 
@@ -70,28 +70,28 @@ def test_a_holder_extends_the_log_in_its_term_and_ends_it_by_the_next_marker() -
     past, own, marker = batch(5, 5, 3), batch(10, 10, 4, 10), batch(20, 1, 5, 20)
     [positioning] = fillers(Gap(0, 5, PRODUCER_ID, 3, 5, 1))
     whole = part(bytes(positioning.data), past, own, marker)
-    assert within(whole, HELD) == (whole, "")
+    assert within_reach(whole, HELD) == (whole, "")
     for forged in (batch(21, 1, 5, 20), batch(21, 1, 6, 21), batch(21, 2, 5, 21), batch(21, 3, 32767, 0)):
-        taken, problem = within(part(own, marker, forged), HELD)
+        taken, problem = within_reach(part(own, marker, forged), HELD)
         assert (bytes(taken.records), "its right to write ends with term 4" in problem) == (own + marker, True)
 
 
 def test_who_gave_the_log_away_extends_it_up_to_that_marker() -> None:
     own, marker = batch(10, 10, 4, 10), batch(20, 1, 5, 20)
-    assert within(part(own, marker), GIVEN) == (part(own, marker), "")
+    assert within_reach(part(own, marker), GIVEN) == (part(own, marker), "")
     for forged in (batch(21, 1, 5, 20), batch(21, 1, 6, 21)):
-        taken, problem = within(part(own, marker, forged), GIVEN)
+        taken, problem = within_reach(part(own, marker, forged), GIVEN)
         assert (bytes(taken.records), "beyond offset 21" in problem) == (own + marker, True)
-    assert bytes(within(part(batch(15, 9, 4, 10)), GIVEN)[0].records) == b""
-    assert bytes(within(part(own, batch(20, 1, 6, 20)), GIVEN)[0].records) == own
+    assert bytes(within_reach(part(batch(15, 9, 4, 10)), GIVEN)[0].records) == b""
+    assert bytes(within_reach(part(own, batch(20, 1, 6, 20)), GIVEN)[0].records) == own
 
 
 def test_in_the_log_of_a_box_only_fairlead_writes() -> None:
     own = batch(5, 5, 3)
-    taken, problem = within(part(own, FOREIGN), HELD)
+    taken, problem = within_reach(part(own, FOREIGN), HELD)
     assert (bytes(taken.records), "not by Fairlead" in problem) == (own, True)
 
 
 def test_any_other_source_may_give_everything() -> None:
     whole = part(FOREIGN, batch(11, 1, 32767, 11))
-    assert within(whole, EVERYTHING) == (whole, "")
+    assert within_reach(whole, EVERYTHING) == (whole, "")

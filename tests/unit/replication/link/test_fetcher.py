@@ -46,7 +46,7 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
     sink, link = Sink(), FakeLink()
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.learned(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+    replica.set_end(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
     fetcher.follow(replica)
     running = asyncio.create_task(fetcher.run())
     exhausted = asyncio.create_task(source.exhausted.wait())
@@ -79,7 +79,7 @@ async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is
     fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, Sink())  # type: ignore[arg-type]
     for log in (LOG, OTHER):
         replica = MirrorPartition(log, Priority.CONTROL)
-        replica.learned(2, LastBatch(parse_header(batch).producer_id, 1, 0, 1, 0), 0)
+        replica.set_end(2, LastBatch(parse_header(batch).producer_id, 1, 0, 1, 0), 0)
         fetcher.follow(replica)
     running = asyncio.create_task(fetcher.run())
     exhausted = asyncio.create_task(source.exhausted.wait())
@@ -95,7 +95,7 @@ async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
 ) -> None:
     """What lies before a seizure, or before what the source had no right to write, is the log. Appending it fails at
     first, after the fetcher has come to what is not taken."""
-    monkeypatch.setattr(fetcher_module, "WAIT_AGAIN", 0.0)
+    monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.0)
     taken, left = stored(0, b"marker"), stored(1, b"a", b"b")
     found = asyncio.Event()
 
@@ -108,12 +108,12 @@ async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
             return {LOG: FetchedPartition(0, 3, 3, 0, (), memoryview(bytearray(part)))}
 
     class Failing(Sink):
-        def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
-            super().submit(replica, steps, feed)
+        def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+            super().submit_steps(replica, steps, feed)
             if len(self.steps) > 1:
                 assert not (link.cut_off or link.beyond)
                 header = parse_header(taken)
-                replica.learned(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
+                replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
             return True
 
     class Told(FakeLink):
@@ -121,8 +121,8 @@ async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
             super().mark_cut_off(tp, seizure)
             found.set()
 
-        def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
-            super().hold_back(tp, reach, problem)
+        def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+            super().refuse_log(tp, reach, problem)
             found.set()
 
     if cause == "seizure":
@@ -150,7 +150,7 @@ def fetcher_of(
     priority: Priority = Priority.CONTROL,
 ) -> Fetcher:
     class Told(FakeLink):
-        def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
             troubles.append(state)
 
     return Fetcher(Told(start=start, is_origin=is_origin), priority, source, sink)  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ async def test_a_log_that_is_followed_no_more_is_not_subscribed_again(starts: in
     sink, troubles = Sink(), list[LogState]()
     fetcher = fetcher_of(source, sink, troubles, is_origin=True)
     replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.learned(2, LastBatch(0, 1, 0, 1, 0), 0)
+    replica.set_end(2, LastBatch(0, 1, 0, 1, 0), 0)
     sink.meanwhile = lambda: fetcher.unfollow(LOG)
     fetcher.follow(replica)
     fetcher.follow(MirrorPartition(OTHER, Priority.CONTROL))
@@ -230,7 +230,7 @@ async def test_a_log_that_is_given_up_while_a_difference_is_looked_at_is_left_al
     sink.batch = stored(1, other)
     fetcher = fetcher_of(source, sink, troubles)
     replica = MirrorPartition(LOG, Priority.CONTROL)
-    replica.learned(2, LastBatch(parse_header(sink.batch).producer_id, 1, 0, 1, 0), 0)
+    replica.set_end(2, LastBatch(parse_header(sink.batch).producer_id, 1, 0, 1, 0), 0)
     sink.meanwhile = lambda: fetcher.unfollow(LOG)
     fetcher.follow(replica)
     fetcher.follow(MirrorPartition(OTHER, Priority.CONTROL))
@@ -246,7 +246,7 @@ async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Prior
     ready, asked = asyncio.Event(), list[bool]()
 
     class Waiting(Sink):
-        async def ready(self, *, room: bool = True) -> None:
+        async def wait_ready(self, *, room: bool = True) -> None:
             asked.append(room)
             await ready.wait()
 
@@ -273,21 +273,21 @@ async def test_what_a_source_may_not_write_is_not_handed_on_and_told_once_nothin
     told, reach = [], SourceReach(1, 6)
 
     class Storing(Sink):
-        def submit(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
-            replica.learned(6, LastBatch(header.producer_id, 1, 0, 5, parse_header(fine).crc), 0)
-            return super().submit(replica, steps, feed)
+        def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+            replica.set_end(6, LastBatch(header.producer_id, 1, 0, 5, parse_header(fine).crc), 0)
+            return super().submit_steps(replica, steps, feed)
 
     sink = Storing()
 
     class Told(FakeLink):
-        def hold_back(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
+        def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
             told.append((len(sink.steps), tp, reach))
 
     link = Told("duck-star->tokyo", reach=reach)
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     header = parse_header(stored(1, b"a", b"b", b"c", b"d"))
-    replica.learned(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+    replica.set_end(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
     fetcher.follow(replica)
     running = asyncio.create_task(fetcher.run())
     exhausted = asyncio.create_task(source.exhausted.wait())

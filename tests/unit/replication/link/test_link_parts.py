@@ -79,17 +79,17 @@ async def test_waiting_ends_when_the_gate_opens() -> None:
 
 def test_a_state_is_dated_from_when_it_was_entered() -> None:
     status = LinkStatus("a->b")
-    status.enter(LinkState.MIRRORING)
+    status.set_state(LinkState.MIRRORING)
     since = status.since
-    status.enter(LinkState.MIRRORING, "still")
+    status.set_state(LinkState.MIRRORING, "still")
     assert (status.since, status.cause) == (since, "still")
 
 
 def test_the_last_error_stays_when_the_link_is_up_again() -> None:
     status = LinkStatus("a->b")
-    status.fail("no route")
+    status.set_unavailable("no route")
     assert status.as_json()["state"] == "unavailable"
-    status.enter(LinkState.MIRRORING)
+    status.set_state(LinkState.MIRRORING)
     assert status.last_error == "no route"
     assert (status.as_json()["state"], status.as_json()["cause"]) == ("mirroring", "")
 
@@ -271,11 +271,11 @@ def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_an
     source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), lambda: plans.append(None))
     assert source_link.may_give(box)
     for _ in range(2):
-        source_link.hold_back(box, reach, "the batch at offset 9 is of term 7")
+        source_link.refuse_log(box, reach, "the batch at offset 9 is of term 7")
     assert (source_link.may_give(box), source_link.may_give(other), len(plans)) == (False, True, 1)
     (shown,) = (trouble for _, trouble in source_link.beyond.values())
     assert (shown.state, shown.link) == (LogState.UNAVAILABLE, "duck-star->tokyo:berthed")
-    assert "offset 9 is of term 7" in shown.cause and "nothing more is taken from duck-star" in shown.cause
+    assert "offset 9 is of term 7" in shown.cause and "nothing more is copied from duck-star" in shown.cause
     custody.apply(granted(7, "duck-star"))
     assert source_link.may_give(box)
     assert source_link.beyond == {}

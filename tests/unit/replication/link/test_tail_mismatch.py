@@ -22,7 +22,7 @@ from replication.batch.prepared import PreparedBatch
 from replication.link.fetch_state import tail_mismatch
 from replication.link.fetcher import Fetcher
 from replication.states import LogState
-from replication.target import reconcile as examiner
+from replication.target import appender as examiner
 from replication.target.appender import TargetAppender
 from replication.target.log_reader import read_tails
 from replication.target.mirror import LastBatch, MirrorPartition
@@ -67,7 +67,7 @@ async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> Mirror
     source = Source(*answers, end=end)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
-        await appender.learn([replica])
+        await appender.load_ends([replica])
         fetcher = fetcher_of(source, appender)
         fetcher.follow(replica)
         task = asyncio.create_task(fetcher.run())
@@ -145,18 +145,18 @@ async def test_a_new_leader_with_the_same_records_goes_on() -> None:
 
 def test_a_term_of_more_than_2_to_the_31_records_goes_on() -> None:
     replica = MirrorPartition(TopicPartition("containers.BIGU1000016"), Priority.NORMAL)
-    replica.learned(2**31, LastBatch(PRODUCER_ID, 1, 0, 2**31 - 1, 7), 0)  # its sequence is 2^31 - 1: its marker is 0
+    replica.set_end(2**31, LastBatch(PRODUCER_ID, 1, 0, 2**31 - 1, 7), 0)  # its sequence is 2^31 - 1: its marker is 0
     prepared = PreparedBatch(
         2**31, 2**31 + 1, memoryview(b""), 8, PRODUCER_ID, 1, 2**31, 0
     )  # sequence 0 again: looks like 2^31
-    assert replica.may_follow(prepared) is None
+    assert replica.follow_problem(prepared) is None
 
 
 def test_ordinary_logs_have_no_terms() -> None:
     replica = MirrorPartition(LOG, Priority.NORMAL)
-    replica.learned(5, LastBatch(17, 3, 99, 4, 7), 0)  # written here by an ordinary client, before a reversal
-    assert replica.may_follow(PreparedBatch(5, 6, memoryview(b""), 8, FOREIGN_PRODUCER_ID, 0, 0, 0)) is None
-    assert replica.may_follow(PreparedBatch(5, 6, memoryview(b""), 8, PRODUCER_ID, 1, 5, 0)) is not None
+    replica.set_end(5, LastBatch(17, 3, 99, 4, 7), 0)  # written here by an ordinary client, before a reversal
+    assert replica.follow_problem(PreparedBatch(5, 6, memoryview(b""), 8, FOREIGN_PRODUCER_ID, 0, 0, 0)) is None
+    assert replica.follow_problem(PreparedBatch(5, 6, memoryview(b""), 8, PRODUCER_ID, 1, 5, 0)) is not None
 
 
 async def test_a_copy_with_another_id_of_the_range_is_proven_by_its_checksum() -> None:
@@ -192,7 +192,7 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.
     source = Source(answer(bytes(two), 2), end=2)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
-        await appender.learn([replica])
+        await appender.load_ends([replica])
         fetcher = fetcher_of(source, appender)
         fetcher.follow(replica)
         with pytest.raises(BrokerError):
@@ -217,10 +217,10 @@ async def test_a_doubt_that_cannot_be_examined_now_stays(code: int, monkeypatch:
     monkeypatch.setattr(broker, "fetch", fetch)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
-        await appender.learn([replica])
+        await appender.load_ends([replica])
         fetcher = fetcher_of(Source(answer(history(0, 1, b"ours"), 1), end=1), appender)
         broker.log(*LOG).append(stored(0, b"theirs"))
-        replica.learned(0, None, replica.generation)
+        replica.set_end(0, None, replica.generation)
         replica.checked = 0
         fetcher.follow(replica)
         task = asyncio.create_task(fetcher.run())

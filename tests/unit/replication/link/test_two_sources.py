@@ -28,7 +28,7 @@ from replication.link.fetcher import Fetcher
 from replication.link.source_link import Elsewhere
 from replication.link.start import brought_first
 from replication.states import LogState
-from replication.target import reconcile as reconcile
+from replication.target import appender as appender_module
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.examples import examples
@@ -43,8 +43,8 @@ NOT_ENOUGH_REPLICAS = 19
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconcile, "BACKOFF", (0.0,))
-    monkeypatch.setattr(fetcher_module, "WAIT_AGAIN", 0.0)
+    monkeypatch.setattr(appender_module, "BACKOFF", (0.0,))
+    monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.0)
 
 
 def ordinary(stop: int, word: bytes, per: int = 1) -> list[bytes]:
@@ -147,11 +147,11 @@ class Site:
         target = self
 
         class Knowing(FakeLink):
-            def trouble(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+            def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
                 target.troubles.append(state)
                 fetcher.unfollow(tp)
 
-            async def elsewhere(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
+            async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
                 return await elsewhere(logs)
 
         link = Knowing(f"source {self.sources.index(source)}")
@@ -186,7 +186,7 @@ async def following(
     broker = broker or Broker(random.Random(1))  # noqa: S311 - no secrets here
     async with running(broker) as appender:
         target = Site(appender, broker, sources, knowing=knowing, priority=priority)
-        await appender.learn([target.replica])
+        await appender.load_ends([target.replica])
         for each in target.fetchers:
             each.follow(target.replica)
         async with asyncio.TaskGroup() as group:
@@ -252,7 +252,7 @@ async def test_a_new_copy_begins_at_the_earliest_of_two_late_starts(order: Seque
 
 async def test_a_source_that_is_bringing_a_log_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The answers would take their time over its line, and hold up the other link's logs."""
-    monkeypatch.setattr(fetcher_module, "WAIT_AGAIN", 0.02)
+    monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.02)
     log = ordinary(500, b"v")
     late, whole = Source(log, start=490), Source(log, at_once=1)
     async with following(late, whole) as target:
@@ -289,7 +289,7 @@ class Submitted:
     def rewind(self, tp: TopicPartition, end: int) -> None:
         self.rewound.append(end)
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
 
 
 def items(batches: Sequence[bytes]) -> list[PreparedBatch | Gap]:
@@ -303,11 +303,11 @@ async def test_fillers_that_position_are_refused_behind_records() -> None:
     broker = Broker(random.Random(1))  # noqa: S311
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.URGENT)
-        await appender.learn([replica])
+        await appender.load_ends([replica])
         whole, late = Submitted(), Submitted()
-        appender.submit(replica, items(log[:5]), whole)
+        appender.submit_steps(replica, items(log[:5]), whole)
         gap = Gap(0, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY)
-        appender.submit(replica, [gap, *items(log[10:])], late)
+        appender.submit_steps(replica, [gap, *items(log[10:])], late)
         for _ in range(200):
             await asyncio.sleep(0)
         assert appender.queued == 0
@@ -320,9 +320,9 @@ async def test_fillers_that_position_are_refused_behind_records_of_the_same_link
     broker, feed = Broker(random.Random(1)), Submitted()  # noqa: S311
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.URGENT)
-        await appender.learn([replica])
+        await appender.load_ends([replica])
         gap = Gap(5, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY)
-        appender.submit(replica, [*items(log[:5]), gap, *items(log[10:])], feed)
+        appender.submit_steps(replica, [*items(log[:5]), gap, *items(log[10:])], feed)
         for _ in range(200):
             await asyncio.sleep(0)
     assert (broker.log(*LOG).start, broker.log(*LOG).batches, feed.rewound) == (0, log[:5], [5])
@@ -330,12 +330,12 @@ async def test_fillers_that_position_are_refused_behind_records_of_the_same_link
 
 def test_fillers_behind_what_is_not_known_are_not_deleted() -> None:
     replica = MirrorPartition(LOG, Priority.URGENT)
-    replica.learned(5, None, 0)
+    replica.set_end(5, None, 0)
     (filler,) = fillers(Gap(5, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY))
-    assert replica.landed(filler) is None
+    assert replica.confirm_append(filler) is None
     (prepared,) = items(ordinary(11, b"v")[10:])
     assert isinstance(prepared, PreparedBatch)
-    assert replica.landed(prepared) is None
+    assert replica.confirm_append(prepared) is None
 
 
 async def test_only_the_fillers_before_the_first_record_are_deleted() -> None:
@@ -343,12 +343,12 @@ async def test_only_the_fillers_before_the_first_record_are_deleted() -> None:
     broker = Broker(random.Random(1))  # noqa: S311
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.URGENT)
-        await appender.learn([replica])
-        appender.submit(replica, [Gap(0, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY)], Submitted())
+        await appender.load_ends([replica])
+        appender.submit_steps(replica, [Gap(0, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY)], Submitted())
         for _ in range(200):
             await asyncio.sleep(0)
         assert (broker.log(*LOG).start, broker.log(*LOG).end) == (9, 10)  # never emptied
-        appender.submit(replica, items(log[10:]), Submitted())
+        appender.submit_steps(replica, items(log[10:]), Submitted())
         for _ in range(200):
             await asyncio.sleep(0)
     assert (broker.log(*LOG).start, broker.log(*LOG).batches) == (10, log[10:])
@@ -362,11 +362,11 @@ async def test_a_log_with_a_record_below_fillers_is_not_only_positioned() -> Non
         broker.log(*LOG).append(bytes(filler.data))
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.URGENT)
-        await appender.learn([replica])
-        assert not await appender.only_positioned(replica)
+        await appender.load_ends([replica])
+        assert not await appender.has_only_fillers(replica)
         assert not replica.is_without_records
         broker.log(*LOG).delete_before(1)
-        assert await appender.only_positioned(replica)
+        assert await appender.has_only_fillers(replica)
         assert replica.is_without_records
 
 
@@ -453,9 +453,9 @@ async def test_a_target_that_does_not_answer_is_not_ready_whichever_log_is_asked
         await asyncio.sleep(0.05)
         for room in (True, False):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(target.appender.ready(room=room), 0.05)
+                await asyncio.wait_for(target.appender.wait_ready(room=room), 0.05)
         broker.is_troubled = False
-        await asyncio.wait_for(target.appender.ready(), 5)
+        await asyncio.wait_for(target.appender.wait_ready(), 5)
 
 
 @pytest.mark.parametrize("trouble", ["does not answer", "has too few replicas"])
@@ -507,14 +507,14 @@ async def test_what_waits_is_not_put_behind_records_of_somebody_else() -> None:
     broker, feed = Broker(random.Random(1)), Submitted()  # noqa: S311
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.URGENT)
-        await appender.learn([replica])
-        appender.submit(replica, items(log[:5]), feed)
+        await appender.load_ends([replica])
+        appender.submit_steps(replica, items(log[:5]), feed)
         for _ in range(200):
             await asyncio.sleep(0)
         broker.connections += 1
         for batch in other[5:7]:
             assert broker.log(*LOG).append(batch).error_code == 0
-        appender.submit(replica, items(log[5:]), feed)
+        appender.submit_steps(replica, items(log[5:]), feed)
         for _ in range(200):
             await asyncio.sleep(0)
         assert appender.queued == 0

@@ -118,7 +118,7 @@ async def ask(topology: Topology, other: Source | None, **what: Any) -> set[Topi
     links = cast(list[SourceLink], source_links)
     planner = Planner(topology, "target", Catalog(topology), ledger, links, asyncio.Event())
     replica = MirrorPartition(LOG, topology.streams["alerts"].priority)
-    replica.learned(0, None, 0)
+    replica.set_end(0, None, 0)
     appender = cast(TargetAppender, SimpleNamespace(replicas={LOG: replica}))
     return await planner.brought_first(appender, names["late"], {LOG: 1000})
 
@@ -170,7 +170,7 @@ def test_a_link_is_being_connected_from_the_opening_of_its_gate_until_it_is_up_o
     assert not source_link.is_coming
     source_link.allow()
     assert source_link.is_coming
-    source_link._status.enter(LinkState.MIRRORING)  # noqa: SLF001 - otherwise only a real connection does
+    source_link._status.set_state(LinkState.MIRRORING)  # noqa: SLF001 - otherwise only a real connection does
     assert source_link.is_up and not source_link.is_coming
-    source_link._status.fail("no route")  # noqa: SLF001
+    source_link._status.set_unavailable("no route")  # noqa: SLF001
     assert not source_link.is_coming

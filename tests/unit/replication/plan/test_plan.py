@@ -12,7 +12,7 @@ from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.catalog import EVERYTHING, NOTHING, Catalog, SourceReach
-from replication.plan.assignment import LinkSource, choose, to_survey
+from replication.plan.assignment import LinkSource, choose_links, to_survey
 from topologies.loader.load import load
 from topologies.model import Link, Priority, Topology
 
@@ -86,7 +86,7 @@ def test_topics_that_are_no_logs_are_never_taken(topic: str) -> None:
     """Nor names in a stream that moves which are no number of a box of its owners, with its check digit: whoever can
     make topics at one site would make them everywhere."""
     assert CATALOG.facts(topic) is None
-    assert not any(CATALOG.takes(each, topic) for each in BIG_BLUE.directed_links())
+    assert not any(CATALOG.may_carry(each, topic) for each in BIG_BLUE.directed_links())
 
 
 EVERY_STREAM = {each: "all" for each in BIG_BLUE.streams}
@@ -119,9 +119,9 @@ OF_OTHERS = [
 
 def test_a_ship_speaks_for_itself_alone() -> None:
     from_ship, from_port = everything("duck-star", "sydney"), everything("singapore", "los-angeles")
-    assert [topic for topic in OF_THE_SHIP if not CATALOG.takes(from_ship, topic)] == []
-    assert [topic for topic in OF_OTHERS if CATALOG.takes(from_ship, topic)] == []
-    assert [topic for topic in OF_THE_SHIP + OF_OTHERS if not CATALOG.takes(from_port, topic)] == []
+    assert [topic for topic in OF_THE_SHIP if not CATALOG.may_carry(from_ship, topic)] == []
+    assert [topic for topic in OF_OTHERS if CATALOG.may_carry(from_ship, topic)] == []
+    assert [topic for topic in OF_THE_SHIP + OF_OTHERS if not CATALOG.may_carry(from_port, topic)] == []
     assert CATALOG.selects(from_ship, "events.tokyo")
 
 
@@ -152,7 +152,7 @@ CHAIN = Catalog(load("chain"))
 def test_settings_follow_from_the_holder_and_never_for_what_services_write() -> None:
     for each in BIG_BLUE.directed_links():
         for topic in (BOX, *OF_THE_SHIP, *OF_OTHERS):
-            assert not CATALOG.shapes(each, topic), (each.name, topic)
+            assert not CATALOG.copies_settings(each, topic), (each.name, topic)
     mesh = Topology.model_validate(
         {
             "name": "mesh",
@@ -167,7 +167,7 @@ def test_settings_follow_from_the_holder_and_never_for_what_services_write() -> 
     )
     catalog = Catalog(mesh)
     shaping = {
-        topic: {each.name for each in mesh.directed_links() if catalog.shapes(each, f"metrics.{topic}")}
+        topic: {each.name for each in mesh.directed_links() if catalog.copies_settings(each, f"metrics.{topic}")}
         for topic in ("a.cpu", "s.cpu", "orders")
     }
     assert shaping["a.cpu"] == {"a->b", "a->c", "a->s"}  # not b->c: c has a link from the holder
@@ -176,7 +176,9 @@ def test_settings_follow_from_the_holder_and_never_for_what_services_write() -> 
 
 
 def test_along_a_chain_settings_follow_from_the_site_between() -> None:
-    ways = [each.name for each in load("chain").directed_links() if CHAIN.shapes(each, "metrics.san-francisco.cpu")]
+    ways = [
+        each.name for each in load("chain").directed_links() if CHAIN.copies_settings(each, "metrics.san-francisco.cpu")
+    ]
     assert sorted(ways) == ["san-francisco->singapore", "singapore->sydney"]
 
 
@@ -215,7 +217,7 @@ SOURCES = st.lists(st.sampled_from(SITES), unique=True, min_size=1).flatmap(
 def test_the_choice(
     sources: tuple[LinkSource, ...], every: bool, holder: str | None, end: int, current: set[str]
 ) -> None:
-    chosen = choose(sources, every=every, current=current, holder=holder, end=end)
+    chosen = choose_links(sources, every=every, current=current, holder=holder, end=end)
     by_link = {source.link: source for source in sources}
     assert chosen and chosen <= by_link.keys()
     if every:
@@ -236,7 +238,7 @@ def test_the_choice(
         # Somebody has more: never stay with one of which it is known that it has not.
         assert best.end is None or best.end > end
     # And the choice is stable: nothing changes when nothing has changed.
-    assert choose(sources, every=every, current=chosen, holder=holder, end=end) == chosen
+    assert choose_links(sources, every=every, current=chosen, holder=holder, end=end) == chosen
 
 
 def test_only_unfollowed_sources_are_asked_and_never_behind_the_holder() -> None:

@@ -47,7 +47,7 @@ class Link:
     def rules(self) -> Link:
         return self
 
-    def forgive(self) -> None:
+    def retry_unavailable(self) -> None:
         self.forgiven += 1
 
 
@@ -71,7 +71,7 @@ class World:
         self.changes += 1
 
     async def look(self) -> int:
-        return await self.survey.look(self.appender)
+        return await self.survey.survey_once(self.appender)
 
 
 @pytest.mark.parametrize(("end", "changes"), [(5, 0), (6, 1)])
@@ -119,6 +119,6 @@ def test_only_what_was_unavailable_is_forgiven(state: LogState, stays: bool) -> 
     link: Any = Link("a->t")
     world = World(link)
     world.replica.trouble = LogTrouble(state, "why", now())
-    world.survey.forgive(world.appender)
+    world.survey.retry_unavailable(world.appender)
     assert (world.replica.trouble is not None) is stays
     assert (world.changes, link.forgiven) == (0 if stays else 1, 1)

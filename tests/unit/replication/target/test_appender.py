@@ -22,7 +22,7 @@ from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import PreparedBatch, RejectedBatch
 from replication.link.fetch_state import tail_mismatch
 from replication.states import LogState
-from replication.target import reconcile as examiner
+from replication.target import appender as examiner
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.examples import examples
@@ -68,7 +68,7 @@ class Source:
         made = list(prepare_batches(memoryview(bytearray(b"".join(left))), self.position))
         fit = [step for step in made if not isinstance(step, RejectedBatch)]
         if fit:
-            self.appender.submit(self.replica, fit, self)
+            self.appender.submit_steps(self.replica, fit, self)
             self.position = fit[-1].stop
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
@@ -76,9 +76,9 @@ class Source:
         self.rewinds += 1
         before = b"".join(batch for batch in self.batches if parse_header(batch).next_offset == end)
         if before and tail_mismatch(self.replica.tail, end, memoryview(before)) is None:
-            self.replica.agree(self, end)
+            self.replica.add_agreeing(self, end)
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         self.moved += prepared.records
 
 
@@ -130,7 +130,7 @@ def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, t
                 Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), batches)
                 for topic, batches in stored.items()
             ]
-            await appender.learn([each.replica for each in sources])
+            await appender.load_ends([each.replica for each in sources])
             await until_there(broker, sources)
             assert [each.replica.trouble for each in sources] == [None] * len(sources)
         for topic, batches in stored.items():
@@ -141,7 +141,7 @@ def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, t
 
 async def start(broker: Broker, batches: list[bytes], appender: TargetAppender) -> Source:
     source = Source(appender, appender.replica(TopicPartition(TOPIC), Priority.NORMAL), batches)
-    await appender.learn([source.replica])
+    await appender.load_ends([source.replica])
     return source
 
 
@@ -163,7 +163,7 @@ async def test_many_logs_share_a_request() -> None:
             sources.append(
                 Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), history([[2]], topic))
             )
-        await appender.learn([each.replica for each in sources])
+        await appender.load_ends([each.replica for each in sources])
         await until_there(broker, sources)
     assert broker.requests <= 6
 
@@ -176,7 +176,7 @@ async def test_another_history_stops_the_log() -> None:
     async with running(broker) as appender:
         source = await start(broker, mine, appender)
         source.position = 0  # as if the target's end were not known
-        source.replica.learned(0, None, source.replica.generation)
+        source.replica.set_end(0, None, source.replica.generation)
         await until_there(broker, [source])
         assert source.replica.trouble is not None
         assert source.replica.trouble.state is LogState.DIVERGED
@@ -234,7 +234,7 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
             Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), history([[3] * 20], topic))
             for topic in ("containers.a", "containers.b", bad.topic, "containers.c")
         ]
-        await appender.learn([each.replica for each in sources])
+        await appender.load_ends([each.replica for each in sources])
         monkeypatch.setattr(broker, "end_offsets", ends)
         away = True
         for each in sources:
@@ -244,7 +244,7 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
         away = False
         await until_there(broker, [each for each in sources if each.replica.tp != bad])
         assert broker.log(bad.topic).end == 0
-        await asyncio.wait_for(appender.ready(), 5)
+        await asyncio.wait_for(appender.wait_ready(), 5)
         has_leader = True
         await until_there(broker, sources)
         assert [each.replica.trouble for each in sources] == [None] * 4
@@ -296,7 +296,7 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
         good = Source(
             appender, appender.replica(TopicPartition("containers.good"), Priority.NORMAL), history([[2]], "good")
         )
-        await appender.learn([good.replica])
+        await appender.load_ends([good.replica])
         await until_there(broker, [bad, good])
         assert bad.replica.trouble is not None
         assert bad.replica.trouble.state is LogState.QUARANTINED
@@ -360,7 +360,7 @@ async def test_what_an_ordinary_client_has_just_written_here_is_not_appended_aga
     async with running(broker) as appender:
         replica = appender.replica(TopicPartition(TOPIC), Priority.NORMAL)
         broker.states[replica.tp] = (ProducerState(17, 0, 0, 5000),)
-        await appender.learn([replica])
+        await appender.load_ends([replica])
         if meanwhile:
             broker.log(TOPIC).append(written_by(17, 1))
         source = Source(appender, replica, [struct.pack(">q", n) + written_by(99, n)[8:] for n in (0, 1)])

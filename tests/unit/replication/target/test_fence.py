@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from typing import cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -11,8 +12,8 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_EPOCH, FOREIGN_PRODUCER_ID
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
 from replication.states import LogState
-from replication.target import logs as target
-from replication.target.logs import TargetLogs
+from replication.target import appender as target
+from replication.target.appender import TargetAppender
 from replication.target.mirror import LastBatch, MirrorPartition
 from topologies.model import Priority
 
@@ -45,18 +46,20 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
     monkeypatch.setattr(target, "read_ends", ends)
     monkeypatch.setattr(target, "read_tails", tails)
     plans: list[None] = []
-    here = TargetLogs(cast(Cluster, Broker()), memory=1 << 20, on_change=lambda: plans.append(None))
+    here = TargetAppender(
+        cast(Cluster, Broker()), memory=1 << 20, on_change=lambda: plans.append(None), limit_of=AsyncMock()
+    )
     replica = MirrorPartition(LOG, Priority.NORMAL)
-    await here.learn([replica])
+    await here.load_ends([replica])
     assert replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE
     assert "promoted or failed over" in replica.trouble.cause
     replica.trouble = None  # as it is forgiven after some seconds; a log that is released is not looked at again
-    await here.learn([replica])
+    await here.load_ends([replica])
     assert (replica.trouble, replica.end, replica.foreign_id) == (None, 6, FOREIGN_PRODUCER_ID + 1)
     tail = FENCE._replace(base=9)
-    await here.learn([replica])
+    await here.load_ends([replica])
     assert replica.trouble is not None, "each release stops it once"
     replica.trouble = None
     tail = LastBatch(FOREIGN_PRODUCER_ID + 1, FOREIGN_EPOCH, 0, 20, 1)
-    await here.learn([replica])
+    await here.load_ends([replica])
     assert (replica.trouble, replica.end, replica.foreign_id) == (None, 21, FOREIGN_PRODUCER_ID + 1)

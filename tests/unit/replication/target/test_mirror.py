@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.prepared import Gap, PreparedBatch
-from replication.target import logs as under_test
-from replication.target.logs import TargetLogs
-from replication.target.mirror import MirrorPartition
+from replication.target import appender as under_test
+from replication.target.appender import TargetAppender
+from replication.target.mirror import MirrorPartition, Waiting
 from topologies.model import Priority
 
 LOG = TopicPartition("metrics.tokyo.cpu")
@@ -24,7 +25,7 @@ class Silent:
 
     def rewind(self, tp: TopicPartition, end: int) -> None: ...
 
-    def appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
+    def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
 
 
 def prepared(base: int) -> PreparedBatch:
@@ -34,31 +35,32 @@ def prepared(base: int) -> PreparedBatch:
 def replica_of(*steps: PreparedBatch | Gap) -> MirrorPartition:
     replica = MirrorPartition(LOG, Priority.NORMAL)
     replica.end = replica.sent = 0
-    replica.put(list(steps), Silent())
+    replica.queue_steps(list(steps), Silent())
     return replica
 
 
 def test_a_log_at_rest_has_no_queue() -> None:
     replica = replica_of(prepared(0), prepared(1))
     assert len(replica.queue) == 2
-    assert [each.step.base for each in iter(replica.take, None)] == [0, 1]
-    assert replica.queue == ()
-    assert replica.put([prepared(2)], Silent()) == 10
-    assert replica.clear() == 10
-    assert replica.queue == ()
-    assert replica.clear() == 0
+    for batch in (prepared(0), prepared(1)):
+        replica.mark_sent(Waiting(batch, Silent()), batch)
+    assert not replica.queue
+    assert replica.queue_steps([prepared(2)], Silent()) == 10
+    assert replica.clear_queue() == 10
+    assert not replica.queue
+    assert replica.clear_queue() == 0
 
 
 def test_what_is_there_already_is_dropped_and_the_queue_with_it() -> None:
     replica = replica_of(prepared(0), prepared(1))
     replica.sent = 2
-    assert replica.following() == (None, 20, None)
+    assert replica.next_step() == (None, 20, None)
     assert replica.queue == ()
 
 
 def test_a_hole_becomes_fillers_in_front_of_what_follows() -> None:
     replica = replica_of(Gap(0, 3, 1, 1, 0, 0), prepared(3))
-    first, dropped, misfit = replica.following()
+    first, dropped, misfit = replica.next_step()
     assert first is not None
     assert (first.step.base, first.step.stop, dropped, misfit) == (0, 3, 0, None)
     assert len(replica.queue) == 2
@@ -68,10 +70,10 @@ def test_feeds_are_counted_once_and_leave() -> None:
     one, other = Silent(), Silent()
     replica = MirrorPartition(LOG, Priority.NORMAL)
     for feed in (one, other, one):
-        replica.fed_by(feed)
+        replica.add_feed(feed)
     assert list(replica.feeds) == [one, other]
-    replica.leave(one)
-    replica.leave(one)
+    replica.remove_feed(one)
+    replica.remove_feed(one)
     assert list(replica.feeds) == [other]
 
 
@@ -79,13 +81,13 @@ def test_very_many_small_batches_close_the_room_as_many_bytes_do(monkeypatch: py
     monkeypatch.setattr(under_test, "WAITING", 3)
 
     async def check() -> None:
-        target = TargetLogs(cast("Any", None), memory=1 << 20, on_change=lambda: None)
+        target = TargetAppender(cast("Any", None), memory=1 << 20, on_change=lambda: None, limit_of=AsyncMock())
         replica = target.replica(LOG, Priority.NORMAL)
-        target._account(replica.put([prepared(n) for n in range(3)], Silent()), 3)  # noqa: SLF001
+        target._account(replica.queue_steps([prepared(n) for n in range(3)], Silent()), 3)  # noqa: SLF001
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(target.ready(), 0.01)
+            await asyncio.wait_for(target.wait_ready(), 0.01)
         target.drop_all_but(())
-        await asyncio.wait_for(target.ready(), 1)
+        await asyncio.wait_for(target.wait_ready(), 1)
         assert target.queued == 0
 
     asyncio.run(check())

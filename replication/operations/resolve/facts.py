@@ -1,0 +1,270 @@
+"""Asks the sites what a resolution has to know (``TroubleFacts``). Changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+from collections.abc import AsyncIterator, Collection, Mapping
+from typing import Any, Final
+
+from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange, extents
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.batch import verify_crc
+from fairlead.kafka.protocol.errors import WireError
+from fairlead.kafka.protocol.types import TopicPartition
+from replication.batch.batch_diff import conflict
+from replication.catalog import Catalog
+from replication.custody.ledger import Ledger
+from replication.groups.client import GroupClient
+from replication.operations.resolve.copier import identity, without_producer
+from replication.operations.resolve.plan import ResolveSource, TroubleFacts, kept_copies, resolved_by
+from replication.operations.resolve.steps import CLIENT, Committed, Upstream
+from replication.states import LogState
+from replication.target.log_reader import first_batch
+from topologies.model import Link, Topology
+
+SOURCE_TIMEOUT: Final = 10.0
+GROUPS_AT_ONCE: Final = 8  # groups asked for at the same time
+
+
+async def gather_facts(
+    topology: Topology,
+    target: KafkaEndpoint,
+    upstream: Upstream,
+    snapshot: Mapping[str, Any],
+    log: str,
+    *,
+    running: bool,
+) -> tuple[LogState, TroubleFacts]:
+    """The state of one log at one site, and everything that a plan for it needs.
+
+    Args:
+        target: The site, as a user that may read everything there.
+        upstream: Gives another site's Kafka as the user that the site's replicator is there.
+        snapshot: What the site's replicator wrote last (``Replicator.snapshot``).
+        running: Whether it is still at work.
+
+    Raises:
+        UnknownNameError: no log of this name is in trouble. FairleadError: the site cannot be read.
+    """
+    site, tp, found = target.site, parse_checked(log), trouble_of(snapshot, target.site, log)
+    async with await Cluster.open(target, client_id=CLIENT) as cluster:
+        names = await cluster.topics(refresh=True)
+        async with _ledger(topology, site, cluster, names) as ledger:
+            here = await _extents(cluster, tp.topic)
+            paused = next((each for link in topology.links_to(site) if (each := _paused(ledger, link, tp))), None)
+            state = LogState(found["state"])
+            if state is LogState.PAUSED:
+                state = resolved_by(paused) or state
+            links = [link for link in topology.links_to(site) if Catalog(topology).may_carry(link, tp.topic)]
+            sources = await asyncio.gather(*(_source(link, upstream, tp.topic) for link in links))
+            offending, via = None, ""
+            if state is LogState.QUARANTINED:
+                concerned = [each for each in sources if found["link"] in (None, each.link)]
+                offending, via = await _offending(concerned, upstream, tp, here)
+            facts = TroubleFacts(
+                site=site,
+                log=log,
+                cause=found["cause"],
+                link=found["link"],
+                here=here,
+                sources=tuple(sources),
+                held_here=_held(topology, ledger, site, tp, here),
+                paused=paused,
+                joined=await _joined(cluster, sources, upstream, tp.topic, here),
+                running=running,
+                unfinished=await _unfinished(cluster, tp.topic, here, kept_copies(tp.topic, names)),
+                offending=offending,
+                offending_link=via,
+                groups=await groups_of(GroupClient(target), tp.topic, here),
+                by=getpass.getuser(),
+            )
+    return state, facts
+
+
+def trouble_of(snapshot: Mapping[str, Any], site: str, log: str) -> Mapping[str, Any]:
+    """What a site's replicator says about a log.
+
+    Raises:
+        UnknownNameError: no log of this name is in trouble; with those that are.
+    """
+    found: Mapping[str, Any] | None = snapshot["logs"].get(log)
+    if found is None:
+        raise UnknownNameError(f"log in trouble at {site} named", log, snapshot["logs"])
+    return found
+
+
+def parse_checked(log: str) -> TopicPartition:
+    """``topic`` or ``topic/3``.
+
+    Raises:
+        ConfigurationError: what follows the slash is no number.
+    """
+    try:
+        return TopicPartition.parse(log)
+    except ValueError as error:
+        raise ConfigurationError(f"{log!r} is no log", hint="TOPIC, or TOPIC/PARTITION") from error
+
+
+async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]) -> tuple[Committed, ...]:
+    """What the consumer groups of a site have committed in a topic.
+
+    Raises:
+        FairleadError: the site does not answer, or the user may not see its groups.
+    """
+    limit = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+    async def ask(group: str) -> list[Committed]:
+        async with limit:
+            found = await client.offsets(group)
+        return [
+            Committed(group, tp.partition, commit.offset, commit.metadata)
+            for tp, commit in found.items()
+            if tp.topic == topic and tp.partition in partitions
+        ]
+
+    names = (await client.groups()).active
+    return tuple(sorted(each for some in await asyncio.gather(*map(ask, names)) for each in some))
+
+
+@contextlib.asynccontextmanager
+async def _ledger(topology: Topology, site: str, cluster: Cluster, topics: Collection[str]) -> AsyncIterator[Ledger]:
+    """The site's orders and custody, read to their present end."""
+    ledger = Ledger(topology, site, on_change=lambda: None)
+    ledger.follow_topics(topics)
+    following = asyncio.ensure_future(ledger.run(cluster))
+    ready = asyncio.ensure_future(ledger.ready.wait())
+    try:
+        await asyncio.wait({following, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            following.result()
+        yield ledger
+    finally:
+        ready.cancel()
+        following.cancel()
+        await asyncio.gather(following, ready, return_exceptions=True)
+
+
+def _paused(ledger: Ledger, link: Link, tp: TopicPartition) -> Any:
+    return ledger.overrides.paused(link.name, tp.topic.partition(".")[0], str(tp))
+
+
+def _held(topology: Topology, ledger: Ledger, site: str, tp: TopicPartition, here: Mapping[int, OffsetRange]) -> str:
+    release = ledger.overrides.released(str(tp))
+    if release is not None:
+        return f"{release.kind} ordered by {release.by} at {release.at.isoformat(timespec='seconds')}"
+    if topology.fixed_holder(tp.topic) == site:
+        return "its name says so"
+    limit = Catalog(topology).limit(ledger.custody, site, tp.topic)
+    has = here.get(tp.partition)
+    if limit is not None and (limit == 0 or (has is not None and has.end >= limit)):
+        return "it has custody of it"
+    return ""
+
+
+async def _extents(cluster: Cluster, topic: str) -> dict[int, OffsetRange]:
+    """What a cluster has of a topic, by partition; nothing when it has no such topic.
+
+    Raises:
+        WireError: it cannot be asked, or a partition cannot be read.
+    """
+    info = (await cluster.topics([topic], refresh=True)).get(topic)
+    logs = [TopicPartition(topic, number) for number in info.partitions] if info else []
+    return {tp.partition: extent for tp, extent in (await extents(cluster, logs)).items()}
+
+
+async def _source(link: Link, upstream: Upstream, topic: str) -> ResolveSource:
+    try:
+        endpoint = upstream(link.from_)
+        async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
+            has = await _extents(cluster, topic)
+    except FairleadError as error:
+        return ResolveSource(link.name, link.from_, None, error.what)
+    return ResolveSource(link.name, link.from_, has or None, "" if has else "it has no such topic")
+
+
+async def _offending(
+    sources: Collection[ResolveSource], upstream: Upstream, tp: TopicPartition, here: Mapping[int, OffsetRange]
+) -> tuple[OffsetRange | None, str]:
+    """The batch that a source has where the target ends, and over which link it was seen; before it, a damaged one that
+    a source has just there."""
+    end = here[tp.partition].end if tp.partition in here else 0
+    for source in sources:
+        has = (source.has or {}).get(tp.partition)
+        for offset in (end - 1, end):
+            if has is None or not has.start <= offset < has.end:
+                continue
+            with contextlib.suppress(WireError):
+                endpoint = upstream(source.site)
+                async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as cluster:
+                    batch = await first_batch(cluster, tp, offset)
+                if batch is None or batch.header.base_offset > offset:
+                    continue
+                if offset == end or not verify_crc(batch.data):
+                    return OffsetRange(batch.header.base_offset, batch.header.next_offset), source.link
+    return None, ""
+
+
+async def _joined(
+    cluster: Cluster,
+    sources: Collection[ResolveSource],
+    upstream: Upstream,
+    topic: str,
+    here: Mapping[int, OffsetRange],
+) -> frozenset[int]:
+    """Partitions that begin earlier here than at every source, where the oldest source's first batch is here, too."""
+    found: set[int] = set()
+    for number, extent in here.items():
+        having = [each for each in sources if each.has and number in each.has]
+        if not having:
+            continue
+        oldest = min(having, key=lambda each: (each.has or {})[number].start)
+        start, log = (oldest.has or {})[number].start, TopicPartition(topic, number)
+        if not extent.start < start < min(extent.end, (oldest.has or {})[number].end):
+            continue
+        async with await Cluster.open(upstream(oldest.site), client_id=CLIENT, request_timeout=SOURCE_TIMEOUT) as other:
+            theirs = await first_batch(other, log, start)
+        ours = await first_batch(cluster, log, start)
+        if theirs is None or ours is None or ours.header.base_offset > start or theirs.header.base_offset > start:
+            continue
+        if not conflict(theirs.data, ours.data):
+            found.add(number)
+    return frozenset(found)
+
+
+async def _unfinished(
+    cluster: Cluster, topic: str, here: Mapping[int, OffsetRange], copies: Collection[str]
+) -> str | None:
+    """The newest kept copy, if it is the beginning of what is here now: then a copy goes on where it ends."""
+    if not here:
+        return None
+    for kept in list(copies)[:1]:
+        there = await _extents(cluster, kept)
+        if there.keys() == here.keys() and all(
+            [
+                await _continues(cluster, TopicPartition(topic, n), TopicPartition(kept, n), each, there[n])
+                for n, each in here.items()
+            ]
+        ):
+            return kept
+    return None
+
+
+async def _continues(
+    cluster: Cluster, log: TopicPartition, kept: TopicPartition, here: OffsetRange, there: OffsetRange
+) -> bool:
+    if there.end <= here.start:
+        return True  # nothing but positioning so far
+    if there.end > here.end:
+        return False
+    one, other = await first_batch(cluster, log, there.end - 1), await first_batch(cluster, kept, there.end - 1)
+    if one is None or other is None:
+        return False
+    return (
+        one.header.base_offset >= there.end
+        or identity(one) == identity(other)
+        or bytes(without_producer(one)[8:]) == bytes(other.data[8:])
+    )
