@@ -17,7 +17,7 @@ from fairlead.cli import app as cli
 from fairlead.cli import console as terminal
 from fairlead.cli.commands import link
 from fairlead.errors import ExitCode
-from replication.operations.links.facts import Verb
+from replication.operations.links.facts import LinkOperation
 from replication.overrides import OverrideKind
 from tests.unit.replication.sites_in_memory import TP, FakeSites
 from topologies.loader.load import load
@@ -87,9 +87,11 @@ def test_mistakes_and_sites_that_are_not_there(
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", [each for each in Verb if each not in (Verb.RESUME, Verb.RESTORE)])
+@pytest.mark.parametrize(
+    "verb", [each for each in LinkOperation if each not in (LinkOperation.RESUME, LinkOperation.RESTORE)]
+)
 def test_without_yes_nothing_is_done_and_a_dry_run_tells_the_plan(
-    verb: Verb, ground: FakeSites, capsys: pytest.CaptureFixture[str]
+    verb: LinkOperation, ground: FakeSites, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [str(verb), "west->east", "--topic", LOG]
     assert cli.run(arguments) == ExitCode.USAGE
@@ -100,7 +102,11 @@ def test_without_yes_nothing_is_done_and_a_dry_run_tells_the_plan(
     assert "append to fairlead.orders at east" in told and "Nothing was changed" in told
     assert cli.run([*arguments, "--json"]) == ExitCode.OK
     body = json.loads(capsys.readouterr().out)
-    assert (body["applied"], body["verb"], body["logs"]) == (False, str(verb), [] if verb is Verb.PAUSE else [LOG])
+    assert (body["applied"], body["verb"], body["logs"]) == (
+        False,
+        str(verb),
+        [] if verb is LinkOperation.PAUSE else [LOG],
+    )
     assert ground.history == {}
 
 
