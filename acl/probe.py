@@ -189,20 +189,18 @@ def probe_customer(
     resolver: EndpointResolver,
     customer: str,
     *,
-    entitled: Collection[str] | None = None,
     on_record: OnRecord | None = None,
 ) -> CustomerAccess:
     """Read everything a customer can read, and try what it must not be able to do, at every site of the topology.
 
     Args:
-        entitled: Topics it may read, as ``entitlement`` of the topology has them, which is the default.
         on_record: Called for each data record read, with its site, from several threads.
 
     Raises:
         UnknownNameError: no such customer.
         UnavailableError: a site does not answer; nothing can be said about access then.
     """
-    may_read = tuple(entitled) if entitled is not None else entitlement(topology, customer)
+    may_read = entitlement(topology, customer)
     home = sites_of(topology, customer)
 
     def probe(site: str) -> _Findings:

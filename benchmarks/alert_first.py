@@ -76,7 +76,7 @@ ALERTS: Final = TP(f"alerts.{SHIP}")
 
 
 class World:
-    """Both sites at work, the line between them, and a device aboard."""
+    """Both sites with their processes, the link between them, and a device aboard."""
 
     def __init__(self, ship: Cluster, port: Cluster, line: TcpProxy, device: paho.Client) -> None:
         self.ship, self.port, self.line = ship, port, line

@@ -57,7 +57,7 @@ def broker_heap() -> Iterator[None]:
 
 @contextlib.contextmanager
 def fresh_port(logs: int, profile: Profile = Profile.FAST) -> Iterator[LocalSites]:
-    """A port that nobody has used, with brokers for so many logs; gone afterwards."""
+    """A fresh port with brokers for so many logs; removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         sites = LocalSites(Path(name) / "sites")
         try:

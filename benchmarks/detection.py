@@ -1,4 +1,4 @@
-"""What detection on board costs: microseconds of CPU per reading, all rules, no broker.
+"""Microseconds of CPU for the alert rules of a reading. No broker.
 
     python -m benchmarks.detection [--detection-boxes 2000] [--detection-readings 100] [--rounds 5]
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: the command line, a process for each part, figures as a table and as JSON.
+"""The harness of all benchmarks: the command line, a process for each part, figures as a table and as JSON.
 
 A benchmark gives ``main`` its parts, functions ``measure(options, say) -> figures``. Each part runs in a process of its
 own, where no other part has been before; it ends its brokers and removes its files itself, and raises what goes wrong.
@@ -68,7 +68,7 @@ def main(
 
 
 def say(text: str) -> None:
-    """Print what is being done."""
+    """Print a line with the time."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What a site's Mosquitto forgets when it is killed, and what it costs that it does not: profile by profile.
+"""The messages that a killed Mosquitto loses, and its speed, for each profile.
 
     python -m benchmarks.mqtt_profiles                 # both; 20 kills each: some 25 minutes
     python -m benchmarks.mqtt_profiles --only kills --kills 5
@@ -79,7 +79,7 @@ VARIANTS: Final = (
 
 
 class Broker:
-    """One Mosquitto of its own."""
+    """A Mosquitto in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -127,8 +127,8 @@ class Broker:
         return float(times.user + times.system)
 
     def save_seconds(self) -> float:
-        """How long it takes from asking for a save until the new file is there; an idle Mosquitto looks at what it was
-        asked every 100 ms only, which is part of it."""
+        """Seconds from the request to save until the new file is there. An idle Mosquitto handles signals only every
+        100 ms, which is part of it."""
         file = self._folder / "mosquitto.db"
         before = file.stat().st_mtime_ns if file.exists() else 0
         began = time.perf_counter()
@@ -232,7 +232,7 @@ def broker_in(folder: Path) -> Iterator[Broker]:
 
 
 async def kills(folder: Path, variant: Variant, *, stuck: bool, count: int, seed: int) -> dict[str, Any]:
-    """Kill it again and again; what was lost each time."""
+    """Kill the broker ``count`` times; count what each kill loses."""
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     lost: list[int] = []
     seconds: list[float] = []
@@ -275,7 +275,7 @@ async def kills(folder: Path, variant: Variant, *, stuck: bool, count: int, seed
 
 
 async def speed(folder: Path, variant: Variant, queued: int) -> dict[str, Any]:
-    """Messages a second while so many are queued, or more."""
+    """Messages a second while at least ``queued`` are waiting."""
     with broker_in(folder) as broker:
         broker.start(Variant("filling", Profile.FAST))
         Taker(broker.endpoint(mosquitto.BRIDGE), acknowledging=True).close()

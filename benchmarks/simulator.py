@@ -51,7 +51,7 @@ def voyage(containers: int) -> Voyage:
 
 
 def sailing(made: Voyage, hours: float) -> tuple[Iterator[Publish], dt.datetime]:
-    """The messages from the ship's departure on, and when so many hours are over."""
+    """The messages from the ship's departure on, and the time ``hours`` later."""
     sails = made.plan.timetables["duck-star"].calls[0].departs
     steps = (step for step in made.steps() if isinstance(step, Publish))
     for step in steps:

@@ -39,7 +39,7 @@ SOURCE, TARGET = "alpha", "beta"
 
 @dataclass
 class Lines:
-    """The two sites. Every measurement has streams of its own."""
+    """The two sites. Every measurement uses its own streams."""
 
     sites: LocalSites
     source: Cluster
@@ -80,7 +80,7 @@ class Lines:
     async def copying(
         self, streams: Mapping[str, Mapping[str, Any]], *, rtt: float, line: float, rate: str | None = None
     ) -> AsyncIterator[tuple[TcpProxy, Replicator]]:
-        """A replicator at work. ``line``: bits per second that the line carries; ``rate``: what the link declares."""
+        """Run a replicator. ``line``: bits per second that the link carries; ``rate``: what it declares."""
         link = {"from": SOURCE, "to": TARGET, "streams": dict.fromkeys(streams, "all")}
         topology = Topology.model_validate(
             {
@@ -118,7 +118,7 @@ async def two_sites() -> AsyncIterator[Lines]:
 
 
 async def carried(way: TcpProxy, size: int) -> float:
-    """When the line had carried so many bytes to the target."""
+    """Wait until the link has carried so many bytes to the target; return when."""
     while way.down.bytes < size:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.005)
     return time.monotonic()

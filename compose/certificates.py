@@ -1,4 +1,4 @@
-"""Certificates of a Compose project, by an authority of its own: made once, and again when they are about to end."""
+"""Certificates of a Compose project, issued by its own authority and renewed before they expire."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Final
 from compose.fleet import Fleet
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.facts import all_facts, facts
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import RefusedError
 from fairlead.local.files import write_file
 
-RENEW_DAYS: Final = 60  # a certificate with fewer left is made anew at the next rendering
+RENEW_DAYS: Final = 60  # a certificate with fewer days left is renewed at the next rendering
 
 
 def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
     """Write ``certificates/ca.pem`` and ``certificates/<host>.pem`` (key, certificate, authority) of each broker and
-    Mosquitto; the names of those that were made now. Without TLS for clients only brokers have one, as controllers.
+    Mosquitto; return the names of the new ones. Without TLS for clients, only brokers have one, as controllers.
 
-    The authority's key is in ``authority``, which no container is given. Replace ``ca.pem`` and the others by your own
-    and they are left alone.
+    The authority's key is in ``authority``, which no container mounts. Certificates of your own authority are left
+    alone.
 
     Raises:
         RefusedError: certificates of an authority of your own are missing or about to end; nothing was changed.

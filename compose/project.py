@@ -30,9 +30,9 @@ Service = dict[str, Any]
 
 WAN: Final = "wan"
 SPARK_NETWORK: Final = "spark"  # Spark's machines and drivers; nothing of any other site is there
-STATE: Final = "state"  # tables, checkpoints, what voyages and the command line note
+STATE: Final = "state"  # tables, checkpoints, files of voyages and of the command line
 HOME: Final = "/var/lib/fairlead"
-HOMES: Final = "/var/lib/fairlead-sites"  # where the command line sees what bridges and replicators write
+HOMES: Final = "/var/lib/fairlead-sites"  # where the command line finds the files of bridges and replicators
 TOPOLOGY_FOLDER: Final = "/etc/fairlead"
 DETOURS: Final = "/etc/fairlead-links/detours.json"
 _DETOURS_MOUNT: Final = f"./links/detours.json:{DETOURS}:ro"
@@ -162,7 +162,7 @@ def replicator(fleet: Fleet, site: Deployed) -> Service:
 
 
 def links(fleet: Fleet) -> dict[str, Service]:
-    """The lines under the replicators, led by voyages over a socket in the shared state; only where they are wanted."""
+    """The proxies between replicators and their sources; voyages control them over a socket in the shared state."""
     if not fleet.links:
         return {}
     at = f"{HOME}/{fleet.topology.name}/run/{LINES}"

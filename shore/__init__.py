@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # this module is imported in every worker process of Spark: it must cost nothing
     from fairlead.kafka.endpoint import Endpoint
-    from shore.status import JobStatus
+    from shore.jobs.status import JobStatus
     from topologies.model import Topology
 
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import StructType
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
+from shore.delta.files import FILES_SCHEMA
 from shore.errors import SinkOptionError, SourceOptionError, site_unreachable
 from shore.sink.options import parse_sink_options
 from shore.source.columns import RAW_SCHEMA
@@ -36,7 +37,6 @@ from shore.source.options import EARLIEST, LATEST, Edge, Rows, SourceOptions, pa
 from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader, find_ends, resolve
 from shore.source.task import Task
-from shore.tablefiles import FILES_SCHEMA
 
 _SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA, "files": FILES_SCHEMA}
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.operations import ALERTS
 from shore.tables.readings import READINGS
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
@@ -195,26 +195,26 @@ VIEWS: Final[Mapping[str, View]] = {
 }
 
 
-def readings_with_bookings(spark: SparkSession, places: Places) -> DataFrame:
+def readings_with_bookings(spark: SparkSession, paths: TablePaths) -> DataFrame:
     """The view ``readings_with_bookings`` in Spark."""
-    return _in_spark(spark, places, READINGS_WITH_BOOKINGS)
+    return _in_spark(spark, paths, READINGS_WITH_BOOKINGS)
 
 
-def readings_with_positions(spark: SparkSession, places: Places) -> DataFrame:
+def readings_with_positions(spark: SparkSession, paths: TablePaths) -> DataFrame:
     """The view ``readings_with_positions`` in Spark."""
-    return _in_spark(spark, places, READINGS_WITH_POSITIONS, _ABOARD + _AROUND_BY_WINDOWS + _INTERPOLATED)
+    return _in_spark(spark, paths, READINGS_WITH_POSITIONS, _ABOARD + _AROUND_BY_WINDOWS + _INTERPOLATED)
 
 
-def alerts_with_custody(spark: SparkSession, places: Places) -> DataFrame:
+def alerts_with_custody(spark: SparkSession, paths: TablePaths) -> DataFrame:
     """The view ``alerts_with_custody`` in Spark."""
-    return _in_spark(spark, places, ALERTS_WITH_CUSTODY)
+    return _in_spark(spark, paths, ALERTS_WITH_CUSTODY)
 
 
-def device_gaps(spark: SparkSession, places: Places) -> DataFrame:
+def device_gaps(spark: SparkSession, paths: TablePaths) -> DataFrame:
     """The view ``device_gaps`` in Spark."""
-    return _in_spark(spark, places, DEVICE_GAPS)
+    return _in_spark(spark, paths, DEVICE_GAPS)
 
 
-def _in_spark(spark: SparkSession, places: Places, view: View, statement: str = "") -> DataFrame:
-    inputs: dict[str, Any] = {name: spark.read.format("delta").load(places.table(name)) for name in view.inputs}
+def _in_spark(spark: SparkSession, paths: TablePaths, view: View, statement: str = "") -> DataFrame:
+    inputs: dict[str, Any] = {name: spark.read.format("delta").load(paths.table(name)) for name in view.inputs}
     return spark.sql(statement or view.statement, **inputs)

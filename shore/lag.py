@@ -21,11 +21,9 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.record import decode_batch
 from fairlead.kafka.protocol.types import TP
-from shore.backlog import backlog_of
-from shore.checkpoint import Checkpoint, read_checkpoint
-from shore.places import Places
+from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids
+from shore.paths import TablePaths
 from shore.source.offsets import Positions, parse_partition_id
-from shore.tablelog import table_ids
 from shore.tables import TABLES
 from topologies.model import Topology
 
@@ -49,18 +47,18 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 def lags(
-    topology: Topology, endpoint: KafkaEndpoint, places: Places, jobs: Collection[str], *, now: dt.datetime
+    topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, jobs: Collection[str], *, now: dt.datetime
 ) -> dict[str, Lag]:
     """The lag of each job. A site that does not answer, or a damaged checkpoint, is said in ``why``."""
     found: dict[str, Lag] = {}
     reading: dict[str, Checkpoint] = {}
-    ids = table_ids(places, TABLES)
+    ids = table_ids(paths, TABLES)
     from shore.verify.catalogue import FROM_LOGS  # with Spark, which takes a second to load
 
     of_logs = {entry.job for entry in FROM_LOGS}
     for job in jobs:
         try:
-            checkpoint = read_checkpoint(places, job)
+            checkpoint = read_checkpoint(paths, job)
         except FairleadError as error:
             found[job] = Lag(why=error.what)
             continue
@@ -71,7 +69,7 @@ def lags(
         elif checkpoint.done is None:
             found[job] = Lag(why="its first batch is not done yet")
         else:
-            backlog = backlog_of(checkpoint, places, ids)
+            backlog = backlog_of(checkpoint, paths, ids)
             seconds = (now - backlog.since).total_seconds() if backlog.since is not None else 0.0
             why = _UNKNOWN if backlog.unknown else ""
             found[job] = Lag(backlog.rows, round(max(0.0, seconds), 1), why=why)
@@ -86,7 +84,7 @@ def lags(
 
 
 async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping[str, Checkpoint]) -> dict[str, Lag]:
-    from shore.verify.records import CLIENT_ID, extents_of
+    from shore.verify.logs import CLIENT_ID, extents_of
 
     found = {}
     async with await Cluster.open(endpoint, client_id=CLIENT_ID, request_timeout=_SECONDS) as cluster:

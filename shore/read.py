@@ -22,10 +22,10 @@ import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
 from fairlead.errors import FairleadError, UnknownNameError
+from shore.delta.table_errors import check_tables, not_there, nothing_yet, open_table, unreadable
 from shore.errors import QueryError
 from shore.joins import VIEWS
-from shore.opened import check_tables, not_there, nothing_yet, open_table, unreadable
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 _FORMULA = r"^([=+\-@\t\r])"
@@ -63,7 +63,7 @@ def tables(folder: Path, names: Iterable[str] = TABLES, *, storage: str | None =
     Raises:
         UnavailableError: one cannot be opened.
     """
-    return [_info(name, delta) for name, delta in _open_all(Places.of(folder, storage), names)]
+    return [_info(name, delta) for name, delta in _open_all(TablePaths.of(folder, storage), names)]
 
 
 def view_columns(name: str) -> tuple[ColumnInfo, ...]:
@@ -90,8 +90,8 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
         UnavailableError: it is not there yet, or cannot be opened.
     """
     check_tables([name])
-    places = Places.of(folder, storage)
-    delta = open_table(places, name)
+    paths = TablePaths.of(folder, storage)
+    delta = open_table(paths, name)
     if delta is None:
         raise not_there(name)
     return delta.to_pyarrow_dataset()
@@ -103,7 +103,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
     Times are given in UTC.
 
     Args:
-        known: The tables that there can be (``shore.feeds.tables.kept_tables`` has those of customers, too: in double
+        known: The tables that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too: in double
             quotes in a query).
 
     Raises:
@@ -111,10 +111,10 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
         QueryError: DuckDB cannot run the query.
         UnavailableError: a table that the query or its view needs is not there yet, or cannot be opened.
     """
-    places = Places.of(folder, storage)
-    opened = dict(_open_all(places, _mentioned(query, known))) or dict(_open_all(places, known))
+    paths = TablePaths.of(folder, storage)
+    opened = dict(_open_all(paths, _mentioned(query, known))) or dict(_open_all(paths, known))
     if not opened:
-        raise nothing_yet(places)
+        raise nothing_yet(paths)
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         for name, delta in opened.items():
@@ -171,9 +171,9 @@ def _mentioned(query: str, known: Collection[str]) -> list[str]:
     return found or list(known)
 
 
-def _open_all(places: Places, names: Iterable[str]) -> Iterator[tuple[str, DeltaTable]]:
+def _open_all(paths: TablePaths, names: Iterable[str]) -> Iterator[tuple[str, DeltaTable]]:
     for name in names:
-        delta = open_table(places, name)
+        delta = open_table(paths, name)
         if delta is not None:
             yield name, delta
 

@@ -22,7 +22,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,37 @@ import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.home import private_folder
 from fairlead.jars import ensure_jars, find_java
-from shore import executors
+
+PATIENCE = 120.0  # seconds; an executor that can come is there after 5 to 20
+
+
+def are_due(master: str, settings: Mapping[str, str]) -> bool:
+    """Whether executors must come before there is work: not in one process, nor where they are made on demand."""
+    on_demand = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+    return not master.startswith("local") and not on_demand
+
+
+def await_first(count: Callable[[], int], master: str, *, patience: float = PATIENCE, pause: float = 0.5) -> None:
+    """Return when the cluster has given an executor.
+
+    Args:
+        count: How many have registered with this driver.
+
+    Raises:
+        UnavailableError: none came in ``patience`` seconds.
+    """
+    end = time.monotonic() + patience
+    while not count():
+        if time.monotonic() > end:
+            raise UnavailableError(
+                f"Spark's master {master} gave no executor within {patience:.0f} s",
+                hint="has it workers with free cores and memory? Can they reach this driver? They go to "
+                "spark.driver.host, which must be a name of this machine that they can resolve, and this machine must "
+                "listen there (spark.driver.bindAddress); their logs are in the workers' folders",
+                master=master,
+            )
+        time.sleep(pause)
+
 
 DEFAULT_MASTER = "local[2]"
 SECRET = "spark.authenticate.secret"  # noqa: S105 - the setting's name
@@ -150,9 +181,9 @@ def spark(
             hint=f"Java used: {java}; its own words are in {log}",
         ) from error
     session.sparkContext.setLogLevel("ERROR")
-    if executors.are_due(master, wanted):
+    if are_due(master, wanted):
         try:
-            executors.await_first(lambda: _executors(session), master)
+            await_first(lambda: _executors(session), master)
         except UnavailableError:
             close(session)
             raise

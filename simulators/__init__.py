@@ -1,8 +1,8 @@
-"""Fleets, voyages, sensors, and links with weather: they stand in for ships, containers and the sea.
+"""Simulated ships, containers, weather and trouble, published to real sites.
 
 In: a scenario and a seed. Out: MQTT messages at the site where each box is, in simulated time, and the truth to compare
-the logs with. Open ``voyage`` first. ``fleet`` says which box is where and when, ``physics`` how warm it is there,
-``steps`` what a voyage consists of, ``voyage`` publishes it, ``network`` delays and cuts links under the replicators,
-``report`` compares what arrived with the truth, ``scale`` adds up what a fleet needs without publishing anything. May
+the logs with. Open ``voyage`` first. ``fleet`` plans which box is where and when, ``physics`` computes temperatures and
+sensors, ``steps`` defines the steps of a voyage, ``voyage`` publishes them, ``network`` delays and cuts the
+replicators' links, ``report`` compares what arrived with the truth, ``scale`` sizes a fleet without publishing. May
 import every package but ``fairlead.cli``.
 """

@@ -60,7 +60,7 @@ async def sail_watched(
     async with display(control) as listeners:
 
         def progressed(now: Progress) -> None:
-            control.progressed(now)
+            control.on_progress(now)
             listeners.on_progress(now)
 
         with timed(services.phases, "voyage"):
@@ -73,7 +73,7 @@ async def sail_watched(
                     barrier_timeout=settings.patience,
                     check=services.check,
                     network=services.network,
-                    on_player=control.take,
+                    on_player=control.attach,
                     on_progress=progressed,
                     on_published=listeners.on_published,
                     on_alert=listeners.on_alert,

@@ -1,7 +1,4 @@
-"""What a voyage consists of, in order of simulated time: messages to publish, barriers to wait at, links to switch.
-
-Also the MQTT topics of those messages.
-"""
+"""The steps of a voyage: messages to publish, barriers to wait at, links to switch; and the messages' MQTT topics."""
 
 from __future__ import annotations
 
@@ -48,8 +45,8 @@ class Probes(NamedTuple):
 
 @dataclass(slots=True)
 class Publish:
-    """One MQTT message at one site. Nobody changes one; not frozen only because a frozen one takes three times as long
-    to make, and a day of a large ship has millions.
+    """One MQTT message at one site. Treat it as frozen: a frozen dataclass takes three times as long to make, and a day
+    of a large ship has millions.
 
     Args:
         sim_time: When it happens; for a reading, the device's time as well.
@@ -108,7 +105,7 @@ class VoyageBarrier:
     (repeats and bad messages not counted), one for each marker, all strays drained.
 
     ``gives_way``: simulated time may go on without it while a link of ``site`` or ``peer`` is cut: what it waits for
-    may need that link, and comes when the link is back, as in life.
+    may need that link, and happens when the link is back.
     """
 
     sim_time: dt.datetime

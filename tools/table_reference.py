@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from shore.places import CUSTOMERS
+from shore.paths import CUSTOMERS
 from shore.tables import TABLES, Table
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.model import KEPT

@@ -1,7 +1,7 @@
-"""What a bridge and a replicator need at start for the ledgers of very many logs: seconds and memory.
+"""Seconds and memory that a bridge and a replicator need at start for the ledgers of very many logs.
 
-The ledgers lie on a real broker; each reader is a process of its own, which does what the real one does at start and
-nothing else. Memory is counted in resident bytes: what the process has in all, and what reading has added.
+The ledgers are on a real broker. Each reader is a process that only does what the real one does at start. Memory is
+counted in resident bytes: what the process has in all, and what reading has added.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ WATCHED_AT_ONCE: Final = 250
 
 
 class Worker:
-    """A measured process and the newest that it has told."""
+    """A measured process and its newest status line."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
@@ -60,7 +60,7 @@ class Worker:
         return cls(f"{what} {site}", process)
 
     async def until(self, what: str, reached: Callable[[dict[str, Any]], bool]) -> float:
-        """When the process had told something that is so (``time.monotonic``)."""
+        """Wait until a status line meets the condition; return when (``time.monotonic``)."""
         async with self._news:
             while not (self.told and reached(self.told)):
                 if self._reading.done():
@@ -88,7 +88,7 @@ class Worker:
 
 
 class Harbour:
-    """The two sites at work. Everything is gone afterwards."""
+    """The two sites with their processes, removed afterwards."""
 
     def __init__(self, sites: LocalSites, clusters: Mapping[str, Cluster], workers: Mapping[str, Worker]) -> None:
         self.port, self.ship = clusters[PORT], clusters[SHIP]
@@ -101,7 +101,7 @@ class Harbour:
     @classmethod
     @contextlib.asynccontextmanager
     async def fresh(cls, brokers: int = 1) -> AsyncIterator[Harbour]:
-        """Sites that nobody has used yet, with their processes ready. Each log is at one of a site's brokers."""
+        """Fresh sites with their processes ready. Each log has one copy at a site."""
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
             folder = Path(name) / "sites"
             sites = LocalSites(folder)

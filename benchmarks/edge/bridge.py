@@ -52,7 +52,7 @@ Device = tuple[BaseProcess, "Synchronized[int]"]
 
 
 class Sample(NamedTuple):
-    """One look at a process: readings stored so far, seconds since the first look, resident memory in MB."""
+    """One sample of a process: readings stored so far, seconds since the first sample, resident memory in MB."""
 
     readings: int
     seconds: float
@@ -91,7 +91,7 @@ def publishing(
     taken: Synchronized[int] | None = None,
     processes: int = 1,
 ) -> Iterator[list[Device]]:
-    """Devices at work, each process with its share of the boxes; they are stopped in the end."""
+    """Run devices, each process with its share of the boxes, and stop them afterwards."""
     made: list[Device] = []
     for nth in range(processes):
         sent = SPAWN.Value("q", 0)
@@ -117,10 +117,10 @@ def steady_rate(
     *,
     longest: float | None = None,
 ) -> Used:
-    """Devices publish as fast as the process stores; what it used until all was stored.
+    """Publish as fast as the process stores; return what it used until all was stored.
 
     Args:
-        longest: Seconds after which what is stored by then is enough.
+        longest: Seconds after which the measurement ends early.
     """
     wanted = process.readings.value + rounds * len(numbers)
     with publishing(endpoint, numbers, first, rounds, taken=process.readings) as devices:
@@ -129,7 +129,7 @@ def steady_rate(
 
 
 def queue_up(endpoint: MqttEndpoint, numbers: Sequence[str], first: int, rounds: int, processes: int = 2) -> float:
-    """Publish while nobody takes it; seconds until the MQTT broker has it all."""
+    """Publish while no bridge runs; return the seconds until the MQTT broker has everything."""
     began = time.perf_counter()
     with publishing(endpoint, numbers, first, rounds, processes=processes) as devices:
         progress(
@@ -172,7 +172,7 @@ def progress(
     """Wait until a count is reached, or ``longest`` seconds are over and something was counted.
 
     Args:
-        parts: What takes part, and whether it still runs or has done its work.
+        parts: The processes that take part, and whether each runs or has finished.
 
     Raises:
         SystemExit: nothing came for a minute, or a part has ended; says how far it was.
@@ -308,7 +308,7 @@ def _rates(samples: Sequence[Sample], queued: int) -> list[int]:
 
 
 def _at(samples: Sequence[Sample], readings: float) -> Sample:
-    """The first look that saw so many readings."""
+    """The first sample with so many readings."""
     return next((sample for sample in samples if sample.readings >= readings), samples[-1])
 
 

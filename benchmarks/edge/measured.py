@@ -1,4 +1,4 @@
-"""The two programs that are measured, each in a process of its own: Fairlead's bridge, and the obvious one."""
+"""The two measured programs, each in its own process: Fairlead's bridge and the plain one."""
 
 from __future__ import annotations
 

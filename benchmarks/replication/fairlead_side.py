@@ -1,4 +1,4 @@
-"""Fairlead's side: one replicator in a process of its own, as ``fairlead replicate`` runs it (status file included)."""
+"""Fairlead's side: one replicator in its own process, as ``fairlead replicate`` runs it, with its status file."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ async def _stop(child: asyncio.subprocess.Process) -> None:
 
 
 def last_words(folder: Path) -> str:
-    """What its log says when it does not do what it should."""
+    """The last lines of its log."""
     return tail(folder / "mirrormaker.log", 5)
 
 

@@ -219,7 +219,7 @@ TLS_TARGET: Final = {"throughput_ratio": 0.4}
 
 
 async def tls(records: int = TLS_RECORDS) -> dict[str, Any]:
-    """The replicator alone, in a process of its own, with and without TLS, in turn."""
+    """The replicator alone, with and without TLS, in turn."""
     rounds: dict[bool, list[dict[str, Any]]] = {False: [], True: []}
     async with World.fresh() as plain, World.fresh(tls=True) as tls:
         for _ in range(TLS_ROUNDS):
@@ -251,7 +251,7 @@ GROWTH_LOGS: Final = (1000, 4000, 16_000)
 
 
 async def growth(sizes: tuple[int, ...]) -> dict[str, Any]:
-    """Each number of logs on two fresh brokers of its own; logs as in ``many_topics``."""
+    """Each number of logs on two fresh brokers; logs as in ``many_topics``."""
     rows = []
     for count in sizes:
         async with World.fresh() as world:

@@ -1,4 +1,4 @@
-"""What two sides' figures say about each other, and about the targets. No I/O."""
+"""Ratios of two sides' figures, and their targets. No I/O."""
 
 from __future__ import annotations
 

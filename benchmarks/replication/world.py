@@ -53,7 +53,7 @@ class World:
     @classmethod
     @contextlib.asynccontextmanager
     async def fresh(cls, *, tls: bool = False) -> AsyncIterator[World]:
-        """Brokers that nobody has used yet; they and their data are gone afterwards."""
+        """Fresh brokers, removed with their data afterwards."""
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             sites = LocalSites(Path(folder) / "sites")
             try:
@@ -82,9 +82,9 @@ class World:
 
     @contextlib.asynccontextmanager
     async def watch_first(self, logs: Logs) -> AsyncIterator[asyncio.Task[float]]:
-        """A task that gives the moment (``time.monotonic``) at which the first record of these logs is at the target.
+        """A task that returns when (``time.monotonic``) the first record of these logs is at the target.
 
-        One long poll over all of them: the broker answers at the first append, and nothing is asked until then.
+        It is one long poll over all of them, which the broker answers at the first append.
         """
         session = self.target.fetch_session()
         for tp in logs.tps:

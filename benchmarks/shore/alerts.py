@@ -27,9 +27,9 @@ from shore.datasource import register
 from shore.errors import SlowWorkerError
 from shore.jobs import alerts
 from shore.jobs.model import JobContext
-from shore.jobs.progress import failure
+from shore.jobs.query import failure
 from shore.jobs.runner import MAX_STARTS
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 INTERVAL_SECONDS: Final = 300
@@ -54,7 +54,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
     with fresh(options.containers) as site, tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
         numbers = site.open_logs(options.containers, say)
         site.append(numbers, options.backlog, say)
-        bench = _Bench(site, Places(folder))
+        bench = _Bench(site, TablePaths(folder))
         with session() as work:
             found["catch_up"] = bench.drain(work, len(numbers) * options.backlog)
             say(f"catching up: {found['catch_up']}")
@@ -76,10 +76,10 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 class _Bench:
     """One job's tables and checkpoint, over several Spark sessions."""
 
-    def __init__(self, site: Site, places: Places) -> None:
-        self._site, self._places = site, places
+    def __init__(self, site: Site, paths: TablePaths) -> None:
+        self._site, self._places = site, paths
         for name in ("alerts_ashore", "containers_now"):
-            TABLES[name].create(places.table(name))
+            TABLES[name].create(paths.table(name))
 
     @contextlib.contextmanager
     def _query(self, work: Work, **trigger: Any) -> Iterator[StreamingQuery]:
@@ -95,7 +95,7 @@ class _Bench:
             query.stop()
 
     def drain(self, work: Work, readings: int) -> dict[str, Any]:
-        """Read what is there; once more where a busy machine was too slow to start Spark's workers."""
+        """Read everything; try again where a busy machine was too slow to start Spark's workers."""
         for _ in range(MAX_STARTS - 1):
             with contextlib.suppress(SlowWorkerError):
                 return self._drain(work, readings)

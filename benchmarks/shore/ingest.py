@@ -25,7 +25,7 @@ from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import SIZES, Site, fresh
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.session import settings as usual_settings
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS
 
@@ -33,13 +33,15 @@ _LOGIN: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule require
 _TYPES: Final = {"string": "string", "int64": "bigint", "double": "double", "bool": "boolean"}
 
 
-def stock_query(session: SparkSession, endpoint: KafkaEndpoint, places: Places, max_records: int) -> DataStreamWriter:
+def stock_query(
+    session: SparkSession, endpoint: KafkaEndpoint, paths: TablePaths, max_records: int
+) -> DataStreamWriter:
     """Reads every log of stream ``containers`` into table ``readings``."""
     reader = session.readStream.format("kafka").option("subscribePattern", r"^containers\..*$")
     reader = reader.option("startingOffsets", "earliest").option("includeHeaders", "true")
     reader = reader.option("maxOffsetsPerTrigger", str(max_records)).options(**_login(endpoint))
     writer: DataStreamWriter = columns(reader.load()).writeStream.format("delta")
-    return writer.option("path", places.table(READINGS.name))
+    return writer.option("path", paths.table(READINGS.name))
 
 
 def columns(records: DataFrame) -> DataFrame:
@@ -66,7 +68,7 @@ def _header(name: str) -> SparkColumn:
 
 
 def _ddl() -> str:
-    """What ``from_json`` is to look for."""
+    """The schema for ``from_json``."""
     tree: dict[str, Any] = {}
     for column in PAYLOAD_COLUMNS:
         kind = _TYPES.get(str(column.type), "timestamp")
@@ -144,8 +146,8 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 def ingest(work: Work, site: Site, name: str, rows: int, max_records: int, say: Say) -> dict[str, Any]:
     """Read everything into new tables; what that took."""
-    places = work.places(name)
-    found = drain(work.query(site, places, max_records), site, places, rows).figures(rows)
+    paths = work.paths(name)
+    found = drain(work.query(site, paths, max_records), site, paths, rows).figures(rows)
     brief(found, say, name)
     return found
 
@@ -156,7 +158,7 @@ def idle(work: Work, site: Site, name: str, max_records: int, say: Say) -> dict[
     Raises:
         SystemExit: there are none.
     """
-    writer = work.query(site, work.places(name), max_records)
+    writer = work.query(site, work.paths(name), max_records)
     query = writer.trigger(processingTime="100 milliseconds").start()
     until = time.monotonic() + 120
     while len(query.recentProgress) < IDLE_TRIGGERS and query.isActive and time.monotonic() < until:
@@ -176,10 +178,10 @@ def _stock(options: argparse.Namespace, site: Site, rows: int, say: Say) -> list
     jars = usual_settings(site.sites.folder)["spark.jars"]
     with session({"spark.jars": f"{jars},{options.with_kafka_connector}"}) as work:
         for name in ("Spark's own source, cold", "Spark's own source, warm"):
-            places = work.places(name)
-            READINGS.create(places.table(READINGS.name))
-            writer = stock_query(work.spark, site.endpoint, places, options.max_records)
-            writer = writer.option("checkpointLocation", places.checkpoint("stock"))
-            rounds.append(drain(writer, site, places, rows).figures(rows))
+            paths = work.paths(name)
+            READINGS.create(paths.table(READINGS.name))
+            writer = stock_query(work.spark, site.endpoint, paths, options.max_records)
+            writer = writer.option("checkpointLocation", paths.checkpoint("stock"))
+            rounds.append(drain(writer, site, paths, rows).figures(rows))
             brief(rounds[-1], say, name)
     return rounds

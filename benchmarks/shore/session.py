@@ -26,7 +26,7 @@ from benchmarks.shore.site import Site
 from shore.datasource import register
 from shore.jobs import readings
 from shore.jobs.model import JobContext
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.session import close, spark
 from shore.session import settings as usual_settings
 from shore.tables.readings import READINGS, READINGS_REJECTED
@@ -36,7 +36,7 @@ KINDS: Final = ("driver", "jvm", "workers", "brokers")
 
 
 class Gauge:
-    """While it is entered it samples; ``figures`` says what was used."""
+    """Samples processes while it is entered; ``figures`` returns what they used."""
 
     def __init__(self, brokers: Sequence[psutil.Process]) -> None:
         self._brokers = {broker.pid for broker in brokers}
@@ -108,22 +108,22 @@ _SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A Spark session in a folder of its own."""
+    """A Spark session and its folder."""
 
     folder: Path
     spark: SparkSession
 
-    def places(self, name: str) -> Places:
+    def paths(self, name: str) -> TablePaths:
         """Tables and checkpoints of their own."""
-        return Places(str(self.folder / name))
+        return TablePaths(str(self.folder / name))
 
-    def query(self, site: Site, places: Places, max_records: int) -> DataStreamWriter:
+    def query(self, site: Site, paths: TablePaths, max_records: int) -> DataStreamWriter:
         """Job ``readings``, with its checkpoint."""
         for table in (READINGS, READINGS_REJECTED):
-            table.create(places.table(table.name))
+            table.create(paths.table(table.name))
         register(self.spark, site.endpoint)
-        writer = readings.query(JobContext(topology(), site.endpoint, places, self.spark, max_records))
-        return writer.option("checkpointLocation", places.checkpoint("readings"))
+        writer = readings.query(JobContext(topology(), site.endpoint, paths, self.spark, max_records))
+        return writer.option("checkpointLocation", paths.checkpoint("readings"))
 
 
 @contextlib.contextmanager
@@ -166,8 +166,8 @@ class Ran:
         }
 
 
-def drain(writer: DataStreamWriter, site: Site, places: Places, rows: int) -> Ran:
-    """Run a query until it has read what is there.
+def drain(writer: DataStreamWriter, site: Site, paths: TablePaths, rows: int) -> Ran:
+    """Run a query until it has read everything.
 
     Raises:
         SystemExit: it does not end, or table ``readings`` does not have so many rows then.
@@ -180,7 +180,7 @@ def drain(writer: DataStreamWriter, site: Site, places: Places, rows: int) -> Ra
     if not ended:
         query.stop()
         raise SystemExit(f"the query did not end within {STUCK_SECONDS} s")
-    stored = DeltaTable(places.table(READINGS.name)).to_pyarrow_dataset().count_rows()
+    stored = DeltaTable(paths.table(READINGS.name)).to_pyarrow_dataset().count_rows()
     if stored != rows:
         raise SystemExit(f"table readings has {stored:,} rows of {rows:,} readings")
     return Ran(seconds, [dict(one) for one in query.recentProgress if one["numInputRows"]], gauge)

@@ -49,7 +49,7 @@ class Site:
         return [psutil.Process(pid) for what, pid in self.sites.status()[SITE].pids.items() if what.startswith("kafka")]
 
     def open_logs(self, count: int, say: Say) -> list[str]:
-        """Logs of so many boxes with nothing but their markers; the boxes' numbers."""
+        """Make logs for so many boxes, with their markers only; return the boxes' numbers."""
         numbers = boxes(count)
         new = [number for number in numbers if log_of(number) not in self.ends]
         asyncio.run(self._open(new))
@@ -97,7 +97,7 @@ class Site:
 
 
 def _sizes(readings: int, sizes: Sequence[int]) -> Iterator[int]:
-    """These sizes in turn, until there are so many readings."""
+    """These batch sizes in turn, for so many readings."""
     for size in itertools.cycle(sizes):
         if readings <= 0:
             return
@@ -111,7 +111,7 @@ def _rfc3339(milliseconds: int) -> str:
 
 @contextlib.contextmanager
 def fresh(logs: int) -> Iterator[Site]:
-    """A port that nobody has used, with brokers for so many logs; gone afterwards."""
+    """A fresh port with brokers for so many logs; removed afterwards."""
     with fresh_port(logs, Profile.DURABLE) as sites:
         yield Site(sites)
 

@@ -48,10 +48,10 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
 
 
 def _ingest(work: Work, site: Site, name: str, rows: int, large: str, max_records: int) -> dict[str, Any]:
-    places = work.places(name)
-    ran = drain(work.query(site, places, max_records), site, places, rows)
+    paths = work.paths(name)
+    ran = drain(work.query(site, paths, max_records), site, paths, rows)
     return ran.figures(rows) | {
-        "small_logs_done_after_triggers": _small_done(places.table(READINGS.name), log_of(large))
+        "small_logs_done_after_triggers": _small_done(paths.table(READINGS.name), log_of(large))
     }
 
 

@@ -1,1 +1,1 @@
-"""What containers run at their start, and how their health is asked. Light: only what each needs is imported."""
+"""Entry points and health checks of the containers. Each imports only what it needs."""

@@ -1,4 +1,4 @@
-"""Start of a broker's container: its log directory is formatted once, then this process becomes Kafka."""
+"""Entry point of a broker's container: format the log directory once, then become Kafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container is given: secrets as files, its name by environment."""
+"""A container's secrets (files) and settings (environment)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRETS = Path(os.environ.get("FAIRLEAD_SECRETS", "/run/secrets"))
 
 
 def secret(name: str) -> SecretStr:
-    """A secret by name; ends the program with what to do when it is not there."""
+    """A secret by name; ends the program with a hint when it is missing."""
     try:
         return SecretStr((SECRETS / name).read_text(encoding="utf-8").removesuffix("\n"))
     except OSError as error:
@@ -29,6 +29,6 @@ def setting(name: str) -> str:
 
 
 def fail(what: str, hint: str) -> NoReturn:
-    """Say what is wrong in one line each, and end."""
+    """Print the error and the hint, and end with 3."""
     sys.stderr.write(f"error: {what}\n  {hint}\n")
     raise SystemExit(3)

@@ -1,8 +1,8 @@
-"""Whether what a container is for works: exit code 0 or 1, with one line that says why.
+"""Health check of a container: exit code 0, or 1 with a line that says why.
 
-Asks as little as proves it: an unauthenticated ApiVersions of a broker that has begun to answer requests (KIP-511), a
-refused CONNECT of Mosquitto, the file that a bridge or replicator writes every second. Standard library only, because
-it is run every few seconds in every container.
+It asks for as little as possible: an unauthenticated ApiVersions of a broker that has begun to answer requests
+(KIP-511), a refused CONNECT of Mosquitto, the file that a bridge or replicator writes every second. Standard library
+only, because it runs every few seconds in every container.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGES = {"spark-master": 8080, "spark-worker": 8081}
 
 
 def kafka(port: int, *, tls: bool) -> str:
-    """Nothing when the broker answers requests, else why it is not healthy."""
+    """Return "" when the broker answers requests, else why it is not healthy."""
     with _connected(port, tls=tls) as connection:
         connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
         answer = connection.recv(8)
@@ -33,7 +33,7 @@ def kafka(port: int, *, tls: bool) -> str:
 
 
 def mqtt(port: int, *, tls: bool) -> str:
-    """Nothing when Mosquitto answers a log-in, by refusing it."""
+    """Return "" when Mosquitto refuses a log-in, which proves that it answers."""
     with _connected(port, tls=tls) as connection:
         connection.sendall(_CONNECT)
         answer = connection.recv(4)
@@ -41,7 +41,7 @@ def mqtt(port: int, *, tls: bool) -> str:
 
 
 def page(port: int) -> str:
-    """Nothing when a page of Spark's is served."""
+    """Return "" when Spark serves its page."""
     with _connected(port, tls=False, host=socket.gethostname()) as connection:
         connection.sendall(b"GET /json/ HTTP/1.0\r\n\r\n")
         answer = connection.recv(64)
@@ -49,7 +49,7 @@ def page(port: int) -> str:
 
 
 def lines(at: str) -> str:
-    """Nothing when what holds the lines answers an order that changes nothing."""
+    """Return "" when the proxies' server answers an empty order."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE)
         connection.connect(at)
@@ -59,7 +59,7 @@ def lines(at: str) -> str:
 
 
 def status(file: Path, now: float) -> str:
-    """Nothing when a bridge's or replicator's status file is fresh and says that it works."""
+    """Return "" when a bridge's or replicator's status file is fresh and healthy."""
     return health_problem(file, fresh=_FRESH, now=now)
 
 
@@ -77,7 +77,7 @@ def _status_file(kind: str, site: str) -> Path:
 
 
 def check(what: str, *further: str) -> str:
-    """Why a container is not healthy; nothing when it is."""
+    """Return why a container is not healthy, "" when it is."""
     tls = "tls" in further
     try:
         match what:

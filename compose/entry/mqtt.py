@@ -1,4 +1,4 @@
-"""Start of a Mosquitto's container: configuration, hashed passwords and rules from the topology; then it becomes it."""
+"""Entry point of a Mosquitto's container: write configuration, hashed passwords and rules, then become Mosquitto."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATA = Path("/var/lib/mosquitto-data")
 
 
 def main() -> None:
-    """Write what it reads, then ``exec`` Mosquitto."""
+    """Write Mosquitto's files, then ``exec`` it."""
     site, topology = setting("SITE"), load(setting("FAIRLEAD_TOPOLOGY"))
     tls = bool(os.environ.get("TLS"))
     profile = topology.sites[site].mqtt_profile or Profile.DURABLE

@@ -1,4 +1,4 @@
-"""Start of a machine of Spark's standalone cluster: ``master`` or ``worker``; this process becomes it."""
+"""Entry point of a machine of Spark's standalone cluster: become ``master`` or ``worker``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PORTS = {"master": ("7077", "8080"), "worker": ("7078", "8081")}
 
 
 def properties(shared: SecretStr) -> str:
-    """Settings of a master or worker: whoever connects has the secret, and everything on the network is encrypted."""
+    """Settings of a master or worker: clients need the secret, and all traffic is encrypted."""
     settings = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": shared.get_secret_value(),
@@ -34,7 +34,7 @@ def main() -> None:
     """``exec`` Spark's own script."""
     kind = sys.argv[1] if len(sys.argv) > 1 else ""
     if kind not in _PORTS:
-        fail(f"{kind or 'nothing'} is no machine of Spark", "master or worker")
+        fail(f"{kind or 'nothing'} is no Spark machine", "master or worker")
     port, page = _PORTS[kind]
     line = [f"org.apache.spark.deploy.{kind}.{kind.title()}", "--host", os.uname().nodename]
     line += ["--port", port, "--webui-port", page, "--properties-file", str(SETTINGS)]

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError
 
 AUTHORITY_DAYS: Final = 3650
@@ -22,12 +22,12 @@ _CLOCKS_DIFFER: Final = dt.timedelta(hours=1)
 _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.IGNORECASE)
 
 
-def new_authority(name: str, *, days: int = AUTHORITY_DAYS, now: dt.datetime | None = None) -> KeyPair:
-    """An authority that signs servers' certificates and no other authorities."""
+def new_authority(name: str) -> KeyPair:
+    """Create an authority that signs servers' certificates and no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     made = (
-        _begun(subject, subject, key.public_key(), days, now)
+        _begun(subject, subject, key.public_key(), AUTHORITY_DAYS, None)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(authority=True), critical=True)
         .sign(key, hashes.SHA256())

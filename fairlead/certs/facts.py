@@ -12,8 +12,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from fairlead.certs.model import SOON, KeyPair
-from fairlead.certs.trust import client_context, trouble
+from fairlead.certs.trust import SOON, KeyPair, client_context, trouble
 from fairlead.errors import ConfigurationError
 
 

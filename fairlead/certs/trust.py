@@ -1,4 +1,6 @@
-"""Whom a client trusts, and in plain words why it does not trust somebody. Standard library only.
+"""TLS as clients see it: whom they trust, why they do not trust a server, and what a server shows. Blocking.
+
+The standard library only: whoever passes certificates on or connects does not load ``cryptography``.
 
 A client's ``ca`` is a PEM file with one authority or several: while an authority is being replaced, the old one and the
 new one. It is read again for each connection, so a running client learns of a new one.
@@ -6,16 +8,33 @@ new one. It is read again for each connection, so a running client learns of a n
 
 from __future__ import annotations
 
+import socket
 import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, UnavailableError
+
+SOON: Final = 30  # days before its end from which on a certificate is warned of
+CONNECT_TIMEOUT: Final = 5.0  # seconds
 
 # OpenSSL's X509_V_ERR_… numbers, which Python does not name.
 _NOT_YET, _EXPIRED = 9, 10
 _UNKNOWN_AUTHORITY: Final = (2, 18, 19, 20, 21)
 _OTHER_NAME: Final = (62, 64)
+
+
+class KeyPair(NamedTuple):
+    """A certificate and its private key, PEM. ``certificate`` may go on with those of the authorities above it.
+
+    The key never shows in ``repr``.
+    """
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"Pair({len(self.certificate)} bytes, key not shown)"
 
 
 class TrustError(ConfigurationError):
@@ -103,3 +122,44 @@ def _verification(code: int, message: str, host: str, ca: Path | None) -> tuple[
             "give the file of its authority (ca in the topology); while an authority is replaced, a file with both",
         )
     return f"its certificate does not hold: {message}", f"it is checked with {trusted}"
+
+
+def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
+    """The certificate (DER) that a server shows. Nothing is verified, so an expired one is returned as well.
+
+    Raises:
+        UnavailableError: nobody answers, or the port does not speak TLS.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    try:
+        with (
+            socket.create_connection((host, port), patience) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            return secure.getpeercert(binary_form=True) or b""
+    except ssl.SSLError as error:
+        found = trouble(error, host, None)
+        raise UnavailableError(f"{host}:{port} shows no certificate: {found.why}", hint=found.hint) from error
+    except OSError as error:
+        raise UnavailableError(f"{host}:{port} shows no certificate: {error}", hint="is it running?") from error
+
+
+def examine(host: str, port: int, ca: Path | None, *, site: str) -> TlsProblem | None:
+    """Why a client would not trust the server there; None when it would, or when nobody answers.
+
+    Raises:
+        TrustError: the file of authorities cannot be used.
+    """
+    context = client_context(ca, site=site)
+    try:
+        with (
+            socket.create_connection((host, port), CONNECT_TIMEOUT) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return None
+    except ssl.SSLError as error:
+        return trouble(error, host, ca)
+    except OSError:
+        return None

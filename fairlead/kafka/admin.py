@@ -23,8 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from fairlead.certs.served import examine
-from fairlead.certs.trust import client_context
+from fairlead.certs.trust import client_context, examine
 from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError, UntrustedError
 from fairlead.kafka.endpoint import KafkaEndpoint, try_credentials, with_each_password
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from fairlead.certs.authority import DAYS, issue, new_authority
 from fairlead.certs.facts import CertificateError, CertificateFacts, all_facts, facts, load
-from fairlead.certs.model import SOON, KeyPair
+from fairlead.certs.trust import SOON, KeyPair
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.local.files import write_file
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 from pydantic import SecretStr
 
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import UnavailableError
 from fairlead.home import private_folder
 from fairlead.kafka.admin import ClientErrors, require_trust
@@ -206,7 +206,6 @@ def wait_ready(
     folder: Path,
     *,
     cancel: threading.Event,
-    timeout: float | None = None,
     node_id: int = 1,
 ) -> AdminClient:
     """Wait until the broker really serves: its port, then a SCRAM login, its registration and a controller.
@@ -219,7 +218,7 @@ def wait_ready(
         UntrustedError: it runs, and its certificate is none that its clients trust.
         Cancelled: ``cancel`` was set.
     """
-    end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
+    end = time.monotonic() + READY_TIMEOUT
     wait = ProcessWait(process, "Kafka", endpoint.site, folder, end, lambda: last_words(folder), cancel)
     while not ports.accepts(endpoint.bootstrap[0][1], 0.2):
         wait.pause()

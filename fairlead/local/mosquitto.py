@@ -22,8 +22,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
-from fairlead.certs.model import KeyPair
-from fairlead.certs.trust import trouble
+from fairlead.certs.trust import KeyPair, trouble
 from fairlead.errors import UnavailableError
 from fairlead.home import private_folder
 from fairlead.kafka.endpoint import MqttEndpoint
@@ -259,7 +258,6 @@ def wait_ready(
     folder: Path,
     *,
     cancel: threading.Event,
-    timeout: float | None = None,
 ) -> None:
     """Wait until ``endpoint``'s user can log in.
 
@@ -267,7 +265,7 @@ def wait_ready(
         UnavailableError: it ended, refused the login, or took too long.
         Cancelled: ``cancel`` was set.
     """
-    end = time.monotonic() + (READY_TIMEOUT if timeout is None else timeout)
+    end = time.monotonic() + READY_TIMEOUT
     wait = ProcessWait(
         process, "Mosquitto", endpoint.site, folder, end, lambda: tail(folder / "mosquitto.log", 3), cancel
     )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from confluent_kafka.admin import AdminClient
 
 from fairlead.certs.facts import CertificateFacts, all_facts, check_accepted, facts
-from fairlead.certs.served import served
+from fairlead.certs.trust import served
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local import kafka, mosquitto, ports, processes, tls

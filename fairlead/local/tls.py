@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.local import ports
 from fairlead.local.state import TlsFiles
 

@@ -1,10 +1,14 @@
-"""A customer's booking of a container, as a change event in ``bookings.<site>`` (held by the booking office's site)."""
+"""A customer's booking of a container, and what retracts a record that no booking gives the customer any more.
+
+Bookings are change events in ``bookings.<site>`` (held by the booking office's site), retractions are in
+``feeds.<customer>``.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from fairlead.records.reading import Dated, Time
+from fairlead.records.reading import Base, Dated, Time
 
 
 class Booking(Dated, frozen=True, kw_only=True):
@@ -26,3 +30,16 @@ class Booking(Dated, frozen=True, kw_only=True):
     valid_from: Time
     valid_to: Time | None = None
     consignee: str = ""
+
+
+class Retraction(Base, frozen=True, kw_only=True):
+    """The customer has a record that its bookings do not give it any more: it should forget the record.
+
+    Args:
+        retracts: The record's header ``origin``: ``<log>@<offset>``. Header ``retracts`` has it too.
+        feed_offset: The record's offset in this feed.
+    """
+
+    retracts: str
+    feed_offset: int
+    equipment_reference: str

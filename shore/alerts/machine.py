@@ -18,9 +18,20 @@ from typing import Final, NamedTuple
 from fairlead.detection import Deviation, Good
 from fairlead.names import parse_log
 from fairlead.records.alert import SEVERITIES, AlertKind, AlertState, Severity
-from shore.alerts.box import Box, Condition, Named, Reading, named, new_box
-from shore.alerts.limits import DAY_MS, FORGET_MS, LOOK_AGAIN_MS, MINUTE_MS
-from shore.alerts.rules import RULES, Rule
+from shore.alerts.rules import (
+    DAY_MS,
+    FORGET_MS,
+    LOOK_AGAIN_MS,
+    MINUTE_MS,
+    RULES,
+    AlertReading,
+    BoxState,
+    Condition,
+    Named,
+    ShoreRule,
+    named,
+    new_box,
+)
 
 SILENCE: Final[AlertKind] = "SILENCE"
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -57,13 +68,18 @@ class Expiry(NamedTuple):
     """What follows from time passing: states, and what is remembered from now on (None: nothing, the box is gone)."""
 
     states: list[State]
-    box: Box | None
+    box: BoxState | None
     look_again_ms: int = 0
 
 
 def advance(
-    log: str, box: Box | None, readings: Iterable[Reading], *, now_ms: int = 0, rules: Sequence[Rule] = RULES
-) -> tuple[Box | None, list[State]]:
+    log: str,
+    box: BoxState | None,
+    readings: Iterable[AlertReading],
+    *,
+    now_ms: int = 0,
+    rules: Sequence[ShoreRule] = RULES,
+) -> tuple[BoxState | None, list[State]]:
     """Go on with the next readings of a log.
 
     Args:
@@ -94,11 +110,11 @@ def advance(
     return box, states
 
 
-def expire(log: str, box: Box, now_ms: int, *, watched: bool) -> Expiry:
+def expire(log: str, box: BoxState, now_ms: int, *, watched: bool) -> Expiry:
     """What follows from the clock of all readings standing at ``now_ms``.
 
     Args:
-        watched: Whether a silence of this box is shore's to tell now (``shore.alerts.watched``).
+        watched: Whether a silence of this box is shore's to tell now (``shore.alerts.processor``).
     """
     if now_ms >= max(box.at_ms, box.heard_ms) + FORGET_MS:
         return Expiry(_forgotten(log, box), None)
@@ -111,10 +127,10 @@ def expire(log: str, box: Box, now_ms: int, *, watched: bool) -> Expiry:
     return Expiry([opened], box, box.due_ms)
 
 
-def told_by_time(log: str, readings: Iterable[Reading], *, rules: Sequence[Rule] = RULES) -> Iterator[State]:
+def told_by_time(log: str, readings: Iterable[AlertReading], *, rules: Sequence[ShoreRule] = RULES) -> Iterator[State]:
     """Every state of a silence that ``expire`` may have brought about between any two of these readings, and after the
     last: how it opens, how the next reading ends it, and how being forgotten does."""
-    box: Box | None = None
+    box: BoxState | None = None
     for reading in readings:
         if box is not None and box.is_newer(reading):
             yield from (state for state in _resumed(log, _silent(box), reading) if state.kind == SILENCE)
@@ -124,14 +140,14 @@ def told_by_time(log: str, readings: Iterable[Reading], *, rules: Sequence[Rule]
             yield from (state for state in _forgotten(log, _silent(box)) if state.kind == SILENCE)
 
 
-def _silent(box: Box) -> Box:
+def _silent(box: BoxState) -> BoxState:
     """As it is after ``expire`` has opened a silence."""
     found = copy.copy(box)
     found.silent = True
     return found
 
 
-def _resumed(log: str, box: Box, reading: Reading) -> list[State]:
+def _resumed(log: str, box: BoxState, reading: AlertReading) -> list[State]:
     """What a reading says about the time since the one before it, which ``box`` still has."""
     gap = reading.at_ms - box.at_ms
     if gap > FORGET_MS:
@@ -144,12 +160,12 @@ def _resumed(log: str, box: Box, reading: Reading) -> list[State]:
     return [*opened, _silence_over(log, box, reading, "gap", f"nothing for {gap // MINUTE_MS} min")]
 
 
-def _was_elsewhere(box: Box, reading: Reading) -> bool:
+def _was_elsewhere(box: BoxState, reading: AlertReading) -> bool:
     """Whether a whole term of custody lies between two readings: most often from a gate-out to the next gate-in."""
     return box.term is not None and reading.term is not None and reading.term - box.term > 1
 
 
-def _forgotten(log: str, box: Box) -> list[State]:
+def _forgotten(log: str, box: BoxState) -> list[State]:
     """The ends of everything that is open for a box of which nothing came for ``FORGET_MS``."""
     at_ms = box.at_ms + FORGET_MS
     detail = f"nothing for {FORGET_MS // DAY_MS} days"
@@ -163,7 +179,7 @@ def _forgotten(log: str, box: Box) -> list[State]:
     return states
 
 
-def _good(log: str, box: Box, rule: Rule, found: Good) -> list[State]:
+def _good(log: str, box: BoxState, rule: ShoreRule, found: Good) -> list[State]:
     condition, at_ms = box.conditions.get(rule.kind), box.at_ms
     if condition is None:
         return []
@@ -179,7 +195,7 @@ def _good(log: str, box: Box, rule: Rule, found: Good) -> list[State]:
     return [_ended(log, box, rule.kind, condition, at_ms, "recovered", f"in order again; it lasted {lasted} min")]
 
 
-def _fault(log: str, box: Box, rule: Rule, found: Deviation, reading: Reading) -> list[State]:
+def _fault(log: str, box: BoxState, rule: ShoreRule, found: Deviation, reading: AlertReading) -> list[State]:
     condition, at_ms = box.conditions.get(rule.kind), box.at_ms
     if condition is None:
         condition = box.conditions[rule.kind] = Condition(
@@ -215,12 +231,14 @@ class _Alert(NamedTuple):
     since_ms: int
 
 
-def _ended(log: str, box: Box, kind: AlertKind, condition: Condition, at_ms: int, reason: str, detail: str) -> State:
+def _ended(
+    log: str, box: BoxState, kind: AlertKind, condition: Condition, at_ms: int, reason: str, detail: str
+) -> State:
     alert = _Alert(kind, condition.first, condition.worst_offset, condition.since_ms)
     return _state(log, box, alert, condition.revision + 1, condition.said, "CLEARED", at_ms, reason, detail)
 
 
-def _silence_opened(log: str, box: Box) -> State:
+def _silence_opened(log: str, box: BoxState) -> State:
     """When the next reading was due; it follows from the readings before alone, whoever finds it."""
     usual = box.interval_ms // MINUTE_MS
     detail = f"nothing for {box.allowed_ms // MINUTE_MS} min" + (f", usually every {usual} min" if usual else "")
@@ -228,7 +246,7 @@ def _silence_opened(log: str, box: Box) -> State:
     return _state(log, box, alert, 0, "WARNING", "OPENED", box.at_ms + box.allowed_ms, "fault", detail)
 
 
-def _silence_over(log: str, box: Box, reading: Reading, reason: str, detail: str) -> State:
+def _silence_over(log: str, box: BoxState, reading: AlertReading, reason: str, detail: str) -> State:
     alert = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
     ended = _state(log, box, alert, 1, "WARNING", "CLEARED", reading.at_ms, reason, detail)
     return ended._replace(
@@ -238,7 +256,7 @@ def _silence_over(log: str, box: Box, reading: Reading, reason: str, detail: str
 
 def _state(
     log: str,
-    box: Box,
+    box: BoxState,
     alert: _Alert,
     revision: int,
     severity: Severity,

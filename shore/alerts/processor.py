@@ -6,15 +6,23 @@ their names, and a batch has four exchanges a bucket.
 
 Time is the query's watermark: the newest device time of all readings but those whose clock is ahead of the bridge's.
 Rows must not be dropped because they are older than it, as Spark does by itself: ``shore.jobs.alerts`` sees to that.
+
+``watched`` decides whose silence is shore's to tell because time passes. A box on a ship is watched by its ship, and
+its readings come ashore only when the ship is at a berth; one that left the system (GTOT) need not report. Of the
+others a silence is told when their site has been heard since the box was due: else the site, or the way from it, is
+silent and not the box. What is known of sites stands in ``containers_now``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter, itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import pyarrow.compute as pc
+from deltalake import DeltaTable
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -24,9 +32,51 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from shore.alerts.box import COLUMNS, Box, Bucket, pack, reading_of, unpack
 from shore.alerts.machine import State, advance, expire, number_of
-from shore.alerts.watched import Sites, watched
+from shore.alerts.rules import COLUMNS, BoxState, Bucket, pack, reading_of, unpack
+
+UNKNOWN = ""  # holder of containers that no ledger names
+_COLUMNS = ["equipment_reference", "holder", "holder_kind", "custody_event", "reading_date_time"]
+
+
+class Sites(NamedTuple):
+    """What is known of them.
+
+    Args:
+        holders: Who has to report of each container; None: nobody, to shore. Those that are missing: ``UNKNOWN``.
+        clocks: Time of the newest reading of the containers of each site, milliseconds since 1970.
+    """
+
+    holders: Mapping[str, str | None]
+    clocks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SitesNow:
+    """Reads them, anew by every call. ``location``: of table ``containers_now``."""
+
+    location: str
+
+    def __call__(self) -> Sites:
+        boxes = DeltaTable(self.location).to_pyarrow_dataset().to_table(columns=_COLUMNS)
+        times = pc.cast(boxes["reading_date_time"], "int64").to_pylist()
+        holders: dict[str, str | None] = {}
+        clocks: dict[str, int] = {}
+        kinds, events = boxes["holder_kind"].to_pylist(), boxes["custody_event"].to_pylist()
+        names, holding = boxes["equipment_reference"].to_pylist(), boxes["holder"].to_pylist()
+        for box, holder, kind, event, micros in zip(names, holding, kinds, events, times, strict=True):
+            site = holder if holder is not None else UNKNOWN
+            holders[box] = None if kind == "ship" or event == "GTOT" else site
+            if micros is not None and event != "GTOT":
+                clocks[site] = max(clocks.get(site, 0), micros // 1000)
+        return Sites(holders, clocks)
+
+
+def watched(number: str, due_ms: int, sites: Sites) -> bool:
+    """Whether shore tells a silence of this container, which was due at ``due_ms``."""
+    holder = sites.holders.get(number, UNKNOWN)
+    return holder is not None and sites.clocks.get(holder, 0) >= due_ms
+
 
 BUCKETS: Final = 64
 """How many keys there are. A checkpoint belongs to this number: another one would begin all logs anew."""
@@ -104,7 +154,7 @@ class Detection(StatefulProcessor):
         self._handle.registerTimer(timer_ms)
         self._state.update((pack(bucket),))
 
-    def _is_watched(self, log: str, box: Box) -> bool:
+    def _is_watched(self, log: str, box: BoxState) -> bool:
         if self._known is None:
             self._known = self._sites()
         return watched(number_of(log), box.due_ms, self._known)

@@ -11,7 +11,7 @@ and their corrections come to.
 
 **What is taken back.** A booking corrected so that it does not cover what was delivered has each such record followed
 by one with the header ``retracts: <log>@<offset>`` and the same key, whose value says where in the feed the record
-stands (``fairlead.records.retraction``). What belongs to the customer again later is delivered again.
+stands (``fairlead.records.booking``). What belongs to the customer again later is delivered again.
 
 **In order and once.** Records of one container log enter in the log's order. What belongs in a feed is what the tables
 entitle the customer to; what is due is the difference to what table ``feeds`` says the customer has. Before every

@@ -1,4 +1,8 @@
-"""Who reads which kind of feed: the customers whose feed begins where shore runs. Pure."""
+"""Who reads which kind of feed (the customers whose feed begins where shore runs), and which tables they have. Pure.
+
+A customer's own table is ``customers/<customer>``. It stands in ``TablePaths.customer``, outside shore's own tables;
+whatever looks after tables by name takes it as one of them where it is given ``kept_tables`` of the topology.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from shore.paths import CUSTOMERS
+from shore.tables import TABLES, Table
+from shore.tables.customer_feed import CUSTOMER_FEED
 from topologies.model import Grain, Topology
 
 
@@ -41,3 +48,13 @@ def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:
     """Relation ``customers``: customer, grain, port."""
     rows = [{"customer": each.customer, "grain": each.grain, "port": each.port} for each in readers]
     return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in ("customer", "grain", "port")]))
+
+
+def customers_tables(topology: Topology) -> dict[str, Table]:
+    """The tables of customers that the topology gives one, by name."""
+    return {CUSTOMERS + reader.customer: CUSTOMER_FEED for reader in readers_here(topology) if reader.table}
+
+
+def kept_tables(topology: Topology) -> dict[str, Table]:
+    """All tables that shore keeps: its own, and those of customers."""
+    return TABLES | customers_tables(topology)

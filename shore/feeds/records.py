@@ -14,8 +14,8 @@ import pyarrow as pa
 from fairlead.kafka.convention import marker_record
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import encode, headers
+from fairlead.records.booking import Retraction
 from fairlead.records.custody import Marker
-from fairlead.records.retraction import Retraction
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
 

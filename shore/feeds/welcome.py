@@ -10,9 +10,9 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.feeds.readers import FeedReader
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.feeds import FEEDS
 
 
@@ -24,9 +24,9 @@ class Newcomer:
     known: bool
 
 
-def newcomers(places: Places, readers: Iterable[FeedReader]) -> list[Newcomer]:
+def newcomers(paths: TablePaths, readers: Iterable[FeedReader]) -> list[Newcomer]:
     """Those of these readers that table ``feeds`` does not know as what they are."""
-    table, found = places.table("feeds"), []
+    table, found = paths.table("feeds"), []
     for reader in readers:
         noted = last_version(table, _kind_app(reader))
         if noted != _number(reader.kind):
@@ -34,9 +34,9 @@ def newcomers(places: Places, readers: Iterable[FeedReader]) -> list[Newcomer]:
     return found
 
 
-def note(places: Places, reader: FeedReader) -> None:
+def note(paths: TablePaths, reader: FeedReader) -> None:
     """Remember that the customer has been looked at whole as what it is."""
-    table, app = places.table("feeds"), f"kinds:{reader.customer}"
+    table, app = paths.table("feeds"), f"kinds:{reader.customer}"
     before = last_version(table, app)
     append_once(
         table,

@@ -1,16 +1,21 @@
-"""The feed logs in Kafka: read back what is there, append what is missing, never twice.
+"""The feed logs in Kafka, and table ``feeds``: read back what is there, append what is missing, never twice.
 
 Runs on the driver; each call has an event loop and connections of its own, so that it can be used from the threads in
 which Spark calls back.
+
+Every commit to table ``feeds`` notes how many rows the table has of each customer. What a customer has is what this
+table says, so a row that somebody took away would have its record given a second time; ``check_whole`` refuses that.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
+import duckdb
 import pyarrow as pa
+import pyarrow.dataset as pads
 
 from fairlead.kafka.admin import LOG_DEFAULTS, create_logs
 from fairlead.kafka.client.appender import Appender
@@ -20,11 +25,51 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
-from shore.append import append_once, last_version
-from shore.errors import FeedMovedError
-from shore.feeds.count import with_more
+from shore.delta.datasets import open_dataset
+from shore.delta.write import append_once, last_version
+from shore.errors import FeedMovedError, SplitStateError
 from shore.feeds.records import delivered, feed_topic, kept, opening, slices
-from shore.places import Places
+from shore.paths import TablePaths
+
+
+def rows_app(customer: str) -> str:
+    """The name under which the table remembers how many rows it has of a customer."""
+    return f"rows:{customer}"
+
+
+def with_more(paths: TablePaths, customer: str, rows: int) -> dict[str, int]:
+    """What the commit of so many more rows notes."""
+    noted = last_version(paths.table("feeds"), rows_app(customer))
+    before = noted if noted is not None else counted(paths).get(customer, 0)  # a table of an older version
+    return {rows_app(customer): before + rows}
+
+
+def check_whole(paths: TablePaths, customers: Collection[str]) -> None:
+    """Do nothing where table ``feeds`` has of each customer the rows that were written.
+
+    Raises:
+        SplitStateError: it has not; records would be given to that customer a second time.
+    """
+    found = counted(paths)
+    for customer in customers:
+        noted = last_version(paths.table("feeds"), rows_app(customer))
+        if noted is not None and found.get(customer, 0) != noted:
+            raise SplitStateError(
+                f"table feeds has {found.get(customer, 0):,} rows of customer {customer}, and {noted:,} were written: "
+                "somebody else changed it, and going on could give records a second time",
+                hint="fairlead shore rebuild feeds --yes reads it again from the feeds; then shore goes on",
+                customer=customer,
+            )
+
+
+def counted(paths: TablePaths) -> dict[str, int]:
+    """The rows of each customer in the table as it is now."""
+    rows: pads.Dataset = open_dataset(paths, "feeds")
+    with duckdb.connect(":memory:") as connection:
+        connection.register("feeds", rows.scanner(columns=["customer"]).to_reader())
+        found: pa.Table = connection.sql("select customer, count(*) as rows from feeds group by 1").to_arrow_table()
+    return dict(zip(found["customer"].to_pylist(), found["rows"].to_pylist(), strict=True))
+
 
 _CLIENT = "fairlead-feeds"
 _ROWS_PER_COMMIT = 50_000
@@ -56,16 +101,16 @@ def app_of(customer: str) -> str:
     return f"feed:{customer}"
 
 
-def read_back(endpoint: KafkaEndpoint, places: Places, customer: str, *, table: bool = False) -> int:
+def read_back(endpoint: KafkaEndpoint, paths: TablePaths, customer: str, *, table: bool = False) -> int:
     """Bring table ``feeds`` up to the end of a customer's feed; with ``table`` the customer's own table, too.
 
     Returns:
         The offset up to which (exclusive) the tables now know the feed.
     """
-    rows, noted = partial(delivered, customer), partial(with_more, places, customer)
-    targets = [_Target(places.table("feeds"), app_of(customer), rows, noted)]
+    rows, noted = partial(delivered, customer), partial(with_more, paths, customer)
+    targets = [_Target(paths.table("feeds"), app_of(customer), rows, noted)]
     if table:
-        targets.append(_Target(places.customer(customer), app_of(customer), kept))
+        targets.append(_Target(paths.customer(customer), app_of(customer), kept))
 
     def store(records: Sequence[Record], end: int) -> None:
         for target in targets:

@@ -16,10 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.alerts.box import COLUMNS
-from shore.alerts.limits import CLOCK_AHEAD_MS, WATERMARK_DELAY_MS
-from shore.alerts.processor import BUCKETS, Detection
-from shore.alerts.watched import Sites, SitesNow
+from shore.alerts.processor import BUCKETS, Detection, Sites, SitesNow
+from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, WATERMARK_DELAY_MS
 from shore.jobs.model import JobContext
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW
@@ -44,9 +42,9 @@ def query(context: JobContext) -> DataStreamWriter:
         rows="readings",
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),
     )
-    states = detected(readings, SitesNow(context.places.table(CONTAINERS_NOW.name)))
+    states = detected(readings, SitesNow(context.paths.table(CONTAINERS_NOW.name)))
     writer: DataStreamWriter = states.writeStream.format("delta").option(
-        "path", context.places.table(ALERTS_ASHORE.name)
+        "path", context.paths.table(ALERTS_ASHORE.name)
     )
     return writer
 

@@ -7,23 +7,25 @@ from typing import Any
 
 import pyarrow as pa
 
-from shore.duck import among, opened, select
-from shore.places import Places
-from shore.replace import Scope, replace_rows
+from shore.delta.datasets import is_in, open_dataset, select
+from shore.delta.write import ReplaceScope, replace_rows
+from shore.paths import TablePaths
 from shore.tables.bookings import BOOKINGS, STATES
 
 
-def update(places: Places, references: Collection[str]) -> None:
+def update(paths: TablePaths, references: Collection[str]) -> None:
     """Make the states of these bookings again."""
     if not references:
         return
-    changes = opened(places, "booking_changes").to_table(filter=among("booking_reference", references))
-    replace_rows(places.table(BOOKINGS.name), states(changes), Scope("booking_reference", references), key=BOOKINGS.key)
+    changes = open_dataset(paths, "booking_changes").to_table(filter=is_in("booking_reference", references))
+    replace_rows(
+        paths.table(BOOKINGS.name), states(changes), ReplaceScope("booking_reference", references), key=BOOKINGS.key
+    )
 
 
-def everything(places: Places) -> pa.Table:
+def everything(paths: TablePaths) -> pa.Table:
     """The table as it must be."""
-    return states(opened(places, "booking_changes"))
+    return states(open_dataset(paths, "booking_changes"))
 
 
 def states(changes: Any) -> pa.Table:

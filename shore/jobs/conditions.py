@@ -22,7 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.jobs import hourly, sessions, whole
 from shore.jobs.model import JobContext, new_rows
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.bands import USED
 from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY
@@ -34,34 +34,34 @@ _NAMED: Final = 100  # boxes: so few are named, which lets Delta skip files that
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    places, shore = context.places, context.topology.shore
+    paths, shore = context.paths, context.topology.shore
     energy = shore.activation_energy if shore is not None else ACTIVATION_ENERGY
-    whole.renew_mkt(places, energy)
-    readings = new_rows(context.spark, places, "readings", maxBytesPerTrigger="1g")
+    whole.renew_mkt(paths, energy)
+    readings = new_rows(context.spark, paths, "readings", maxBytesPerTrigger="1g")
     writer: DataStreamWriter = readings.select(*USED).writeStream.foreachBatch(
-        lambda batch, _: update(batch, places, energy)
+        lambda batch, _: update(batch, paths, energy)
     )
     return writer
 
 
-def update(batch: DataFrame, places: Places, activation_energy: float) -> None:
+def update(batch: DataFrame, paths: TablePaths, activation_energy: float) -> None:
     """Compute the hours touched by a batch of rows of ``readings`` again, and store all that follows from them."""
     touched = batch.sparkSession.sql(TOUCHED, readings=batch).persist()
     try:
         counts = touched.groupBy("window_start").count().toArrow()
         by_hour = dict(zip(*(counts[name].to_pylist() for name in ("window_start", "count")), strict=True))
         for begins in slices(by_hour):
-            store(places, _hours(touched, places, begins, activation_energy), activation_energy)
+            store(paths, _hours(touched, paths, begins, activation_energy), activation_energy)
     finally:
         touched.unpersist()
 
 
-def _hours(touched: DataFrame, places: Places, begins: Sequence[dt.datetime], activation_energy: float) -> pa.Table:
+def _hours(touched: DataFrame, paths: TablePaths, begins: Sequence[dt.datetime], activation_energy: float) -> pa.Table:
     """The touched hours that begin at these times, computed by Spark."""
     spark = touched.sparkSession
     chosen = touched.where(F.col("window_start").between(begins[0], begins[-1]))
     boxes = [row[0] for row in chosen.select("equipment_reference").distinct().limit(_NAMED + 1).collect()]
-    readings = spark.read.format("delta").load(places.table("readings")).select(*USED)
+    readings = spark.read.format("delta").load(paths.table("readings")).select(*USED)
     readings = readings.where(_any(_during(since, until) for since, until in spans(begins)))
     if len(boxes) <= _NAMED:
         readings = readings.where(F.col("equipment_reference").isin(boxes))
@@ -70,12 +70,12 @@ def _hours(touched: DataFrame, places: Places, begins: Sequence[dt.datetime], ac
     return table.select(HOUR_SCHEMA.names).cast(HOUR_SCHEMA)
 
 
-def store(places: Places, hours: pa.Table, activation_energy: float) -> None:
+def store(paths: TablePaths, hours: pa.Table, activation_energy: float) -> None:
     """Store hours that were computed, and what follows from them."""
     for chunk in hourly.chunks(hours):
-        hourly.store_conditions(places, hours, chunk)
-        hourly.store_mkt(places, hours, chunk, activation_energy)
-        sessions.store_excursions(places, hours, chunk)
+        hourly.store_conditions(paths, hours, chunk)
+        hourly.store_mkt(paths, hours, chunk, activation_energy)
+        sessions.store_excursions(paths, hours, chunk)
 
 
 def slices(counts: Mapping[dt.datetime, int]) -> Iterator[list[dt.datetime]]:

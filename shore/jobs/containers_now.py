@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.records.alert import SEVERITIES
-from shore.duck import among, opened, select
+from shore.delta.datasets import is_in, open_dataset, select
+from shore.delta.write import ReplaceScope, replace_rows
 from shore.jobs import custody
 from shore.jobs.reference import stored
-from shore.places import Places
-from shore.replace import Scope, replace_rows
+from shore.paths import TablePaths
 from shore.tables.containers_now import CONTAINERS_NOW, NEWEST, NEWEST_OF_ALL, NOW, OPEN_ALERTS, READING_COLUMNS, SHIPS
 from shore.tables.model import TIME
 from shore.tables.reference import OWNERS, SITES
@@ -59,34 +59,34 @@ class Touched:
     ships: Collection[str] = ()
 
 
-def update(places: Places, touched: Touched) -> None:
+def update(paths: TablePaths, touched: Touched) -> None:
     """Make the rows of all containers that are touched again. Table ``bookings`` must be up to date."""
-    now = opened(places, CONTAINERS_NOW.name)
+    now = open_dataset(paths, CONTAINERS_NOW.name)
     boxes = {*touched.readings["equipment_reference"].to_pylist(), *touched.held, *touched.alerted, *touched.booked}
     if touched.ships:
-        aboard = among("vessel_imo_number", touched.ships) & pc.field("own_latitude").is_null()
+        aboard = is_in("vessel_imo_number", touched.ships) & pc.field("own_latitude").is_null()
         moved = now.to_table(columns=["equipment_reference"], filter=aboard)
         boxes |= set(moved["equipment_reference"].to_pylist())
     if not boxes:
         return
-    rows = now.to_table(filter=among("equipment_reference", boxes))
+    rows = now.to_table(filter=is_in("equipment_reference", boxes))
     seen = rows.filter(pc.is_valid(rows["log"])).select(READINGS.names).cast(READINGS)
     newest = _newest(pa.concat_tables([seen, touched.readings]))
-    held = _kept(_held_parts(rows), touched.held, _held(custody.of_boxes(places, touched.held)))
-    alerted = _kept(_alert_parts(rows), touched.alerted, _alerted(places, touched.alerted))
-    booked = opened(places, "bookings").to_table(columns=["equipment_reference"], filter=among(_BOX.name, boxes))
-    fresh = _joined(places, _known(newest, held, alerted, booked), newest, held, alerted)
-    scope = Scope("equipment_reference", boxes)
-    replace_rows(places.table(CONTAINERS_NOW.name), fresh, scope, key=CONTAINERS_NOW.key)
+    held = _kept(_held_parts(rows), touched.held, _held(custody.of_boxes(paths, touched.held)))
+    alerted = _kept(_alert_parts(rows), touched.alerted, _alerted(paths, touched.alerted))
+    booked = open_dataset(paths, "bookings").to_table(columns=["equipment_reference"], filter=is_in(_BOX.name, boxes))
+    fresh = _joined(paths, _known(newest, held, alerted, booked), newest, held, alerted)
+    scope = ReplaceScope("equipment_reference", boxes)
+    replace_rows(paths.table(CONTAINERS_NOW.name), fresh, scope, key=CONTAINERS_NOW.key)
 
 
-def everything(places: Places) -> pa.Table:
+def everything(paths: TablePaths) -> pa.Table:
     """The table as it must be."""
-    newest = select(NEWEST_OF_ALL, READINGS, readings=opened(places, "readings"))
-    held = _held(custody.everything(places))
-    alerted = _alerted(places, None)
-    booked = opened(places, "bookings").to_table(columns=["equipment_reference"])
-    return _joined(places, _known(newest, held, alerted, booked), newest, held, alerted)
+    newest = select(NEWEST_OF_ALL, READINGS, readings=open_dataset(paths, "readings"))
+    held = _held(custody.everything(paths))
+    alerted = _alerted(paths, None)
+    booked = open_dataset(paths, "bookings").to_table(columns=["equipment_reference"])
+    return _joined(paths, _known(newest, held, alerted, booked), newest, held, alerted)
 
 
 def _known(*parts: pa.Table) -> list[str]:
@@ -94,11 +94,11 @@ def _known(*parts: pa.Table) -> list[str]:
     return sorted({box for part in parts for box in part["equipment_reference"].to_pylist()} - {None})
 
 
-def _joined(places: Places, boxes: Sequence[str], newest: pa.Table, held: pa.Table, alerted: pa.Table) -> pa.Table:
-    sites = stored(places, SITES)
+def _joined(paths: TablePaths, boxes: Sequence[str], newest: pa.Table, held: pa.Table, alerted: pa.Table) -> pa.Table:
+    sites = stored(paths, SITES)
     holders = sites.filter(pc.is_in(sites["site"], pc.unique(held["holder"])))
     aboard = [ship for ship in holders["vessel_imo_number"].to_pylist() if ship is not None]
-    positions = opened(places, "positions").filter(among("vessel_imo_number", aboard))
+    positions = open_dataset(paths, "positions").filter(is_in("vessel_imo_number", aboard))
     return select(
         NOW,
         CONTAINERS_NOW.plain_schema,
@@ -106,8 +106,8 @@ def _joined(places: Places, boxes: Sequence[str], newest: pa.Table, held: pa.Tab
         newest=newest,
         held=held,
         alerted=alerted,
-        bookings=opened(places, "bookings").to_table(filter=among("equipment_reference", boxes)),
-        owners=stored(places, OWNERS),
+        bookings=open_dataset(paths, "bookings").to_table(filter=is_in("equipment_reference", boxes)),
+        owners=stored(paths, OWNERS),
         sites=sites,
         ships=select(SHIPS, _SHIPS, positions=positions),
     )
@@ -133,13 +133,13 @@ def _held(intervals: pa.Table) -> pa.Table:
     return select(_HOLDER, _HELD, intervals=intervals)
 
 
-def _alerted(places: Places, boxes: Collection[str] | None) -> pa.Table:
+def _alerted(paths: TablePaths, boxes: Collection[str] | None) -> pa.Table:
     """Open alerts of these containers; of all when None."""
     if boxes is not None and not boxes:
         return _ALERTED.empty_table()
-    alerts, ashore = opened(places, "alerts"), opened(places, "alerts_ashore")
+    alerts, ashore = open_dataset(paths, "alerts"), open_dataset(paths, "alerts_ashore")
     if boxes is not None:
-        own = among("equipment_reference", boxes)
+        own = is_in("equipment_reference", boxes)
         alerts, ashore = alerts.filter(own), ashore.filter(own)
     return select(OPEN_ALERTS, _ALERTED, alerts=alerts, alerts_ashore=ashore)
 

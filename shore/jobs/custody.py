@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from shore.duck import among, opened
+from shore.delta.datasets import is_in, open_dataset
+from shore.delta.write import ReplaceScope, replace_rows
 from shore.jobs import reference
-from shore.places import Places
-from shore.replace import Scope, replace_rows
+from shore.paths import TablePaths
 from shore.tables.custody import CUSTODY, believed_of, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
@@ -28,29 +28,31 @@ def touched(entries: pa.Table) -> set[str]:
     return {log for log in pc.unique(entries["entry_log"]).to_pylist() if log is not None}
 
 
-def rebuild(places: Places, logs: Collection[str]) -> None:
+def rebuild(paths: TablePaths, logs: Collection[str]) -> None:
     """Make the intervals of these logs again."""
     if logs:
-        replace_rows(places.table(CUSTODY.name), _of_logs(places, logs), Scope("log", logs), key=CUSTODY.key)
+        replace_rows(paths.table(CUSTODY.name), _of_logs(paths, logs), ReplaceScope("log", logs), key=CUSTODY.key)
 
 
-def of_boxes(places: Places, boxes: Collection[str]) -> pa.Table:
+def of_boxes(paths: TablePaths, boxes: Collection[str]) -> pa.Table:
     """The intervals of all logs of these containers, from the ledgers: table ``custody`` may be a moment behind."""
     if not boxes:
         return CUSTODY.plain_schema.empty_table()
-    return _of_logs(places, logs_of(places, boxes))
+    return _of_logs(paths, logs_of(paths, boxes))
 
 
-def logs_of(places: Places, boxes: Collection[str]) -> list[str]:
+def logs_of(paths: TablePaths, boxes: Collection[str]) -> list[str]:
     """The logs of these containers that the ledgers speak of."""
-    known = pc.unique(opened(places, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]).to_pylist()
+    known = pc.unique(
+        open_dataset(paths, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]
+    ).to_pylist()
     return [log for log in known if log is not None and log.partition(".")[2] in boxes]
 
 
-def believed(places: Places, logs: Collection[str]) -> pa.Table:
+def believed(paths: TablePaths, logs: Collection[str]) -> pa.Table:
     """The rows of ``custody_entries`` about these logs, without those that are not believed."""
-    rows = opened(places, CUSTODY_ENTRIES.name).to_table(filter=among("entry_log", logs))
-    rules = _rules(places)
+    rows = open_dataset(paths, CUSTODY_ENTRIES.name).to_table(filter=is_in("entry_log", logs))
+    rules = _rules(paths)
     if rules is None:
         return rows
     kept = {(each.ledger, each.offset) for each in believed_of(rows, rules)}
@@ -58,24 +60,26 @@ def believed(places: Places, logs: Collection[str]) -> pa.Table:
     return rows.filter(pa.array([each in kept for each in places_of], pa.bool_()))
 
 
-def everything(places: Places) -> pa.Table:
+def everything(paths: TablePaths) -> pa.Table:
     """Table ``custody`` as it must be, from all of ``custody_entries``."""
-    return _made(places, pc.is_valid(pc.field("entry_log")))
+    return _made(paths, pc.is_valid(pc.field("entry_log")))
 
 
-def _of_logs(places: Places, logs: Collection[str]) -> pa.Table:
-    return _made(places, among("entry_log", logs))
+def _of_logs(paths: TablePaths, logs: Collection[str]) -> pa.Table:
+    return _made(paths, is_in("entry_log", logs))
 
 
-def _made(places: Places, found: pc.Expression) -> pa.Table:
+def _made(paths: TablePaths, found: pc.Expression) -> pa.Table:
     columns = ["log", "log_offset", "payload"]
-    return rows_of_entries(opened(places, CUSTODY_ENTRIES.name).to_table(columns=columns, filter=found), _rules(places))
+    return rows_of_entries(
+        open_dataset(paths, CUSTODY_ENTRIES.name).to_table(columns=columns, filter=found), _rules(paths)
+    )
 
 
-def _rules(places: Places) -> Rules | None:
+def _rules(paths: TablePaths) -> Rules | None:
     """Who is believed, by tables ``sites`` and ``owners``; None where shore has not written it yet."""
-    if not all(DeltaTable.is_deltatable(places.table(table.name)) for table in (SITES, OWNERS)):
+    if not all(DeltaTable.is_deltatable(paths.table(table.name)) for table in (SITES, OWNERS)):
         return None
-    kinds = {row["site"]: row["kind"] for row in reference.stored(places, SITES).to_pylist()}
-    streams = {row["owner_code"]: row["stream"] for row in reference.stored(places, OWNERS).to_pylist()}
+    kinds = {row["site"]: row["kind"] for row in reference.stored(paths, SITES).to_pylist()}
+    streams = {row["owner_code"]: row["stream"] for row in reference.stored(paths, OWNERS).to_pylist()}
     return history_rules(kinds, streams) if kinds else None

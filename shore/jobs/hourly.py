@@ -15,9 +15,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore import duck
-from shore.places import Places
-from shore.replace import Scope, replace_rows
+from shore.delta import datasets
+from shore.delta.write import ReplaceScope, replace_rows
+from shore.paths import TablePaths
 from shore.tables import conditions as conditions_table
 from shore.tables import mkt as mkt_table
 from shore.tables.conditions import CONDITIONS
@@ -39,9 +39,9 @@ class Chunk:
     low: dt.datetime
     high: dt.datetime
 
-    def scope(self, since: dt.datetime, until: dt.datetime, *, hours: int) -> Scope:
+    def scope(self, since: dt.datetime, until: dt.datetime, *, hours: int) -> ReplaceScope:
         """The rows of these boxes whose windows of so many hours end in [since, until]."""
-        return Scope(
+        return ReplaceScope(
             "equipment_reference", self.boxes, "window_end", since, until + HOUR, equal={"window_hours": hours}
         )
 
@@ -67,23 +67,23 @@ def chunks(hours: pa.Table) -> list[Chunk]:
     return sorted(found, key=lambda chunk: chunk.low)
 
 
-def store_conditions(places: Places, hours: pa.Table, chunk: Chunk) -> None:
+def store_conditions(paths: TablePaths, hours: pa.Table, chunk: Chunk) -> None:
     """Bring table ``conditions`` up to date with the hours of a chunk; ``hours`` are all that were computed."""
     fresh = as_conditions(hours)
-    units = _store_units(places, CONDITIONS, fresh, chunk)
-    _store_windows(places, CONDITIONS, conditions_table.DAYS, units, chunk)
+    units = _store_units(paths, CONDITIONS, fresh, chunk)
+    _store_windows(paths, CONDITIONS, conditions_table.DAYS, units, chunk)
 
 
-def store_mkt(places: Places, hours: pa.Table, chunk: Chunk, activation_energy: float) -> None:
+def store_mkt(paths: TablePaths, hours: pa.Table, chunk: Chunk, activation_energy: float) -> None:
     """The same for table ``mkt``."""
-    units = _store_units(places, MKT, as_mkt(hours, activation_energy), chunk)
-    _store_windows(places, MKT, mkt_table.DAYS, units, chunk)
+    units = _store_units(paths, MKT, as_mkt(hours, activation_energy), chunk)
+    _store_windows(paths, MKT, mkt_table.DAYS, units, chunk)
     first, last = _midnight(chunk.low), _midnight(chunk.high)
     whole = chunk.among(first - 28 * DAY, last + 30 * DAY) & pc.field("whole_day")
-    days = duck.rows(places, MKT, whole)
+    days = datasets.rows(paths, MKT, whole)
     low, high = first + DAY, last + 30 * DAY
     rows = windows(MKT, mkt_table.MONTHS, days, low, high, hours=720)
-    replace_rows(places.table(MKT.name), rows, chunk.scope(low, high, hours=720), key=MKT.key)
+    replace_rows(paths.table(MKT.name), rows, chunk.scope(low, high, hours=720), key=MKT.key)
 
 
 def as_conditions(hours: pa.Table) -> pa.Table:
@@ -103,7 +103,7 @@ def windows(
     ends = pa.Table.from_pylist([{"low": low, "high": high}], schema=_ENDS)
     constant = {"window_hours": hours} | ({"whole_day": False} if "whole_day" in table.plain_schema.names else {})
     made = pa.schema([f for f in table.plain_schema if f.name not in constant])
-    rows = _with(duck.select(statement, made, units=units, ends=ends), table, constant)
+    rows = _with(datasets.select(statement, made, units=units, ends=ends), table, constant)
     if hours != 24 or "whole_day" not in constant:
         return rows
     start = rows["window_start"]
@@ -111,24 +111,24 @@ def windows(
     return rows.set_column(rows.schema.get_field_index("whole_day"), "whole_day", whole)
 
 
-def _store_units(places: Places, table: Table, fresh: pa.Table, chunk: Chunk) -> pa.Table:
+def _store_units(paths: TablePaths, table: Table, fresh: pa.Table, chunk: Chunk) -> pa.Table:
     """Store the rows of one hour; gives these and those around them, as far as the windows of 24 hours reach."""
     around = chunk.among(chunk.low - 22 * HOUR, chunk.high + 24 * HOUR)
-    there = duck.rows(places, table, around & (pc.field("window_hours") == 1))
+    there = datasets.rows(paths, table, around & (pc.field("window_hours") == 1))
     newer = fresh.filter(around)
     key = ["equipment_reference", "window_end"]
     kept = there.join(newer.select(key), keys=key, join_type="left anti").select(table.plain_schema.names)
     units = pa.concat_tables([kept.cast(table.plain_schema), newer])
     low, high = chunk.low + HOUR, chunk.high + HOUR
     rows = units.filter(chunk.among(low, high))
-    replace_rows(places.table(table.name), rows, chunk.scope(low, high, hours=1), key=table.key)
+    replace_rows(paths.table(table.name), rows, chunk.scope(low, high, hours=1), key=table.key)
     return units
 
 
-def _store_windows(places: Places, table: Table, statement: str, units: pa.Table, chunk: Chunk) -> None:
+def _store_windows(paths: TablePaths, table: Table, statement: str, units: pa.Table, chunk: Chunk) -> None:
     low, high = chunk.low + HOUR, chunk.high + 24 * HOUR
     rows = windows(table, statement, units, low, high, hours=24)
-    replace_rows(places.table(table.name), rows, chunk.scope(low, high, hours=24), key=table.key)
+    replace_rows(paths.table(table.name), rows, chunk.scope(low, high, hours=24), key=table.key)
 
 
 def _with(rows: pa.Table, table: Table, constant: Mapping[str, float]) -> pa.Table:

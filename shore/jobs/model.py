@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.losses import folder_of
-from shore.places import Places
+from shore.paths import TablePaths
+from shore.source.losses import folder_of
 from topologies.model import Topology
 
 if TYPE_CHECKING:  # whoever only compares tables needs no Spark
@@ -25,7 +25,7 @@ class JobContext:
 
     topology: Topology
     endpoint: KafkaEndpoint
-    places: Places
+    paths: TablePaths
     spark: SparkSession
     max_records: int
 
@@ -33,7 +33,7 @@ class JobContext:
         """A streaming DataFrame of the source ``fairlead``, for the job of this name."""
         reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
         reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
-        reader = reader.option("losses", folder_of(self.places, job))
+        reader = reader.option("losses", folder_of(self.paths, job))
         return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()
 
 
@@ -66,10 +66,10 @@ class Job:
         return self.stage == 1
 
 
-def new_rows(spark: SparkSession, places: Places, table: str, **options: str) -> DataFrame:
+def new_rows(spark: SparkSession, paths: TablePaths, table: str, **options: str) -> DataFrame:
     """A table's rows as a stream. Those that were moved, or changed by a repair or by hand, are nothing new."""
     reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-    return reader.options(**options).load(places.table(table))
+    return reader.options(**options).load(paths.table(table))
 
 
 def query_id(batch: DataFrame) -> str:

@@ -15,26 +15,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.records import decoder
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs import custody, reference
 from shore.jobs.model import JobContext, query_id
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.source.parsing import read_strict
-from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, Operation
+from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, LogTable
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    places = context.places
-    reference.refresh(places, context.topology)  # entries of ships are judged by it
+    paths = context.paths
+    reference.refresh(paths, context.topology)  # entries of ships are judged by it
     writer: DataStreamWriter = context.read_logs("operations", pattern=PATTERN).writeStream.foreachBatch(
-        lambda batch, batch_id: write(batch, batch_id, places)
+        lambda batch, batch_id: write(batch, batch_id, paths)
     )
     return writer
 
 
-def write(batch: DataFrame, batch_id: int, places: Places) -> None:
+def write(batch: DataFrame, batch_id: int, paths: TablePaths) -> None:
     """Append one batch of raw rows to the tables they belong to."""
     app = f"operations:{query_id(batch)}"
     raw = batch.select("topic", "offset", "term", "timestamp", "value").toArrow()
@@ -42,12 +42,12 @@ def write(batch: DataFrame, batch_id: int, places: Places) -> None:
         rows = rows_of(operation, raw)
         if not rows.num_rows:
             continue
-        append_once(places.table(operation.table.name), rows, app=app, version=batch_id)
+        append_once(paths.table(operation.table.name), rows, app=app, version=batch_id)
         if operation.table is CUSTODY_ENTRIES:  # also when the rows were there: the batch may have broken off here
-            custody.rebuild(places, custody.touched(rows))
+            custody.rebuild(paths, custody.touched(rows))
 
 
-def rows_of(operation: Operation, raw: pa.Table) -> pa.Table:
+def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
     """The rows of one table out of the source's raw rows; others are left out.
 
     Args:

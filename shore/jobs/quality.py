@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.duck import among, opened, select
+from shore.delta.datasets import is_in, open_dataset, select
+from shore.delta.write import ReplaceScope, replace_rows
 from shore.jobs.model import JobContext, new_rows
-from shore.places import Places
-from shore.replace import Scope, replace_rows
+from shore.paths import TablePaths
 from shore.tables.model import TIME
 from shore.tables.quality import AHEAD_MINUTES, DELAYED_HOURS, QUALITY, REPORTS
 
@@ -39,7 +39,7 @@ def query(context: JobContext) -> DataStreamWriter:
     from pyspark.sql import functions as F
 
     def rows(table: str) -> DataFrame:
-        return new_rows(context.spark, context.places, table)
+        return new_rows(context.spark, context.paths, table)
 
     refused = F.coalesce("received_date_time", "record_date_time")
     read = rows("readings").select("equipment_reference", F.date_trunc("day", "device_date_time").alias("day"))
@@ -48,7 +48,7 @@ def query(context: JobContext) -> DataStreamWriter:
     )
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        update(context.places, days_of(batch.distinct().toArrow()))
+        update(context.paths, days_of(batch.distinct().toArrow()))
 
     writer: DataStreamWriter = touched.writeStream.foreachBatch(update_batch)
     return writer
@@ -63,26 +63,26 @@ def days_of(touched: pa.Table) -> dict[dt.datetime, set[str]]:
     return found
 
 
-def update(places: Places, days: Mapping[dt.datetime, Collection[str]]) -> None:
+def update(paths: TablePaths, days: Mapping[dt.datetime, Collection[str]]) -> None:
     """Make the rows of these containers on these days again; one commit a day."""
-    inputs = _inputs(places)
+    inputs = _inputs(paths)
     for day, boxes in sorted(days.items()):
-        fresh = _reports(*_of_day(inputs, day, among("equipment_reference", boxes)))
-        scope = Scope("equipment_reference", boxes, "day", day, day + _DAY)
-        replace_rows(places.table(QUALITY.name), fresh, scope, key=QUALITY.key)
+        fresh = _reports(*_of_day(inputs, day, is_in("equipment_reference", boxes)))
+        scope = ReplaceScope("equipment_reference", boxes, "day", day, day + _DAY)
+        replace_rows(paths.table(QUALITY.name), fresh, scope, key=QUALITY.key)
 
 
-def everything(places: Places) -> pa.Table:
+def everything(paths: TablePaths) -> pa.Table:
     """The table as it must be; made day by day, so that no more is held at once."""
-    readings, rejected = inputs = _inputs(places)
+    readings, rejected = inputs = _inputs(paths)
     days = select(_DAYS, _DAY_COLUMN, readings=readings, rejected=rejected)
     made = [_reports(*_of_day(inputs, day)) for day in days["day"].to_pylist()]
     return pa.concat_tables([QUALITY.plain_schema.empty_table(), *made])
 
 
-def _inputs(places: Places) -> tuple[Any, Any]:
+def _inputs(paths: TablePaths) -> tuple[Any, Any]:
     """``readings`` and ``readings_rejected``, opened once for all days."""
-    return opened(places, "readings"), opened(places, "readings_rejected")
+    return open_dataset(paths, "readings"), open_dataset(paths, "readings_rejected")
 
 
 def _of_day(inputs: tuple[Any, Any], day: dt.datetime, own: pc.Expression | None = None) -> tuple[Any, Any]:

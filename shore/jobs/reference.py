@@ -5,21 +5,21 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from shore import duck
-from shore.places import Places
+from shore.delta import datasets
+from shore.paths import TablePaths
 from shore.tables.model import Table
 from shore.tables.reference import OWNERS, SITES, owner_rows, site_rows
 from topologies.drawing.seachart import ports
 from topologies.model import Topology
 
 
-def refresh(places: Places, topology: Topology) -> None:
+def refresh(paths: TablePaths, topology: Topology) -> None:
     """Bring both tables up to date; they are left alone where they say the same already."""
     fresh = rows_of_topology(topology)
     for table in (SITES, OWNERS):
         rows = fresh[table.name]
-        if not stored(places, table).equals(rows):
-            write_deltalake(DeltaTable(places.table(table.name)), rows, mode="overwrite")
+        if not stored(paths, table).equals(rows):
+            write_deltalake(DeltaTable(paths.table(table.name)), rows, mode="overwrite")
 
 
 def rows_of_topology(topology: Topology) -> dict[str, pa.Table]:
@@ -27,11 +27,11 @@ def rows_of_topology(topology: Topology) -> dict[str, pa.Table]:
     return {SITES.name: site_rows(topology, ports()), OWNERS.name: owner_rows(topology)}
 
 
-def stored(places: Places, table: Table) -> pa.Table:
+def stored(paths: TablePaths, table: Table) -> pa.Table:
     """The rows of one of them."""
-    return table.sorted(duck.rows(places, table))
+    return table.sorted(datasets.rows(paths, table))
 
 
-def version(places: Places) -> int:
+def version(paths: TablePaths) -> int:
     """Grows whenever one of them changes."""
-    return sum(DeltaTable(places.table(table.name)).version() for table in (SITES, OWNERS))
+    return sum(DeltaTable(paths.table(table.name)).version() for table in (SITES, OWNERS))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from types import FrameType
+from typing import Literal, cast
 
+import msgspec
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -17,25 +21,105 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.endpoint import Endpoint, current
+from shore.delta.evolution import check_types
+from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.entitlement import customers_here
-from shore.feeds.tables import kept_tables
+from shore.feeds.readers import kept_tables
 from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
-from shore.jobs.board import Board
-from shore.jobs.interrupts import interrupts
-from shore.jobs.lock import only_one
+from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job, JobContext
-from shore.jobs.progress import NotStarted, Running, failure
-from shore.jobs.site import Site
+from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, failure
 from shore.jobs.state import check_state, renew_checkpoint
-from shore.maintenance.evolution import check_types
-from shore.places import Places
+from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
+from shore.paths import TablePaths
 from shore.session import close as close_session
 from shore.session import spark as open_session
-from shore.status import JobStatus
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from topologies.model import Shore, Topology
+
+
+@contextlib.contextmanager
+def interrupts(stop: threading.Event) -> Iterator[threading.Event]:
+    """While inside, the first SIGINT or SIGTERM sets ``stop`` and the event given back; a second one is as usual.
+
+    Outside the main thread, where Python handles no signals, only ``stop`` counts.
+    """
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        interrupted.set()
+        stop.set()
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+    try:
+        for number in before:
+            signal.signal(number, handle)
+        yield interrupted
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_STATUS_SECONDS = 1.0
+
+
+class StatusReporter:
+    """Keeps ``jobs``. The last error of each job, and what jobs of earlier runs did, is taken over from the file."""
+
+    def __init__(
+        self, folder: Path, jobs: Sequence[Job], on_progress: Callable[[Mapping[str, JobStatus]], None] | None
+    ) -> None:
+        self._folder = folder
+        self._on_progress = on_progress
+        self._next = 0.0
+        before = read_status(folder)
+        known = before.jobs if before is not None else {}
+        self.jobs = {job.name: _carried(JobStatus(job.name, "waiting"), known.get(job.name)) for job in jobs}
+        self._others = {name: status for name, status in known.items() if name not in self.jobs}
+
+    def look(self, running: Sequence[QueryHandle], *, now: bool = False) -> None:
+        """Bring the state up to date; cheap enough to be called often."""
+        if not now and time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _STATUS_SECONDS
+        for one in running:
+            self.jobs[one.job.name] = _carried(one.status(), self.jobs[one.job.name])
+        self.show()
+
+    def fail(self, error: BaseException) -> None:
+        """The run ends with this error."""
+        name = error.fields.get("job") if isinstance(error, JobFailedError) else None
+        for job, status in self.jobs.items():
+            if job == name:
+                at = dt.datetime.now(dt.UTC)
+                self.jobs[job] = msgspec.structs.replace(status, state="failed", error=str(error), error_at=at)
+        told = isinstance(error, Exception) and name not in self.jobs  # Ctrl-C is no error
+        self.finish("stopped", error=str(error) or type(error).__name__ if told else None)
+
+    def finish(self, state: Literal["done", "stopped"], *, error: str | None = None) -> None:
+        """No job runs any more."""
+        for job, status in self.jobs.items():
+            if status.state in ALIVE:
+                self.jobs[job] = msgspec.structs.replace(status, state=state)
+        self.show(error)
+
+    def show(self, error: str | None = None) -> None:
+        write_status(self._folder, self._others | self.jobs, error)
+        if self._on_progress is not None:
+            self._on_progress(self.jobs)
+
+
+def _carried(status: JobStatus, before: JobStatus | None) -> JobStatus:
+    """With the last error, if it has none of its own."""
+    if status.error is not None or before is None:
+        return status
+    return msgspec.structs.replace(status, error=before.error, error_at=before.error_at)
+
 
 JOBS: dict[str, Job] = {
     job.name: job
@@ -164,17 +248,17 @@ def run(
     asked = current(endpoint)  # what is wrong with it is said before Spark starts
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose(topology, jobs)]
-    places = Places.of(folder, topology.shore.storage)
+    paths = TablePaths.of(folder, topology.shore.storage)
     stop = stop or threading.Event()
-    with only_one(folder, places) as lease:
+    with only_one(folder, paths) as lease:
         if lease is not None:
             lease.on_lost = stop.set
-        board = Board(folder, chosen, on_progress)
+        board = StatusReporter(folder, chosen, on_progress)
         try:
-            check_state(places, chosen)
-            check_types(places, kept_tables(topology))
+            check_state(paths, chosen)
+            check_types(paths, kept_tables(topology))
             for table in TABLES.values():
-                table.create(places.table(table.name))
+                table.create(paths.table(table.name))
         except FairleadError as error:
             board.fail(error)
             raise
@@ -182,8 +266,8 @@ def run(
             interrupts(stop) as interrupted,
             _session(folder, topology.shore, session, settings) as spark,
         ):
-            site = Site(endpoint, spark)
-            context = JobContext(topology, asked, places, spark, max_records)
+            site = RotatingEndpoint(endpoint, spark)
+            context = JobContext(topology, asked, paths, spark, max_records)
             _run_stages(context, site, chosen, once, board, stop)
         if lease is not None:
             lease.check()
@@ -225,7 +309,12 @@ def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None =
 
 
 def _run_stages(
-    context: JobContext, site: Site, jobs: Sequence[Job], once: bool, board: Board, stop: threading.Event
+    context: JobContext,
+    site: RotatingEndpoint,
+    jobs: Sequence[Job],
+    once: bool,
+    board: StatusReporter,
+    stop: threading.Event,
 ) -> None:
     stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
     if not once:
@@ -236,7 +325,7 @@ def _run_stages(
 
     board.show()
     for stage in stages:
-        running: list[Running] = []
+        running: list[QueryHandle] = []
         try:
             for job in stage:
                 if not stop.is_set():
@@ -251,14 +340,14 @@ def _run_stages(
     board.finish("stopped" if stop.is_set() else "done")
 
 
-def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> Running:
+def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> QueryHandle:
     """A job's first start. In a run without end, one that may come through later is put off like any other."""
     try:
-        return Running(job, start(job))
+        return QueryHandle(job, start(job))
     except JobFailedError as error:
         if once or not error.passing:
             raise
-        put_off = Running(job, cast(StreamingQuery, NotStarted()))
+        put_off = QueryHandle(job, cast(StreamingQuery, NotStarted()))
         put_off.fail(error, now=time.monotonic())
         return put_off
 
@@ -272,9 +361,9 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     """
     for attempt in range(1, MAX_STARTS + 1):
         try:
-            renew_checkpoint(context.places, job)
+            renew_checkpoint(context.paths, job)
             writer = job.query(context).queryName(job.name)
-            writer = writer.option("checkpointLocation", context.places.checkpoint(job.name))
+            writer = writer.option("checkpointLocation", context.paths.checkpoint(job.name))
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)
             return writer.start()
         except (PySparkException, Py4JError) as error:
@@ -290,8 +379,8 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
 
 
 def wait(
-    running: Sequence[Running],
-    board: Board,
+    running: Sequence[QueryHandle],
+    board: StatusReporter,
     stop: threading.Event,
     start: Callable[[Job], StreamingQuery],
     *,
@@ -325,7 +414,7 @@ def wait(
 
 
 def _tend(
-    one: Running, start: Callable[[Job], StreamingQuery], *, forever: bool, passing: Callable[[str], bool]
+    one: QueryHandle, start: Callable[[Job], StreamingQuery], *, forever: bool, passing: Callable[[str], bool]
 ) -> None:
     """Look after one query: note that it has failed, start it again when that is due."""
     now = time.monotonic()

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.duck import among, opened
+from shore.delta.datasets import is_in, open_dataset
+from shore.delta.write import exchange_rows
 from shore.jobs.reference import stored
-from shore.places import Places
-from shore.replace import exchange_rows
-from shore.sailing import Bounds, Call, Event, Leg, Port, Track, sail, window
+from shore.paths import TablePaths
+from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail, window
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.reference import SITES
@@ -33,7 +33,7 @@ _TOGETHER = 20  # ships whose positions are read in one go
 _ORDER = ("vessel_imo_number", "device_date_time", "log", "log_offset")
 
 
-def update(places: Places, spans: Mapping[str, Span]) -> None:
+def update(paths: TablePaths, spans: Mapping[str, Span]) -> None:
     """Make the calls and legs around what is new of these ships again.
 
     Args:
@@ -41,39 +41,39 @@ def update(places: Places, spans: Mapping[str, Span]) -> None:
     """
     if not spans:
         return
-    sea = _Sea(places)
+    sea = _Sea(paths)
     events = sea.events(sorted(spans))
     bounds = {
         ship: window(events.get(ship, ()), _micros(first), _micros(last)) for ship, (first, last) in spans.items()
     }
     calls, legs = sea.rows(bounds, events)
-    _exchange(places, PORT_CALLS, calls, bounds, "call_date_time")
-    _exchange(places, VOYAGES, legs, bounds, "leg_date_time")
+    _exchange(paths, PORT_CALLS, calls, bounds, "call_date_time")
+    _exchange(paths, VOYAGES, legs, bounds, "leg_date_time")
 
 
-def port_calls(places: Places) -> pa.Table:
+def port_calls(paths: TablePaths) -> pa.Table:
     """Table ``port_calls`` as it must be."""
-    return _everything(places)[0]
+    return _everything(paths)[0]
 
 
-def voyages(places: Places) -> pa.Table:
+def voyages(paths: TablePaths) -> pa.Table:
     """Table ``voyages`` as it must be."""
-    return _everything(places)[1]
+    return _everything(paths)[1]
 
 
-def _everything(places: Places) -> tuple[pa.Table, pa.Table]:
-    sea = _Sea(places)
+def _everything(paths: TablePaths) -> tuple[pa.Table, pa.Table]:
+    sea = _Sea(paths)
     events = sea.events()
-    return sea.rows({ship: Bounds() for ship in sorted({*events, *sea.ships()})}, events)
+    return sea.rows({ship: TimeBounds() for ship in sorted({*events, *sea.ships()})}, events)
 
 
 class _Sea:
     """What the tables know of ships."""
 
-    def __init__(self, places: Places) -> None:
-        self._movements = opened(places, "dock_movements")
-        self._positions = opened(places, "positions")
-        sites = stored(places, SITES).to_pylist()
+    def __init__(self, paths: TablePaths) -> None:
+        self._movements = open_dataset(paths, "dock_movements")
+        self._positions = open_dataset(paths, "positions")
+        sites = stored(paths, SITES).to_pylist()
         self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
         self._ports = sorted(
             {
@@ -88,17 +88,17 @@ class _Sea:
         found = self._positions.to_table(columns=["vessel_imo_number"], filter=pc.field("problem").is_null())
         return [ship for ship in pc.unique(found["vessel_imo_number"]).to_pylist() if ship is not None]
 
-    def events(self, ships: Sequence[str] | None = None) -> dict[str, list[Event]]:
+    def events(self, ships: Sequence[str] | None = None) -> dict[str, list[ShipEvent]]:
         """Every ARRI and DEPA with a ship and a port, by ship."""
-        wanted = among("movement", ("ARRI", "DEPA"))
+        wanted = is_in("movement", ("ARRI", "DEPA"))
         if ships is not None:
-            wanted &= among("vessel_imo_number", ships)
+            wanted &= is_in("vessel_imo_number", ships)
         columns = ["event_id", "movement", "event_date_time", "un_location_code", "vessel_imo_number"]
-        found: dict[str, list[Event]] = {}
+        found: dict[str, list[ShipEvent]] = {}
         for row in self._movements.to_table(columns=[*columns, "voyage_reference"], filter=wanted).to_pylist():
             if row["vessel_imo_number"] is None or row["un_location_code"] is None:
                 continue
-            event = Event(
+            event = ShipEvent(
                 _micros(row["event_date_time"]),
                 row["movement"],
                 row["un_location_code"],
@@ -108,7 +108,9 @@ class _Sea:
             found.setdefault(row["vessel_imo_number"], []).append(event)
         return found
 
-    def rows(self, bounds: Mapping[str, Bounds], events: Mapping[str, Sequence[Event]]) -> tuple[pa.Table, pa.Table]:
+    def rows(
+        self, bounds: Mapping[str, TimeBounds], events: Mapping[str, Sequence[ShipEvent]]
+    ) -> tuple[pa.Table, pa.Table]:
         """Rows of both tables that begin within the bounds of each ship."""
         calls: list[dict[str, Any]] = []
         legs: list[dict[str, Any]] = []
@@ -125,9 +127,9 @@ class _Sea:
             pa.Table.from_pylist(legs, schema=VOYAGES.plain_schema),
         )
 
-    def _tracks(self, bounds: Mapping[str, Bounds]) -> Callable[[str], Track]:
+    def _tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
         """Reads the positions of some ships, in one go, and gives that of each."""
-        wanted = among("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
+        wanted = is_in("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
         since = [part.read_since for part in bounds.values()]
         until = [part.read_until for part in bounds.values()]
         if (first := min((t for t in since if t is not None), default=None)) is not None and None not in since:
@@ -159,9 +161,9 @@ def _track(ordered: pa.Table) -> Track:
     return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
 
 
-def _exchange(places: Places, table: Table, fresh: pa.Table, bounds: Mapping[str, Bounds], begins: str) -> None:
+def _exchange(paths: TablePaths, table: Table, fresh: pa.Table, bounds: Mapping[str, TimeBounds], begins: str) -> None:
     gone = _any(_within(ship, part, begins) for ship, part in sorted(bounds.items()))
-    exchange_rows(places.table(table.name), fresh, gone, key=table.key)
+    exchange_rows(paths.table(table.name), fresh, gone, key=table.key)
 
 
 def _any(conditions: Iterable[Any]) -> Any:
@@ -172,7 +174,7 @@ def _any(conditions: Iterable[Any]) -> Any:
     return parts[0]
 
 
-def _within(ship: str, bounds: Bounds, begins: str) -> Any:
+def _within(ship: str, bounds: TimeBounds, begins: str) -> Any:
     found = pc.field("vessel_imo_number") == ship
     if bounds.since is not None:
         found &= pc.field(begins) >= _time(bounds.since)

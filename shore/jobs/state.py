@@ -6,12 +6,11 @@ import datetime as dt
 import logging
 from collections.abc import Sequence
 
-from shore.checkpoint import Checkpoint, put_aside, read_checkpoint
+from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
+from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, read_checkpoint, table_ids
 from shore.jobs.model import Job
-from shore.opened import open_table
-from shore.places import Places
-from shore.tablelog import table_ids
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 logger = logging.getLogger(__name__)
@@ -20,7 +19,7 @@ REBUILT = frozenset({"feeds"})
 """Jobs whose tables are read back from what they have written elsewhere: they may be gone."""
 
 
-def check_state(places: Places, jobs: Sequence[Job]) -> None:
+def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
     """Refuse to go on where a checkpoint or a table was removed without the other, or is damaged.
 
     Raises:
@@ -28,11 +27,11 @@ def check_state(places: Places, jobs: Sequence[Job]) -> None:
         SplitStateError: going on would repeat or lose rows.
         UnavailableError: a table cannot be opened.
     """
-    ids = table_ids(places, TABLES)
+    ids = table_ids(paths, TABLES)
     for job in jobs:
-        checkpoint = read_checkpoint(places, job.name)
+        checkpoint = read_checkpoint(paths, job.name)
         for name in job.tables:
-            table = open_table(places, name)
+            table = open_table(paths, name)
             if checkpoint is not None and table is None and job.name not in REBUILT:
                 raise SplitStateError(
                     f"job {job.name} has a checkpoint but table {name} is gone: its rows would be missing for ever",
@@ -50,10 +49,10 @@ def check_state(places: Places, jobs: Sequence[Job]) -> None:
                     table=name,
                 )
         if checkpoint is not None:
-            _check_inputs(places, job, checkpoint, ids)
+            _check_inputs(paths, job, checkpoint, ids)
 
 
-def renew_checkpoint(places: Places, job: Job) -> None:
+def renew_checkpoint(paths: TablePaths, job: Job) -> None:
     """Put aside the checkpoint of a job that reads tables, where it is of a version of Fairlead that read other tables,
     or read them in another order: Spark would refuse to go on, or take one table's position for another's.
 
@@ -63,10 +62,10 @@ def renew_checkpoint(places: Places, job: Job) -> None:
     Raises:
         CheckpointDamagedError: a file of the checkpoint cannot be read.
     """
-    checkpoint = read_checkpoint(places, job.name) if job.inputs else None
+    checkpoint = read_checkpoint(paths, job.name) if job.inputs else None
     if checkpoint is None:
         return
-    names = table_ids(places, job.inputs)
+    names = table_ids(paths, job.inputs)
     known = [
         names.get(source["reservoirId"]) if source and "reservoirId" in source else None for source in checkpoint.ahead
     ]
@@ -74,15 +73,15 @@ def renew_checkpoint(places: Places, job: Job) -> None:
         name in (None, wanted) for name, wanted in zip(known, job.inputs, strict=True)
     )
     if not alike:
-        aside = put_aside(places, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+        aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
         logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
 
 
-def _check_inputs(places: Places, job: Job, checkpoint: Checkpoint, ids: dict[str, str]) -> None:
+def _check_inputs(paths: TablePaths, job: Job, checkpoint: Checkpoint, ids: dict[str, str]) -> None:
     lost = [position.table_id for position in checkpoint.tables if position.table_id not in ids]
     if lost:
         for name in TABLES:
-            open_table(places, name)  # one that is damaged cannot tell its id: then that is what is wrong
+            open_table(paths, name)  # one that is damaged cannot tell its id: then that is what is wrong
         raise SplitStateError(
             f"job {job.name} has read a table that is no more there, or was made anew: Spark would refuse to go on",
             hint=f"put the table back, or run 'fairlead shore rebuild {job.name}': it makes its tables again",

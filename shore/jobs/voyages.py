@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.jobs import bookings, containers_now, dock_movements, reference, ships
 from shore.jobs.containers_now import READINGS, Touched
 from shore.jobs.model import JobContext, new_rows
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.containers_now import NEWEST, OBSERVED
 from shore.tables.model import TIME
@@ -51,26 +51,26 @@ _MOST_KEYS, _MOST_READINGS = "16m", "128m"  # of a table in one batch: the keys 
 
 def query(context: JobContext) -> DataStreamWriter:
     """Brings the tables in line with the topology, then follows the log tables."""
-    places, spark = context.places, context.spark
-    reference.refresh(places, context.topology)
-    follow_topology(places)
+    paths, spark = context.paths, context.spark
+    reference.refresh(paths, context.topology)
+    follow_topology(paths)
 
     def update_batch(batch: DataFrame, _: int) -> None:
         batch.persist()
         try:
-            update(places, keys_of(batch), newest_of(batch))
+            update(paths, keys_of(batch), newest_of(batch))
         finally:
             batch.unpersist()
 
-    writer: DataStreamWriter = changes(spark, places).writeStream.foreachBatch(update_batch)
+    writer: DataStreamWriter = changes(spark, paths).writeStream.foreachBatch(update_batch)
     return writer
 
 
-def changes(spark: SparkSession, places: Places) -> DataFrame:
+def changes(spark: SparkSession, paths: TablePaths) -> DataFrame:
     """New rows of all inputs as one stream: what each is about, and of readings the columns that count."""
 
     def rows(table: str, most: str = _MOST_KEYS) -> DataFrame:
-        return new_rows(spark, places, table, maxBytesPerTrigger=most)
+        return new_rows(spark, paths, table, maxBytesPerTrigger=most)
 
     def about(table: str, kind: str, key: str, **more: str) -> DataFrame:
         others = [F.col(column).alias(name) for name, column in more.items()]
@@ -103,7 +103,7 @@ def newest_of(batch: DataFrame) -> pa.Table:
     return found.select(READINGS.names).cast(READINGS)
 
 
-def update(places: Places, keys: pa.Table, newest: pa.Table) -> None:
+def update(paths: TablePaths, keys: pa.Table, newest: pa.Table) -> None:
     """Make again what new rows are about.
 
     Args:
@@ -113,10 +113,10 @@ def update(places: Places, keys: pa.Table, newest: pa.Table) -> None:
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in keys.to_pylist():
         rows[row["kind"]].append(row)
-    bookings.update(places, {row["key"] for row in rows[BOOKING]})
-    copies = dock_movements.update(places, {row["key"] for row in rows[EVENT]})
+    bookings.update(paths, {row["key"] for row in rows[BOOKING]})
+    copies = dock_movements.update(paths, {row["key"] for row in rows[EVENT]})
     spans = _spans(rows[POSITION], copies)
-    ships.update(places, spans)
+    ships.update(paths, spans)
     touched = Touched(
         newest,
         held={row["key"].partition(".")[2] for row in rows[CUSTODY]},
@@ -124,18 +124,18 @@ def update(places: Places, keys: pa.Table, newest: pa.Table) -> None:
         booked={row["box"] for row in rows[BOOKING]} - {None},
         ships={row["key"] for row in rows[POSITION]},
     )
-    containers_now.update(places, touched)
+    containers_now.update(paths, touched)
 
 
-def follow_topology(places: Places) -> None:
+def follow_topology(paths: TablePaths) -> None:
     """Make all tables that depend on the topology anew when it is another one than when they were made."""
-    table = places.table("containers_now")
-    version = reference.version(places)
+    table = paths.table("containers_now")
+    version = reference.version(paths)
     if last_version(table, _APP) == version:
         return
     for name, everything in _MADE.items():
-        rows = TABLES[name].sorted(everything(places))
-        write_deltalake(DeltaTable(places.table(name)), rows, mode="overwrite")
+        rows = TABLES[name].sorted(everything(paths))
+        write_deltalake(DeltaTable(paths.table(name)), rows, mode="overwrite")
     append_once(table, TABLES["containers_now"].plain_schema.empty_table(), app=_APP, version=version)
 
 

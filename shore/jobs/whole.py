@@ -12,11 +12,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs import hourly
 from shore.jobs.hourly import DAY, HOUR
 from shore.jobs.sessions import parts_of, sessions_of
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import conditions as conditions_table
 from shore.tables import mkt as mkt_table
 from shore.tables.bands import IN_TIME, USED
@@ -35,75 +35,74 @@ select date_trunc('hour', device_date_time) as hour, count(*) as n from {{readin
 _COUNT: Final = pa.schema([("hour", TIME), ("n", pa.int64())])
 
 
-def conditions(places: Places) -> pa.Table:
+def conditions(paths: TablePaths) -> pa.Table:
     """Table ``conditions`` as it must be."""
-    units = hourly.as_conditions(hours(places, ACTIVATION_ENERGY))
+    units = hourly.as_conditions(hours(paths, ACTIVATION_ENERGY))
     days = hourly.windows(CONDITIONS, conditions_table.DAYS, units, _BEGIN, _END + DAY, hours=24)
     return pa.concat_tables([units, days])
 
 
-def mkt(places: Places) -> pa.Table:
+def mkt(paths: TablePaths) -> pa.Table:
     """Table ``mkt`` as it must be, with the activation energy that its rows have."""
-    energy = stored_energy(places) or ACTIVATION_ENERGY
-    units = hourly.as_mkt(hours(places, energy), energy)
+    energy = stored_energy(paths) or ACTIVATION_ENERGY
+    units = hourly.as_mkt(hours(paths, energy), energy)
     days = hourly.windows(MKT, mkt_table.DAYS, units, _BEGIN, _END + DAY, hours=24)
     whole = days.filter(pc.field("whole_day"))
     months = hourly.windows(MKT, mkt_table.MONTHS, whole, _BEGIN, _END + DAY, hours=720)
     return pa.concat_tables([units, days, months])
 
 
-def excursion_parts(places: Places) -> pa.Table:
+def excursion_parts(paths: TablePaths) -> pa.Table:
     """Table ``excursion_parts`` as it must be."""
     made = [
-        parts_of(_readings(places, since - SLOT, until + SILENCE + SLOT), since, until)
-        for since, until in _spans(places)
+        parts_of(_readings(paths, since - SLOT, until + SILENCE + SLOT), since, until) for since, until in _spans(paths)
     ]
     return pa.concat_tables([EXCURSION_PARTS.plain_schema.empty_table(), *made])
 
 
-def excursions(places: Places) -> pa.Table:
+def excursions(paths: TablePaths) -> pa.Table:
     """Table ``excursions`` as it must be."""
-    return sessions_of(excursion_parts(places))
+    return sessions_of(excursion_parts(paths))
 
 
-def hours(places: Places, activation_energy: float) -> pa.Table:
+def hours(paths: TablePaths, activation_energy: float) -> pa.Table:
     """All hours of all boxes (``shore.tables.hours``)."""
-    made = [_hours(places, since, until, activation_energy) for since, until in _spans(places)]
+    made = [_hours(paths, since, until, activation_energy) for since, until in _spans(paths)]
     return pa.concat_tables([HOUR_SCHEMA.empty_table(), *made])
 
 
-def _hours(places: Places, since: dt.datetime, until: dt.datetime, activation_energy: float) -> pa.Table:
-    readings = _readings(places, since - HOUR, until)
-    found = duck.select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
+def _hours(paths: TablePaths, since: dt.datetime, until: dt.datetime, activation_energy: float) -> pa.Table:
+    readings = _readings(paths, since - HOUR, until)
+    found = datasets.select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
     return found.filter(pc.field("window_start") >= pa.scalar(since, TIME))
 
 
-def stored_energy(places: Places) -> float | None:
+def stored_energy(paths: TablePaths) -> float | None:
     """The activation energy of the rows of ``mkt``; None where there is none, or where they differ."""
-    rows = duck.opened(places, MKT.name)
+    rows = datasets.open_dataset(paths, MKT.name)
     found = pc.unique(rows.to_table(columns=["activation_energy"])["activation_energy"]).to_pylist()
     return found[0] if len(found) == 1 else None
 
 
-def renew_mkt(places: Places, activation_energy: float) -> bool:
+def renew_mkt(paths: TablePaths, activation_energy: float) -> bool:
     """Make ``mkt`` anew where it has rows with another activation energy, part by part; False where it has none.
 
     Broken off and begun again it ends with the same table: until it is done there are rows with the other one.
     """
     other = pc.field("activation_energy") != activation_energy
-    if not duck.opened(places, MKT.name).count_rows(filter=other):
+    if not datasets.open_dataset(paths, MKT.name).count_rows(filter=other):
         return False
-    for since, until in _spans(places):
-        made = _hours(places, since, until, activation_energy)
+    for since, until in _spans(paths):
+        made = _hours(paths, since, until, activation_energy)
         for chunk in hourly.chunks(made):
-            hourly.store_mkt(places, made, chunk, activation_energy)
+            hourly.store_mkt(paths, made, chunk, activation_energy)
     return True
 
 
-def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
+def _spans(paths: TablePaths) -> Iterator[tuple[dt.datetime, dt.datetime]]:
     """Times [since, until) that together hold all readings, in order: whole hours, with no more readings than fit."""
-    dataset = duck.opened(places, "readings")
-    hours = duck.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
+    dataset = datasets.open_dataset(paths, "readings")
+    hours = datasets.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
     since: dt.datetime | None = None
     count = 0
     for row in hours:
@@ -115,6 +114,6 @@ def _spans(places: Places) -> Iterator[tuple[dt.datetime, dt.datetime]]:
         yield since, hours[-1]["hour"] + HOUR
 
 
-def _readings(places: Places, since: dt.datetime, until: dt.datetime) -> pa.Table:
-    found = duck.between("device_date_time", since, until)
-    return duck.opened(places, "readings").to_table(columns=list(USED), filter=found)
+def _readings(paths: TablePaths, since: dt.datetime, until: dt.datetime) -> pa.Table:
+    found = datasets.between("device_date_time", since, until)
+    return datasets.open_dataset(paths, "readings").to_table(columns=list(USED), filter=found)

@@ -2,5 +2,5 @@
 
 In: the tables and checkpoints of one topology, and the Kafka of the site where shore runs. Out: commits that add what
 is missing and replace what is wrong, never a row twice: everything is found by comparing first (``shore.verify``), so
-whatever is broken off is done again from where it stands. Shore must not run meanwhile (``shore.jobs.lock``).
+whatever is broken off is done again from where it stands. Shore must not run meanwhile (``shore.delta.lease``).
 """

@@ -20,14 +20,23 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TP
-from shore.lease import check_lease
-from shore.places import Places
+from shore.delta.lease import check_lease
+from shore.paths import TablePaths
 from shore.source.offsets import Positions, parse_partition_id
 from shore.verify.catalogue import FromLogs
-from shore.verify.digest import Digest, Limits, RowsDigest, connection
-from shore.verify.logs import digests_of, odd_rows, open_tables, own_positions, ranges_of
-from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of, rows_of_logs
-from shore.verify.rows import OddRow
+from shore.verify.compare import Digest, Limits, OddRow, RowsDigest, connection
+from shore.verify.logs import (
+    CLIENT_ID,
+    LogRange,
+    data_records,
+    digests_of,
+    extents_of,
+    odd_rows,
+    open_tables,
+    own_positions,
+    ranges_of,
+    rows_of_logs,
+)
 from topologies.model import Topology
 
 ROWS_PER_COMMIT: Final = 100_000
@@ -65,7 +74,7 @@ def find_odd(
     entry: FromLogs,
     topology: Topology,
     endpoint: KafkaEndpoint,
-    places: Places,
+    paths: TablePaths,
     positions: Positions,
     *,
     since: dt.datetime | None = None,
@@ -82,7 +91,7 @@ def find_odd(
     """
     takes = entry.takes(topology)
     own = own_positions(positions, takes)
-    tables = open_tables(entry, places)
+    tables = open_tables(entry, paths)
     if tables is None or not own:
         return LogRepair(entry, {})
 
@@ -107,7 +116,7 @@ def find_odd(
     return asyncio.run(compare())
 
 
-def repair(plan: LogRepair, endpoint: KafkaEndpoint, places: Places) -> int:
+def repair(plan: LogRepair, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
     """Put the rows of a plan right; gives how many were written.
 
     Changed and doubled rows are exchanged for the log's, missing ones are appended: broken off in between, the rest is
@@ -118,11 +127,11 @@ def repair(plan: LogRepair, endpoint: KafkaEndpoint, places: Places) -> int:
         fresh = _fresh(plan.entry, endpoint, part)
         wrong = {log: {e.log_offset for e in rows if e.what != "missing"} for log, rows in part.items()}
         for table, rows in fresh.items():
-            exchanged = _exchange(places.table(table), rows, wrong)
+            exchanged = _exchange(paths.table(table), rows, wrong)
             missing = rows.filter(pc.invert(_among(rows, wrong)))
             if missing.num_rows:
-                check_lease(places.table(table))
-                write_deltalake(DeltaTable(places.table(table)), missing, mode="append")
+                check_lease(paths.table(table))
+                write_deltalake(DeltaTable(paths.table(table)), missing, mode="append")
             written += exchanged + missing.num_rows
     return written
 

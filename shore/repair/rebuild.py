@@ -15,28 +15,76 @@ checkpoint looks at everything once more and gives nobody what he has.
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from fairlead.errors import UnavailableError, UnknownNameError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.checkpoint import put_aside, settings_line, write_checkpoint
 from shore.errors import SplitStateError
+from shore.feeds.records import feed_topic
+from shore.feeds.writer import app_of, read_back, rows_app
+from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
+from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
-from shore.places import Places
-from shore.repair.derived import make_again
-from shore.repair.feeds import read_again
+from shore.paths import TablePaths
+from shore.repair.backfill import make_again
 from shore.repair.logs import find_odd, repair
 from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
+from shore.verify.logs import CLIENT_ID, extents_of
 from topologies.model import Topology
+
+_TABLE: Final = "feeds"
+
+
+def read_again(topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
+    """Make the table what the feeds hold; gives the number of its rows.
+
+    Rows stay whose records a feed has no more (retention), and those of feeds that are not there. Broken off in
+    between, the job reads the rest back before it gives anything.
+
+    Raises:
+        ConnectionLost, RequestTimeout, BrokerError: the feeds cannot be read.
+    """
+    customers = {feed_topic(customer): customer for customer in customers_here(topology)}
+    extents = asyncio.run(_extents(endpoint, frozenset(customers)))
+    starts = {customers[log]: extent.start for log, extent in extents.items()}
+    if starts:
+        table = DeltaTable(paths.table(_TABLE))
+        rows = table.to_pyarrow_dataset(schema=TABLES[_TABLE].plain_schema).to_table()
+        for customer, start in starts.items():
+            rows = rows.filter((pc.field("customer") != customer) | (pc.field("feed_offset") < start))
+        known = [Transaction(app_of(customer), start - 1) for customer, start in starts.items()]
+        known += [
+            Transaction(rows_app(customer), pc.sum(pc.equal(rows["customer"], customer)).as_py() or 0)
+            for customer in starts
+        ]
+        write_deltalake(table, rows, mode="overwrite", commit_properties=CommitProperties(app_transactions=known))
+    for customer in starts:
+        read_back(endpoint, paths, customer)
+    return int(DeltaTable(paths.table(_TABLE)).count())
+
+
+async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, OffsetRange]:
+    async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+        found, unreadable = await extents_of(cluster, lambda topic: topic in topics, ())
+    if unreadable:
+        log, why = next(iter(unreadable.items()))
+        raise UnavailableError(f"feed {log} cannot be read: {why}", hint="nothing was changed; try again")
+    return found
+
 
 Tell = Callable[[str], None]
 
@@ -66,7 +114,7 @@ def rebuild(
     jobs: dict[str, Job],
     topology: Topology,
     endpoint: KafkaEndpoint,
-    places: Places,
+    paths: TablePaths,
     *,
     tell: Tell = lambda what: None,
 ) -> Rebuilt:
@@ -81,20 +129,20 @@ def rebuild(
     one = jobs[job]
     created = []
     for name in TABLES:
-        if not DeltaTable.is_deltatable(places.table(name)):
-            TABLES[name].create(places.table(name))
+        if not DeltaTable.is_deltatable(paths.table(name)):
+            TABLES[name].create(paths.table(name))
             created += [name] if name in one.tables else []
     written: dict[str, int] = {}
     positions: Positions | None = None
     aside: str | None = None
-    settings = settings_line(places, job)
-    archive = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
+    settings = settings_line(paths, job)
+    suffix = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
     if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
         # First: an empty table with the old checkpoint would seem to be right, and rows would be missing for ever.
-        aside = put_aside(places, job, archive)
+        aside = archive_checkpoint(paths, job, suffix)
         for name in one.tables:
             tell(f"emptying {name}")
-            write_deltalake(DeltaTable(places.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
+            write_deltalake(DeltaTable(paths.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
             written[name] = 0
     elif one.reads_logs:
         positions = {}
@@ -102,33 +150,33 @@ def rebuild(
             if entry.job != job:
                 continue
             tell(f"looking where {entry.name} end")
-            ends = ends_of(places, entry.tables)
+            ends = ends_of(paths, entry.tables)
             tell(f"comparing {entry.name} with the logs")
-            found = find_odd(entry, topology, endpoint, places, ends)
+            found = find_odd(entry, topology, endpoint, paths, ends)
             if found.missing or found.wrong:
-                written[entry.name] = repair(found, endpoint, places)
+                written[entry.name] = repair(found, endpoint, paths)
             positions |= ends
     elif job == "feeds":
         tell("reading the feeds")
-        written["feeds"] = read_again(topology, endpoint, places)
+        written["feeds"] = read_again(topology, endpoint, paths)
     for each in DERIVED:
         if each.job == job and each.table not in written:
             tell(f"making {each.table} again")
-            written[each.table] = make_again(each, places)
-    aside = aside or put_aside(places, job, archive)
+            written[each.table] = make_again(each, paths)
+    aside = aside or archive_checkpoint(paths, job, suffix)
     if positions is not None:
-        write_checkpoint(places, job, positions, settings)
+        write_checkpoint(paths, job, positions, settings)
     logs = len(positions) if positions is not None else None
-    return Rebuilt(job, tuple(created), written, logs, aside, _next(places, jobs))
+    return Rebuilt(job, tuple(created), written, logs, aside, _next(paths, jobs))
 
 
-def ends_of(places: Places, tables: tuple[str, ...]) -> Positions:
+def ends_of(paths: TablePaths, tables: tuple[str, ...]) -> Positions:
     """The offset after the last row of each log in these tables."""
     found: Positions = {}
     with duckdb.connect(":memory:") as opened:
         opened.execute("set memory_limit = '1GB'")
         for name in tables:
-            rows = DeltaTable(places.table(name)).to_pyarrow_dataset()
+            rows = DeltaTable(paths.table(name)).to_pyarrow_dataset()
             opened.register("rows", rows.scanner(columns=["log", "log_offset"]).to_reader())
             ends: pa.Table = opened.sql(
                 "select log, max(log_offset) + 1 as stop from rows group by log"
@@ -139,11 +187,11 @@ def ends_of(places: Places, tables: tuple[str, ...]) -> Positions:
     return found
 
 
-def _next(places: Places, jobs: dict[str, Job]) -> tuple[str, ...]:
+def _next(paths: TablePaths, jobs: dict[str, Job]) -> tuple[str, ...]:
     found = []
     for name, job in jobs.items():
         try:
-            check_state(places, [job])
+            check_state(paths, [job])
         except SplitStateError:
             found.append(name)
         except UnavailableError:  # a damaged table of another job: whoever mends that is told what to do then

@@ -1,23 +1,178 @@
-"""What one container went through, as data: everything that its page shows and its files are about."""
+"""What one container went through, as data: everything that its page shows and its files are about.
+
+``container_page`` makes the page of the report.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Iterator
-from typing import Final
+import difflib
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.places import Places
-from shore.report import alertreadings, course
+from fairlead.errors import ConfigurationError
+from fairlead.names import container_check_digit, is_container_number
+from shore.paths import TablePaths
+from shore.report import course, drawing
 from shore.report.course import Interval
-from shore.report.known import check_known
+from shore.report.drawing import PageMark, number, render, time
 from shore.report.slices import Row, Slices, of_container, slices
+from shore.tables.bands import BAND_KELVIN
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS
+from topologies.drawing.seachart import ports
+
+_TABLES: Final = ("containers_now", "custody", "bookings")  # small ones; a box of readings alone is looked for too
+
+
+class UnknownContainerError(ConfigurationError):
+    """A number that is no container number, or that no table knows; the hint names those that are near."""
+
+
+def normalised(text: str) -> str:
+    """A container number as the tables write it: capitals, no blanks or hyphens."""
+    return "".join(text.split()).replace("-", "").upper()
+
+
+def check_known(found: Slices, number: str) -> None:
+    """Do nothing when some table has a row of the container, at whatever time.
+
+    Raises:
+        UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
+    """
+    valid = is_container_number(number)
+    for name in (*_TABLES, "readings"):
+        found.add(name, of_container(number), as_=f"{name}_of_it")
+        if valid and found.rows(f"select 1 from {name}_of_it limit 1"):  # noqa: S608  # our own names
+            return
+    for name in _TABLES:
+        found.add(name, as_=f"all_{name}")
+    rows = found.rows(" union ".join(f"select equipment_reference as n from all_{name}" for name in _TABLES))  # noqa: S608
+    known = sorted(row["n"] for row in rows if row["n"])
+    near = difflib.get_close_matches(number, known, n=3, cutoff=0.7)
+    fields: dict[str, Any] = {"equipment_reference": number, "nearest": near}
+    hint = f"near it: {', '.join(near)}" if near else f"the tables know {len(known):,} containers"
+    if valid:
+        raise UnknownContainerError(f"no table has container {number}", hint=hint, **fields)
+    right = _corrected(number)
+    if right is None:
+        raise UnknownContainerError(
+            f"{number!r} is no container number: ISO 6346 has four letters and seven digits (MSKU1234565)",
+            hint=hint,
+            **fields,
+        )
+    raise UnknownContainerError(
+        f"{number} is no container number: its check digit must be {right[-1]}",
+        hint=f"did you mean {right}? {hint}" if right in known else f"{right} is in no table; {hint}",
+        **fields,
+    )
+
+
+def _corrected(number: str) -> str | None:
+    """The number with the right check digit, if nothing else is wrong with it."""
+    if len(number) not in (10, 11) or not number.isascii():
+        return None
+    try:
+        right = number[:10] + container_check_digit(number[:10])
+    except (ValueError, KeyError, IndexError):
+        return None
+    return right if is_container_number(right) else None
+
+
+_REFERENCES = pa.schema(
+    [
+        ("source", pa.string()),
+        ("alert_id", pa.string()),
+        ("role", pa.string()),
+        ("log", pa.string()),
+        ("log_offset", pa.int64()),
+        ("device_id", pa.string()),
+        ("boot_id", pa.int64()),
+        ("sequence", pa.int64()),
+    ]
+)
+
+
+def prepare_alert_readings(slices: Slices) -> None:
+    """Make the table ``alert_readings``: how an alert names a reading (``role``), where in the logs, what it measured.
+
+    One row per alert and reading. An alert raised by a site names its causes by log, offset and identity; one that left
+    the ship before its reading was stored has the identity alone. One raised ashore names the first, the worst and the
+    newest reading by offset. A reading that is not in table ``readings`` (it has not come ashore yet) has no
+    ``device_date_time``.
+    """
+    references = [*_of_sites(slices), *_of_shore(slices)]
+    slices.put("alert_references", pa.Table.from_pylist(references, schema=_REFERENCES))
+    slices.run(
+        """
+        create temp table alert_readings as
+        select a.source, a.alert_id, a.role,
+            coalesce(r.log, a.log) as log, coalesce(r.log_offset, a.log_offset) as log_offset, r.term,
+            coalesce(r.device_id, a.device_id) as device_id, coalesce(r.boot_id, a.boot_id) as boot_id,
+            coalesce(r.sequence, a.sequence) as sequence,
+            r.* exclude (log, log_offset, term, equipment_reference, device_id, boot_id, sequence, payload)
+        from alert_references a
+        left join all_readings r on
+            case when a.log_offset is not null then r.log = a.log and r.log_offset = a.log_offset
+            else r.device_id = a.device_id and r.boot_id = a.boot_id and r.sequence = a.sequence end
+        qualify row_number() over (
+            partition by a.source, a.alert_id, a.role, a.log, a.log_offset, a.device_id, a.boot_id, a.sequence
+            order by r.log, r.log_offset
+        ) = 1
+        """
+    )
+
+
+def alert_reading_rows(slices: Slices) -> list[Row]:
+    """The table ``alert_readings``, alert by alert in order of time."""
+    return slices.rows(
+        "select * from alert_readings order by source, alert_id, device_date_time nulls last, role, log_offset"
+    )
+
+
+def _of_sites(slices: Slices) -> Iterator[dict[str, Any]]:
+    seen = set()
+    for row in slices.rows("select alert_id, causes from alerts where problem is null order by log, log_offset"):
+        for cause in json.loads(row["causes"] or "[]"):
+            offset = cause.get("offset", -1)
+            identity = (cause.get("deviceId"), cause.get("bootId"), cause.get("sequence"))
+            if (row["alert_id"], identity) in seen:
+                continue
+            seen.add((row["alert_id"], identity))
+            yield {
+                "source": "site",
+                "alert_id": row["alert_id"],
+                "role": "cause",
+                "log": cause.get("log"),
+                "log_offset": offset if offset >= 0 else None,
+                "device_id": identity[0],
+                "boot_id": identity[1],
+                "sequence": identity[2],
+            }
+
+
+def _of_shore(slices: Slices) -> list[Row]:
+    return slices.rows(
+        """
+        select distinct 'shore' as source, alert_id, role, log, log_offset,
+            null::varchar as device_id, null::bigint as boot_id, null::bigint as sequence
+        from (
+            select alert_id, log, 'first' as role, first_offset as log_offset from alerts_ashore
+            union all select alert_id, log, 'worst', arg_max(worst_offset, revision) from alerts_ashore group by all
+            union all select alert_id, log, 'newest', arg_max(log_offset, revision) from alerts_ashore group by all
+        )
+        where log_offset is not null
+        order by all
+        """
+    )
+
 
 _TIMES: Final = {
     "readings": ("device_date_time", "device_date_time"),
@@ -120,7 +275,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_container(
-    places: Places, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+    paths: TablePaths, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> Iterator[Slices]:
     """The tables narrowed to one container and a time: a row is in it when its time and [since, until) overlap.
 
@@ -128,7 +283,7 @@ def open_container(
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
         UnavailableError: shore has not written any table yet.
     """
-    with slices(places) as found:
+    with slices(paths) as found:
         found.add("sites")
         found.add("owners")
         found.add("containers_now", of_container(number))
@@ -144,7 +299,7 @@ def open_container(
         aboard = pc.field("vessel_imo_number").isin(pa.array([row["vessel_imo_number"] for row in ships], pa.string()))
         found.add("positions", aboard & _within("device_date_time", "device_date_time", since, until))
         course.prepare(found)
-        alertreadings.prepare(found)
+        prepare_alert_readings(found)
         yield found
 
 
@@ -177,7 +332,7 @@ def container_report(
         custody=tuple(found.rows("select * from custody order by log, term, lost")),
         movements=tuple(found.rows("select * from dock_movements order by event_date_time, event_id")),
         alerts=tuple(_alerts(found)),
-        alert_readings=tuple(alertreadings.rows(found)),
+        alert_readings=tuple(alert_reading_rows(found)),
         bookings=tuple(bookings),
         quality=tuple(found.rows("select * from quality order by day, device_id")),
         states=tuple(course.intervals(found)),
@@ -285,3 +440,133 @@ def _wrong_set_points(set_points: list[Row], bookings: list[Row]) -> Iterator[In
 
 def _way(found: Slices) -> list[Row]:
     return sorted([*course.own_way(found), *course.ships_way(found)], key=lambda row: row["time"])
+
+
+_GAPS_SHOWN: Final = 20
+_EVENTS_SHOWN: Final = 200
+_REJECTED_SHOWN: Final = 50
+
+
+def container_page(found: Slices, report: ContainerReport, warnings: Sequence[str] = ()) -> str:
+    """The page of a report; the drawings are made from what ``open_container`` opened for it.
+
+    Args:
+        warnings: What it may lack (``slices.table_warnings``); stands at its top.
+    """
+    defrosts = [each for each in report.states if each.kind == "DEFROST"]
+    behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in report.alert_readings:
+        behind[row["source"], row["alert_id"]].append(row)
+    events = [each for each in (*report.states, *report.wrong_set_points) if each.kind != "DEFROST"]
+    return render(
+        "container.html.j2",
+        report.sites,
+        r=report,
+        warnings=warnings,
+        f=report.figures,
+        out=_out_of_band(report),
+        open_alerts=sum(row["state"] != "CLEARED" for row in report.alerts),
+        way=drawing.way(report.way, _marks(report)),
+        told_way=_told_way(report),
+        told_chart=_told_chart(report),
+        rejected_shown=_REJECTED_SHOWN,
+        sources=_sources(report),
+        chart=_chart(found, report),
+        band=BAND_KELVIN,
+        events=sorted(sorted(events, key=lambda each: -each.minutes)[:_EVENTS_SHOWN], key=lambda each: each.start),
+        events_in_all=len(events),
+        states=drawing.STATES,
+        defrosts=defrosts,
+        defrost_minutes=sum(each.minutes for each in defrosts),
+        behind=behind,
+        missing_numbers=sum(row["missing"] or 0 for row in report.quality),
+        gap_minutes=sum(each.minutes for each in report.gaps),
+        longest_gaps=sorted(report.gaps, key=lambda each: -each.minutes)[:_GAPS_SHOWN],
+    )
+
+
+def _chart(found: Slices, report: ContainerReport) -> str:
+    first, last = report.figures.first_date_time, report.figures.last_date_time
+    if first is None or last is None:
+        return ""
+    excursions = [
+        Interval(kind="EXCURSION", start=row["start_date_time"], end=row["end_date_time"])
+        for row in report.excursions
+        if row["quantity"] == "TEMPERATURE"
+    ]
+    pixel = (last - first) / drawing.WIDTH
+    states = course.joined([*report.states, *report.wrong_set_points, *report.gaps], 2 * pixel)
+    return drawing.temperatures(
+        course.curve(found), course.set_points(found), states, excursions, span=(first, last), band=BAND_KELVIN
+    )
+
+
+def _told_way(report: ContainerReport) -> str:
+    """The map in words, for who cannot see it."""
+    names = [mark.label for mark in _marks(report)]
+    what = f"Map of the way of {report.equipment_reference}"
+    if report.way:
+        what += f" from {time(report.way[0]['time'])} to {time(report.way[-1]['time'])} UTC"
+    return f"{what}; marked: {', '.join(names)}." if names else f"{what}."
+
+
+def _told_chart(report: ContainerReport) -> str:
+    """The curves in words; every number is in the tables and files."""
+    f = report.figures
+    parts = [
+        f"{what} {number(low)} to {number(high)} degrees Celsius"
+        for what, low, high in (
+            ("supply air", f.supply_min, f.supply_max),
+            ("return air", f.return_min, f.return_max),
+        )
+        if low is not None
+    ]
+    span = f"{time(f.first_date_time)} to {time(f.last_date_time)} UTC"
+    return "; ".join([f"Temperature against set point, {span}", *parts]) + ". Excursions are in the table below."
+
+
+def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]:
+    """By quantity: how many excursions, the minutes seen out of band in them, and the minutes that they lasted."""
+    counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in report.excursions:
+        counted[row["quantity"]].append((row["minutes_out_of_band"], row["minutes"]))
+    return [
+        (quantity, len(both), sum(seen for seen, _ in both), sum(lasted for _, lasted in both))
+        for quantity, both in sorted(counted.items())
+    ]
+
+
+def _marks(report: ContainerReport) -> list[PageMark]:
+    """The ports that it touched or is booked for, and where its alerts were."""
+    codes = {row["un_location_code"] for row in report.movements}
+    codes |= {
+        report.sites[row["holder"]]["un_location_code"] for row in report.custody if row["holder"] in report.sites
+    }
+    if report.booking is not None:
+        codes |= {report.booking["port_of_loading"], report.booking["port_of_discharge"]}
+    return [*_ports(codes, report), *_alert_marks(report)]
+
+
+def _ports(codes: set[str | None], report: ContainerReport) -> Iterator[PageMark]:
+    titles = {row["un_location_code"]: row["title"] for row in report.sites.values()}
+    known = ports()
+    for code in sorted(code for code in codes if code):
+        if code in known:
+            yield PageMark(titles.get(code) or known[code].name, known[code].longitude, known[code].latitude)
+
+
+def _alert_marks(report: ContainerReport) -> Iterator[PageMark]:
+    for row in report.alerts:
+        if row["latitude"] is not None and row["longitude"] is not None:
+            yield PageMark(row["kind"], row["longitude"], row["latitude"], "event")
+
+
+def _sources(report: ContainerReport) -> str:
+    sources = {row["source"] for row in report.way}
+    return {
+        frozenset({"OWN"}): "Positions are the container's own",
+        frozenset({"SHIP"}): "Positions are those of the ships that held it",
+        frozenset(
+            {"OWN", "SHIP"}
+        ): "Positions are the container's own, and those of ships that held it where it gave none",
+    }.get(frozenset(sources), "No position is known; the ports are those of its custody and booking")

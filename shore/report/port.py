@@ -1,23 +1,246 @@
-"""What a port has coming, as data: ships on their way with the condition of what is aboard, and what is on the dock."""
+"""What a port has coming, as data: ships on their way with the condition of what is aboard, and what is on the dock.
+
+``port_page`` makes the page of the report. Whether a ship comes, and when, is an estimate from where it is
+(``approach``), since no log says where a ship is bound for.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError, nearest
-from shore.places import Places
-from shore.report.approach import LOOK_BACK, Approach, Distance, Place, approach, sea_distance
-from shore.report.boxes import BOXES, Audience, Box, box_of
+from shore.paths import TablePaths
+from shore.report import drawing
+from shore.report.drawing import PageMark, duration, number, render
 from shore.report.slices import Row, Slices, slices
 from shore.tables.model import TIME
+from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 from topologies.drawing.seachart import ports
+
+Place = tuple[float, float]
+"""Longitude and latitude, WGS 84."""
+Distance = Callable[[Place, Place], float]
+"""Nautical miles by sea."""
+Bound = Literal["CARGO", "COURSE", "NO"]
+
+LOOK_BACK: Final = dt.timedelta(hours=6)
+_SAILING: Final = 1.0  # knots; what is slower lies still
+_NEARER: Final = 0.5  # of the way it made
+_AWAY: Final = -0.25  # the same for going away; in between the lanes' turns say nothing
+
+
+class Approach(msgspec.Struct, frozen=True, kw_only=True):
+    """A ship on its way, as far as its positions tell.
+
+    Args:
+        bound: Why it is thought to come: ``CARGO``: boxes aboard are booked to be discharged here; ``COURSE``: it comes
+            nearer, and nothing else is known; ``NO``: neither.
+        position_date_time: Its newest position; ``speed``, ``course`` (knots, degrees) are of it.
+        distance: Nautical miles from there by sea lanes; null where the port's place is not known.
+        mean_speed: Knots over the last six hours, along its way.
+        comes_nearer: Whether these six hours brought it nearer by at least half of the way that it made; null where
+            that cannot be told.
+        eta: position_date_time + distance / mean_speed; null while it lies still or goes away.
+        basis: How the estimate was made, in words.
+    """
+
+    bound: Bound
+    position_date_time: dt.datetime | None = None
+    latitude: float | None = None
+    longitude: float | None = None
+    speed: float | None = None
+    course: float | None = None
+    distance: float | None = None
+    mean_speed: float | None = None
+    comes_nearer: bool | None = None
+    eta: dt.datetime | None = None
+    basis: str = ""
+
+
+def approach(positions: Sequence[Row], port: Place | None, booked: int, distance: Distance) -> Approach:
+    """Judge a ship by its positions of the last hours, in order of time.
+
+    Args:
+        positions: Rows of table ``positions`` with a place.
+        booked: How many boxes aboard are booked to be discharged at the port.
+    """
+    if not positions:
+        basis = "no position of the ship is known"
+        return Approach(bound="CARGO" if booked else "NO", basis=_because(booked, basis))
+    newest = positions[-1]
+    recent = [row for row in positions if row["device_date_time"] >= newest["device_date_time"] - LOOK_BACK]
+    here, earlier = _place(newest), _place(recent[0])
+    hours = (newest["device_date_time"] - recent[0]["device_date_time"]) / dt.timedelta(hours=1)
+    speed = _mean([row["speed_over_ground"] for row in recent if row["speed_over_ground"] is not None])
+    left = distance(here, port) if port is not None else None
+    nearer = distance(earlier, port) - left if port is not None and left is not None and hours > 0 else None
+    sails = speed is not None and speed >= _SAILING
+    gain = nearer / (speed * hours) if nearer is not None and speed is not None and sails else None
+    comes = None if gain is None else gain >= _NEARER
+    bound: Bound = "CARGO" if booked else "COURSE" if comes else "NO"
+    eta = None
+    if left is not None and speed is not None and sails and (gain is None or gain > _AWAY):
+        eta = newest["device_date_time"] + dt.timedelta(hours=left / speed)
+    return Approach(
+        bound=bound,
+        position_date_time=newest["device_date_time"],
+        latitude=newest["latitude"],
+        longitude=newest["longitude"],
+        speed=newest["speed_over_ground"],
+        course=newest["course_over_ground"],
+        distance=None if left is None else round(left, 1),
+        mean_speed=None if speed is None else round(speed, 1),
+        comes_nearer=comes,
+        eta=None if eta is None else eta.replace(second=0, microsecond=0),
+        basis=_because(booked, _estimate(left, speed, eta)),
+    )
+
+
+def sea_distance(start: Place, end: Place) -> float:
+    """Nautical miles along sea lanes, by searoute, and from both ends to the nearest lane."""
+    import searoute
+
+    found = searoute.searoute(list(start), list(end), units="naut", append_orig_dest=True)
+    return float(found["properties"]["length"])
+
+
+def _estimate(left: float | None, speed: float | None, eta: dt.datetime | None) -> str:
+    if left is None:
+        return "the port's place is not known"
+    if speed is None or speed < _SAILING:
+        return f"{left:,.0f} nmi away by sea lanes, and it lies still"
+    if eta is None:
+        return f"{left:,.0f} nmi away by sea lanes, and it goes away"
+    return f"estimated: {left:,.0f} nmi by sea lanes at {speed:.1f} kn, the mean of its last six hours"
+
+
+def _because(booked: int, text: str) -> str:
+    why = (
+        f"{booked} box{'es' if booked != 1 else ''} aboard booked to here" if booked else "no box aboard booked to here"
+    )
+    return f"{why}; {text}"
+
+
+def _place(row: Row) -> Place:
+    return row["longitude"], row["latitude"]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+Audience: TypeAlias = Literal["operator", "authority"]
+"""Who reads: a port's operator handles the cargo, a port authority is not told what it is."""
+
+_SETPOINT_KELVIN: Final = 0.05  # what is less is rounding
+
+BOXES: Final = f"""
+select n.*, b.port_of_discharge, b.commodity, b.setpoint_temperature as agreed_temperature,
+    coalesce(b.port_of_discharge = $code, false) as discharged_here,
+    coalesce(e.excursions, 0) as excursions, coalesce(e.minutes_out_of_band, 0) as minutes_out_of_band,
+    coalesce(a.kinds, []) as alert_kinds
+from containers_now n
+left join ({VALID_BOOKINGS.format(bookings="bookings")}) b
+    on b.equipment_reference = n.equipment_reference and b.booking_reference = n.booking_reference
+    and {covers("b", "n.seen_date_time")}
+left join (
+    select x.equipment_reference, count(*) as excursions, sum(x.minutes_out_of_band) as minutes_out_of_band
+    from excursions x join containers_now h on h.equipment_reference = x.equipment_reference
+        and x.end_date_time > h.held_since
+    where x.quantity = 'TEMPERATURE' group by all
+) e on e.equipment_reference = n.equipment_reference
+left join (
+    select equipment_reference, list(distinct kind order by kind) as kinds from alerts_now group by all
+) a on a.equipment_reference = n.equipment_reference
+"""  # noqa: S608  # our own text
+"""Boxes with their booking, their excursions since they came where they are, and their open alerts; ``$code`` is the
+port. To be completed with a ``where``."""
+
+
+class Cargo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a port authority is not told."""
+
+    booking_reference: str | None
+    customer: str | None
+    commodity: str | None
+
+
+class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One box. Degrees Celsius; ``reading_date_time`` is the device time of what it last said.
+
+    Args:
+        discharged_here: Whether it is booked to be unloaded at the port of the report.
+        agreed_temperature: Set point that its booking names.
+        excursions: Of the temperature, since it came where it is; ``minutes_out_of_band`` in them.
+        concerns: What is wrong with it, in words, the worst first; empty when nothing is.
+        cargo: Null for a port authority.
+    """
+
+    equipment_reference: str
+    line: str | None
+    discharged_here: bool
+    port_of_discharge: str | None
+    held_since: dt.datetime | None
+    reading_date_time: dt.datetime | None
+    setpoint_temperature: float | None
+    agreed_temperature: float | None
+    supply_temperature: float | None
+    return_temperature: float | None
+    is_powered: bool | None
+    open_alerts: int
+    worst_severity: str | None
+    alert_kinds: tuple[str, ...]
+    excursions: int
+    minutes_out_of_band: float
+    concerns: tuple[str, ...]
+    cargo: Cargo | None = None
+
+
+def box_of(row: Row, audience: Audience) -> PortBox:
+    """A box from a row of ``BOXES``."""
+    fields = {name: row[name] for name in PortBox.__struct_fields__ if name in row}
+    fields["alert_kinds"] = tuple(row["alert_kinds"])
+    fields["open_alerts"] = row["open_alerts"] or 0
+    fields["is_powered"] = _both(row["is_powered"], row["is_connected_to_power_source"])
+    cargo = Cargo(**{name: row[name] for name in Cargo.__struct_fields__}) if audience == "operator" else None
+    return PortBox(**fields, concerns=concerns(row), cargo=cargo)
+
+
+def concerns(row: Row) -> tuple[str, ...]:
+    """What is wrong with a box."""
+    found = []
+    if row["open_alerts"]:
+        kinds = ", ".join(row["alert_kinds"]) or f"{row['open_alerts']}"
+        found.append(f"open alerts: {kinds} ({row['worst_severity'] or 'severity unknown'})")
+    if row["excursions"]:
+        times = f"{row['excursions']} times" if row["excursions"] > 1 else "once"
+        found.append(f"out of band {times}, {duration(row['minutes_out_of_band'])}")
+    if row["setpoint_temperature"] is not None:
+        if _both(row["is_powered"], row["is_connected_to_power_source"]) is False:
+            found.append("no power")
+        agreed = row["agreed_temperature"]
+        if agreed is not None and abs(row["setpoint_temperature"] - agreed) > _SETPOINT_KELVIN:
+            found.append(f"set to {number(row['setpoint_temperature'])}, agreed {number(agreed)}")
+    if row["door_open"]:
+        found.append("door open")
+    if row["immersed"]:
+        found.append("in water")
+    return tuple(found)
+
+
+def _both(one: bool | None, other: bool | None) -> bool | None:
+    """Whether both are so; None where nothing says so or otherwise."""
+    if one is None or other is None:
+        return one if other is None else other
+    return one and other
+
 
 _MOVEMENTS_SHOWN: Final = 100
 _CALLS_SHOWN: Final = 20
@@ -35,7 +258,7 @@ class Ship(msgspec.Struct, frozen=True, kw_only=True):
     last_call: Row | None
     for_port: int
     concerning: int
-    boxes: tuple[Box, ...]
+    boxes: tuple[PortBox, ...]
 
 
 class PortReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +282,7 @@ class PortReport(msgspec.Struct, frozen=True, kw_only=True):
     arriving: tuple[Ship, ...]
     in_port: tuple[Ship, ...]
     elsewhere: int
-    dock: tuple[Box, ...]
+    dock: tuple[PortBox, ...]
     movements: tuple[Row, ...]
     calls: tuple[Row, ...]
     versions: dict[str, int]
@@ -71,21 +294,21 @@ class UnknownPortError(ConfigurationError):
 
 
 def port_report(
-    places: Places, code: str, audience: Audience = "operator", *, distance: Distance = sea_distance
+    paths: TablePaths, code: str, audience: Audience = "operator", *, distance: Distance = sea_distance
 ) -> PortReport:
     """The report of one port.
 
     Args:
         code: UN/LOCODE; small letters and a blank are taken as well (``jp tyo``).
         audience: ``authority`` is not told what is inside, for whom, or under which booking.
-        distance: Nautical miles by sea between two places.
+        distance: Nautical miles by sea between two paths.
 
     Raises:
         UnknownPortError: there is no such port.
         UnavailableError: shore has not written any table yet.
     """
     code = "".join(code.split()).upper()
-    with slices(places) as found:
+    with slices(paths) as found:
         for name in ("sites", "containers_now", "positions", "port_calls"):
             found.add(name)
         found.add("dock_movements", pc.field("un_location_code") == code)
@@ -187,7 +410,7 @@ def _ships(
     return ships
 
 
-def _sorted(boxes: Sequence[Box]) -> tuple[Box, ...]:
+def _sorted(boxes: Sequence[PortBox]) -> tuple[PortBox, ...]:
     """Boxes for this port first; in each part those with concerns first."""
     return tuple(sorted(boxes, key=lambda box: (not box.discharged_here, -len(box.concerns), box.equipment_reference)))
 
@@ -223,3 +446,55 @@ def _port(found: Slices, code: str) -> tuple[str, Place | None]:
         text = f"{code!r} is no UN/LOCODE: two letters of the country and three of the place (JPTYO)"
     hint = f"did you mean {near}? " if near else ""
     raise UnknownPortError(text, hint=f"{hint}the tables know {', '.join(sorted(known)) or 'none'}", nearest=near)
+
+
+_MOST: Final = 500  # boxes of a ship for other ports, with something wrong
+
+
+class Shown(NamedTuple):
+    """Boxes of a ship that the page lists, and how many it leaves out."""
+
+    rows: tuple[PortBox, ...]
+    rest: int
+
+
+def port_page(report: PortReport, warnings: Sequence[str] = ()) -> str:
+    """The page of a report.
+
+    Args:
+        warnings: What it may lack (``slices.table_warnings``); stands at its top.
+    """
+    return render(
+        "port.html.j2",
+        {},
+        r=report,
+        warnings=warnings,
+        cargo=report.audience == "operator",
+        way=_map(report),
+        told_way=_told(report),
+        shown=_shown,
+    )
+
+
+def _shown(ship: Ship) -> Shown:
+    """All boxes for this port; of the others those that something is wrong with."""
+    here = [box for box in ship.boxes if box.discharged_here]
+    others = [box for box in ship.boxes if not box.discharged_here and box.concerns][:_MOST]
+    return Shown((*here, *others), len(ship.boxes) - len(here) - len(others))
+
+
+def _told(report: PortReport) -> str:
+    """The map in words, for who cannot see it."""
+    return f"Map of {report.port} and the ships that come: {', '.join(ship.vessel for ship in report.arriving)}."
+
+
+def _map(report: PortReport) -> str:
+    """The port, and the ships that come; empty where none has a place."""
+    ships = [
+        PageMark(ship.vessel, ship.approach.longitude, ship.approach.latitude, "ship")
+        for ship in report.arriving
+        if ship.approach.longitude is not None and ship.approach.latitude is not None
+    ]
+    world = ports().get(report.un_location_code)
+    here = [PageMark(report.port, world.longitude, world.latitude)] if world else []
+    return drawing.way([], [*here, *ships]) if ships else ""

@@ -3,13 +3,17 @@
 Each table is opened once, at one version, and narrowed by a condition that Arrow applies to whole files (by Delta's
 statistics) and row groups first: a report about one box reads the files that may have rows of that box. A table that
 is not there yet is empty here and named in ``missing``; a column that an older table lacks is null.
+
+``table_warnings`` says what a report may lack because a job has not begun, or is in trouble: an empty table is no proof
+that nothing was.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import duckdb
@@ -17,9 +21,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from shore.opened import nothing_yet, open_table, unreadable
-from shore.places import Places
+from shore.delta.table_errors import nothing_yet, open_table, unreadable
+from shore.jobs.checkpoint import has_begun
+from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
+from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.catalogue import KEPT_BY
 
 Row: TypeAlias = dict[str, Any]
 
@@ -29,8 +36,8 @@ _MEMORY = "1GB"
 class Slices:
     """Tables of a report in one connection: those that were added, and what a report makes of them."""
 
-    def __init__(self, places: Places, connection: duckdb.DuckDBPyConnection) -> None:
-        self._places = places
+    def __init__(self, paths: TablePaths, connection: duckdb.DuckDBPyConnection) -> None:
+        self._places = paths
         self._connection = connection
         self.versions: dict[str, int] = {}  # of the Delta tables, as they are read here
         self.missing: list[str] = []  # tables that are not there yet: they have no rows here
@@ -113,15 +120,43 @@ def _readable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def slices(places: Places) -> Iterator[Slices]:
+def slices(paths: TablePaths) -> Iterator[Slices]:
     """No tables yet; times are given in UTC, and what does not fit into a gigabyte is sorted on disk."""
     with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         connection.execute(f"set memory_limit = '{_MEMORY}'")
         connection.execute("set temp_directory = $folder", {"folder": scratch})
-        yield Slices(places, connection)
+        yield Slices(paths, connection)
 
 
 def of_container(number: str) -> pc.Expression:
     """Whether a row is about a container."""
     return pc.field("equipment_reference") == number
+
+
+def table_warnings(folder: Path, paths: TablePaths, tables: Collection[str]) -> tuple[str, ...]:
+    """One sentence for each job of the last run that keeps some of these tables and has not begun, or is in trouble.
+
+    Args:
+        folder: The topology's state folder. Where shore has never run (tables that came from elsewhere), nothing is
+            known, and nothing is said.
+    """
+    status = read_status(folder)
+    if status is None:
+        return ()
+    found = []
+    for name, job in status.jobs.items():
+        read = sorted(set(KEPT_BY.get(name, ())).intersection(tables))
+        trouble = _trouble(name, job, paths)
+        if read and trouble:
+            found.append(f"{trouble}: table{'s' if read[1:] else ''} {', '.join(read)} may lack rows")
+    return tuple(found)
+
+
+def _trouble(name: str, job: JobStatus, paths: TablePaths) -> str:
+    if not has_begun(paths, name):
+        return f"job {name} has not run yet"
+    if job.state in IN_TROUBLE:
+        why = f" ({job.error.splitlines()[0]})" if job.error else ""
+        return f"job {name} is {job.state}{why}"
+    return ""

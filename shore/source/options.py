@@ -8,7 +8,7 @@
 ``rows``                  ``raw`` (default): what Kafka has; ``readings``: parsed, the columns of tables ``readings``
                           and ``readings_rejected``; rows with a ``reason`` belong to the latter; ``files``: those
                           rows are written by the tasks, as new files of the two tables, and there is a row for each
-                          file (``shore.tablefiles``), which somebody has to commit
+                          file (``shore.delta.files``), which somebody has to commit
 ``folder``                with ``files``: where the two tables stand, a path or a URL that delta-rs knows
 ``tasks``                 into how many tasks the logs are packed; default 2. A log that is longer than a task's share
                           is read by several.
@@ -26,8 +26,8 @@
 ``endingTimestamp``       for batch reads, instead: up to, without, each log's first record of that time or later
 ``failOnDataLoss``        ``true``: fail when records are gone before they could be read; default ``false``: go on and
                           say so in the log and in the query's progress
-``losses``                ``<folder>/losses/<name>``, a path or a URL: where each loss is noted (``shore.losses``);
-                          default: nowhere
+``losses``                ``<folder>/losses/<name>``, a path or a URL: where each loss is noted
+                          (``shore.source.losses``); default: nowhere
 ========================  ===========================================================================================
 
 There is no option for a password: options are shown in query plans.

@@ -27,6 +27,7 @@ from fairlead.kafka.columnar import Columns
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.reading import Base, Device, Reading
+from shore.delta.files import FileWriter, NewFile
 from shore.source.columns import (
     Collector,
     binary,
@@ -41,7 +42,6 @@ from shore.source.columns import (
 )
 from shore.source.offsets import partition_id
 from shore.source.parsing import FastReader, Parsed, TolerantReader
-from shore.tablefiles import FileWriter, NewFile
 from shore.tables.model import Column
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS, READINGS_REJECTED
 

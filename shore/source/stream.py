@@ -32,7 +32,7 @@ from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, RequestT
 from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from shore.errors import DataLossError, site_unreachable
-from shore.losses import Loss
+from shore.source.losses import Loss
 from shore.source.offsets import (
     Positions,
     StoredPositions,

@@ -31,13 +31,13 @@ from fairlead.kafka.protocol.errors import (
     broker_error,
 )
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
+from shore.delta.files import as_batch
 from shore.errors import DataLossError, site_unreachable
-from shore.losses import Loss, note
 from shore.source.columns import Collector, RawCollector
+from shore.source.losses import Loss, note
 from shore.source.offsets import Positions, Range, pack, partition_id, ranges
 from shore.source.options import SourceOptions
 from shore.source.readings import ReadingsCollector, write_files
-from shore.tablefiles import as_batch
 
 MOST_BYTES: Final = 8 << 20  # of one answer: what a task holds beside the rows that it makes
 MOST_LOGS: Final = 500

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from shore.alerts.box import COLUMNS, Reading, reading_of
 from shore.alerts.machine import SILENCE, State, advance, told_by_time
-from shore.places import Places
+from shore.alerts.rules import COLUMNS, AlertReading, reading_of
+from shore.paths import TablePaths
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import READINGS
 
@@ -66,13 +66,13 @@ ALERTS_ASHORE = Table(
 )
 
 
-def everything(places: Places) -> pa.Table:
+def everything(paths: TablePaths) -> pa.Table:
     """The table as it follows from all of ``readings``, log by log in the order of their offsets, without Spark.
 
     Silences that only time passing tells are not in it: see ``compared``.
     """
     states: list[State] = []
-    for log, readings in _readings(places):
+    for log, readings in _readings(paths):
         states += advance(log, None, readings)[1]
     return table_of(states)
 
@@ -97,7 +97,7 @@ def compared(rows: pa.Table) -> pa.Table:
     return ALERTS_ASHORE.sorted(kept)
 
 
-def comparable(places: Places, rows: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
+def comparable(paths: TablePaths, rows: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
     """What of the table (``rows``) must be the same as what: ``compared`` of both, and of what only time passing tells
     the rows that are there, with how each must read. Rows of logs whose box was forgotten are left out of the latter.
 
@@ -117,16 +117,16 @@ def comparable(places: Places, rows: pa.Table, expected: pa.Table) -> tuple[pa.T
     )
     there = rows.filter(shown)
     if open_:
-        may = _told_by_time(places, {row["log"] for row in open_})
+        may = _told_by_time(paths, {row["log"] for row in open_})
         right = [_likest(row, may.get((row["alert_id"], row["revision"]), [])) for row in open_]
         there = pa.concat_tables([there, pa.Table.from_pylist(open_, schema=rows.schema)])
         must = pa.concat_tables([must, table_of(each for each in right if each is not None)])
     return ALERTS_ASHORE.sorted(there), ALERTS_ASHORE.sorted(must)
 
 
-def _told_by_time(places: Places, logs: Collection[str]) -> dict[tuple[str, int], list[State]]:
+def _told_by_time(paths: TablePaths, logs: Collection[str]) -> dict[tuple[str, int], list[State]]:
     found: dict[tuple[str, int], list[State]] = {}
-    for log, readings in _readings(places, logs):
+    for log, readings in _readings(paths, logs):
         for state in told_by_time(log, readings):
             found.setdefault((state.alert_id, state.revision), []).append(state)
     return found
@@ -145,7 +145,7 @@ def _texts(keys: Iterable[tuple[str, int]]) -> pa.Array:
     return pa.array([f"{alert}#{revision}" for alert, revision in keys], pa.string())
 
 
-def _readings(places: Places, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[Reading]]]:
+def _readings(paths: TablePaths, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[AlertReading]]]:
     """The readings of all logs, or of these, each log's in the order of its offsets."""
     columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
     only = "" if logs is None else " and list_contains($logs, log)"
@@ -155,7 +155,7 @@ def _readings(places: Places, logs: Collection[str] | None = None) -> Iterator[t
     )
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
-        connection.register("readings", DeltaTable(places.table(READINGS.name)).to_pyarrow_dataset())
+        connection.register("readings", DeltaTable(paths.table(READINGS.name)).to_pyarrow_dataset())
         rows = _rows(connection, query, {} if logs is None else {"logs": sorted(logs)})
         for log, group in itertools.groupby(rows, key=itemgetter(0)):
             yield log, (reading_of(row[1:]) for row in group)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shore.alerts.limits import AFTER_DEFROST_MS, FROZEN_SETPOINT, HUMIDITY_TOLERANCE, TEMPERATURE_TOLERANCE
+from shore.alerts.rules import AFTER_DEFROST_MS, FROZEN_SETPOINT, HUMIDITY_TOLERANCE, TEMPERATURE_TOLERANCE
 
 BAND_KELVIN: Final = TEMPERATURE_TOLERANCE
 BAND_HUMIDITY: Final = HUMIDITY_TOLERANCE
@@ -53,7 +53,7 @@ USED: Final = (
 )
 """The columns of ``readings`` that the three tables are made from."""
 
-MICROS: Final = "unix_micros"  # Spark's name; shore.duck teaches it to DuckDB
+MICROS: Final = "unix_micros"  # Spark's name; shore.delta.datasets teaches it to DuckDB
 HOLD: Final = f"{HOLD_MINUTES * 60_000_000}"
 
 IN_TIME: Final = """device_date_time >= timestamp '2000-01-01 00:00:00+00:00'

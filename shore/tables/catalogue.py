@@ -1,4 +1,4 @@
-"""All tables by name."""
+"""All tables by name, and the job that keeps each."""
 
 from __future__ import annotations
 
@@ -49,3 +49,29 @@ TABLES: dict[str, Table] = {
         OWNERS,
     )
 }
+
+KEPT_BY: dict[str, tuple[str, ...]] = {
+    "readings": ("readings", "readings_rejected"),
+    "operations": (
+        "alerts",
+        "events",
+        "positions",
+        "environment",
+        "booking_changes",
+        "custody_entries",
+        "custody",
+    ),
+    "conditions": ("conditions", "excursions", "excursion_parts", "mkt"),
+    "alerts": ("alerts_ashore",),
+    "alerts_now": ("alerts_now",),
+    "feeds": ("feeds",),
+    "voyages": ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+    "quality": ("quality",),
+}
+"""The tables that each job keeps. ``sites`` and ``owners`` say what the topology says; job ``voyages`` writes them."""
+_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "voyages", "owners": "voyages"}
+
+
+def job_of(table: str) -> str:
+    """The job that keeps a table."""
+    return _JOBS[table]

@@ -32,7 +32,7 @@ _PLACE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class LogTable:
     """Which logs fill a table: those of ``stream`` whose key matches ``keys``.
 
     Their records are of type ``kind``: a struct, or a union of tagged ones, each of which fills the columns it has.
@@ -199,11 +199,11 @@ CUSTODY_ENTRIES = _table(
     ),
 )
 
-OPERATIONS: tuple[Operation, ...] = (
-    Operation(ALERTS, Alert, "alerts"),
-    Operation(EVENTS, Event, "events"),
-    Operation(POSITIONS, Position, "ships", r"\d{7}\.location"),
-    Operation(ENVIRONMENT, Environment, "ships", r"\d{7}\.environment"),
-    Operation(BOOKING_CHANGES, Booking, "bookings"),
-    Operation(CUSTODY_ENTRIES, LedgerEntry, "custody"),
+OPERATIONS: tuple[LogTable, ...] = (
+    LogTable(ALERTS, Alert, "alerts"),
+    LogTable(EVENTS, Event, "events"),
+    LogTable(POSITIONS, Position, "ships", r"\d{7}\.location"),
+    LogTable(ENVIRONMENT, Environment, "ships", r"\d{7}\.environment"),
+    LogTable(BOOKING_CHANGES, Booking, "bookings"),
+    LogTable(CUSTODY_ENTRIES, LedgerEntry, "custody"),
 )

@@ -7,7 +7,7 @@ be able to check has a line in ``shore.verify.catalogue``.
 
 from __future__ import annotations
 
-from shore.verify.model import Difference, TableCheck, Verification
+from shore.verify.compare import Difference, TableCheck, Verification
 from shore.verify.run import verify
 
 __all__ = ["Difference", "TableCheck", "Verification", "verify"]

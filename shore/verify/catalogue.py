@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from fairlead.names import parse_log
 from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
-from shore.places import CUSTOMERS, Places
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES, alerts_ashore
-from shore.tables.operations import OPERATIONS, Operation
-from shore.verify.digest import Shape
+from shore.tables.catalogue import job_of
+from shore.tables.operations import OPERATIONS, LogTable
+from shore.verify.compare import Shape
 from topologies.model import Topology
 
 
@@ -26,19 +27,22 @@ class FromLogs:
 
     Args:
         tables: Each has the columns log and log_offset.
-        job: Whose checkpoint says how far the logs are read.
         takes: For a topology: whether a topic is one of the logs.
         operation: Which operation fills the only table; None: they are ``readings`` and ``readings_rejected``.
     """
 
     tables: tuple[str, ...]
-    job: str
     takes: Callable[[Topology], Callable[[str], bool]]
-    operation: Operation | None = None
+    operation: LogTable | None = None
 
     @property
     def name(self) -> str:
         return " + ".join(self.tables)
+
+    @property
+    def job(self) -> str:
+        """Whose checkpoint says how far the logs are read."""
+        return job_of(self.tables[0])
 
     @property
     def shapes(self) -> dict[str, Shape]:
@@ -52,7 +56,6 @@ class Derived:
 
     Args:
         inputs: The tables it follows from.
-        job: Who keeps it.
         everything: Makes it anew, from all of its inputs, without Spark.
         time: The column by which a backfill bounds what it makes again; None: it makes all of it again.
         tolerance: Relative difference that two floating point numbers may have: sums depend on their order.
@@ -61,11 +64,15 @@ class Derived:
 
     table: str
     inputs: tuple[str, ...]
-    job: str
-    everything: Callable[[Places], pa.Table]
+    everything: Callable[[TablePaths], pa.Table]
     time: str | None = None
     tolerance: float = 1e-9
-    compared: Callable[[Places, pa.Table, pa.Table], tuple[pa.Table, pa.Table]] | None = None
+    compared: Callable[[TablePaths, pa.Table, pa.Table], tuple[pa.Table, pa.Table]] | None = None
+
+    @property
+    def job(self) -> str:
+        """Who keeps it."""
+        return job_of(self.table)
 
 
 def _containers(topology: Topology) -> Callable[[str], bool]:
@@ -78,42 +85,40 @@ def _containers(topology: Topology) -> Callable[[str], bool]:
     return takes
 
 
-def _of(operation: Operation) -> Callable[[Topology], Callable[[str], bool]]:
+def _of(operation: LogTable) -> Callable[[Topology], Callable[[str], bool]]:
     pattern = re.compile(operation.pattern)
     return lambda topology: lambda topic: pattern.fullmatch(topic) is not None
 
 
 FROM_LOGS: tuple[FromLogs, ...] = (
-    FromLogs(("readings", "readings_rejected"), "readings", _containers),
-    *(FromLogs((operation.table.name,), "operations", _of(operation), operation) for operation in OPERATIONS),
+    FromLogs(("readings", "readings_rejected"), _containers),
+    *(FromLogs((operation.table.name,), _of(operation), operation) for operation in OPERATIONS),
 )
 
 _TOPOLOGY = ("sites", "owners")
 
 DERIVED: tuple[Derived, ...] = (
-    Derived("custody", ("custody_entries", *_TOPOLOGY), "operations", custody.everything),
-    Derived("conditions", ("readings",), "conditions", whole.conditions, "window_end"),
-    Derived("excursions", ("readings",), "conditions", whole.excursions, "start_date_time"),
-    Derived("excursion_parts", ("readings",), "conditions", whole.excursion_parts, "part_start"),
-    Derived("mkt", ("readings",), "conditions", whole.mkt, "window_end"),
-    Derived("alerts_ashore", ("readings",), "alerts", alerts_ashore.everything, compared=alerts_ashore.comparable),
+    Derived("custody", ("custody_entries", *_TOPOLOGY), custody.everything),
+    Derived("conditions", ("readings",), whole.conditions, "window_end"),
+    Derived("excursions", ("readings",), whole.excursions, "start_date_time"),
+    Derived("excursion_parts", ("readings",), whole.excursion_parts, "part_start"),
+    Derived("mkt", ("readings",), whole.mkt, "window_end"),
+    Derived("alerts_ashore", ("readings",), alerts_ashore.everything, compared=alerts_ashore.comparable),
     Derived(
         "alerts_now",
         ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
-        "alerts_now",
         alerts_now.everything,
     ),
-    Derived("bookings", ("booking_changes",), "voyages", bookings.everything),
-    Derived("dock_movements", ("events", *_TOPOLOGY), "voyages", dock_movements.everything, "event_date_time"),
-    Derived("port_calls", ("dock_movements", "positions", "sites"), "voyages", ships.port_calls, "call_date_time"),
-    Derived("voyages", ("dock_movements", "positions", "sites"), "voyages", ships.voyages, "leg_date_time"),
+    Derived("bookings", ("booking_changes",), bookings.everything),
+    Derived("dock_movements", ("events", *_TOPOLOGY), dock_movements.everything, "event_date_time"),
+    Derived("port_calls", ("dock_movements", "positions", "sites"), ships.port_calls, "call_date_time"),
+    Derived("voyages", ("dock_movements", "positions", "sites"), ships.voyages, "leg_date_time"),
     Derived(
         "containers_now",
         ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),
-        "voyages",
         containers_now.everything,
     ),
-    Derived("quality", ("readings", "readings_rejected"), "quality", quality.everything, "day"),
+    Derived("quality", ("readings", "readings_rejected"), quality.everything, "day"),
 )
 
 REFERENCE = _TOPOLOGY
@@ -144,13 +149,6 @@ def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
         inputs = next((each.inputs for each in DERIVED if each.table == name), ())
         found |= dict.fromkeys(sources_of(inputs)) | {name: None}
     return tuple(found)
-
-
-def job_of(table: str) -> str:
-    """The job that keeps a table."""
-    jobs = {name: entry.job for entry in FROM_LOGS for name in entry.tables}
-    jobs |= {entry.table: entry.job for entry in DERIVED} | dict.fromkeys(_TOPOLOGY, "voyages")
-    return jobs.get(table, table)  # those of OWN_WAY are named after their job
 
 
 def mended_by(table: str) -> str:

@@ -20,22 +20,31 @@ from deltalake.exceptions import TableNotFoundError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
-from shore.backlog import backlog_of
-from shore.checkpoint import read_checkpoint
-from shore.damage import made_again
-from shore.feeds.entitlement import all_touched, entitled
+from shore.delta.table_errors import rebuild_hint
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, feed_topic, kept
 from shore.feeds.writer import app_of
-from shore.places import CUSTOMERS, Places
-from shore.tablelog import table_ids
+from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
+from shore.jobs.entitlement import all_touched, entitled
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
-from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, Shape, connection, reader, rows_digests
-from shore.verify.model import Difference, TableCheck
-from shore.verify.records import CLIENT_ID, LogRange, data_records, extents_of
-from shore.verify.rows import LogRows, OddRow
+from shore.verify.compare import (
+    Difference,
+    Digest,
+    ExpectedDigests,
+    Limits,
+    LogRows,
+    OddRow,
+    RowsDigest,
+    Shape,
+    TableCheck,
+    connection,
+    reader,
+    rows_digests,
+)
+from shore.verify.logs import CLIENT_ID, LogRange, data_records, extents_of
 
 _SHOWN: Final = 10
 _FEEDS: Final = Shape(
@@ -61,7 +70,7 @@ order by all limit {_SHOWN}
 def check_feeds(
     readers: Sequence[FeedReader],
     endpoint: KafkaEndpoint,
-    places: Places,
+    paths: TablePaths,
     wrong_inputs: Callable[[], Sequence[str]] = tuple,
 ) -> TableCheck:
     """Table ``feeds``, of those whose feed begins at this site.
@@ -72,7 +81,7 @@ def check_feeds(
     """
     customers = [reader.customer for reader in readers]
     try:
-        feeds = DeltaTable(places.table("feeds"))
+        feeds = DeltaTable(paths.table("feeds"))
     except TableNotFoundError:
         return TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
     known = {}
@@ -86,7 +95,7 @@ def check_feeds(
     missing: list[Difference] = []
     notes = ["what customers are entitled to is not compared while the table differs from the feeds"]
     if not found.differing:  # else the table does not say what customers were given
-        missing, notes = _missing(places, readers)
+        missing, notes = _missing(paths, readers)
     if missing and (wrong := wrong_inputs()):
         notes.append(
             f"{len(missing):,} records or more are not what customers are entitled to by tables that differ from the "
@@ -109,11 +118,11 @@ def check_feeds(
     )
 
 
-def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> TableCheck:
+def check_customer(endpoint: KafkaEndpoint, paths: TablePaths, customer: str) -> TableCheck:
     """A customer's own table against its feed: every record of it, once, with the same value."""
     name, topic = CUSTOMERS + customer, feed_topic(customer)
     try:
-        table = DeltaTable(places.customer(customer))
+        table = DeltaTable(paths.customer(customer))
     except TableNotFoundError:
         return TableCheck(table=name, kind="logs", same=None, notes=("job feeds has not run yet",))
     version = table.transaction_version(app_of(customer))
@@ -133,7 +142,7 @@ def check_customer(endpoint: KafkaEndpoint, places: Places, customer: str) -> Ta
         gone=found.gone,
         differing=len(found.differing),
         differences=found.differences,
-        notes=(made_again(places, name),) if found.differing else (),
+        notes=(rebuild_hint(paths, name),) if found.differing else (),
     )
 
 
@@ -223,16 +232,16 @@ def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Differ
     return [_told("doubled", row) for row in found]
 
 
-def _missing(places: Places, readers: Sequence[FeedReader]) -> tuple[list[Difference], list[str]]:
+def _missing(paths: TablePaths, readers: Sequence[FeedReader]) -> tuple[list[Difference], list[str]]:
     """What customers are entitled to and do not have (``missing``), or have and are not entitled to (``extra``), unless
     the job has not read everything yet."""
-    checkpoint = read_checkpoint(places, "feeds")
+    checkpoint = read_checkpoint(paths, "feeds")
     if checkpoint is None:
         return [], ["what customers are entitled to was not compared: job feeds has not run yet"]
-    backlog = backlog_of(checkpoint, places, table_ids(places, TABLES))
+    backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
     if checkpoint.under_way or backlog.rows:
         return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
-    left = entitled(places, readers, all_touched(places), limit=_SHOWN)
+    left = entitled(paths, readers, all_touched(paths), limit=_SHOWN)
     return [
         _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
         for row in left.to_pylist()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -15,19 +15,100 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.client.reader import OffsetRange, sweep
+from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError
-from shore.checkpoint import Checkpoint, read_checkpoint
+from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.types import TP
 from shore.errors import DataLossError
-from shore.places import Places
-from shore.source.offsets import Positions, parse_partition_id
+from shore.jobs.checkpoint import Checkpoint, read_checkpoint
+from shore.jobs.operations import rows_of
+from shore.paths import TablePaths
+from shore.source.columns import RawCollector
+from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
+from shore.source.readings import ReadingsCollector, by_table
+from shore.source.task import record_batches
 from shore.verify.catalogue import FromLogs
-from shore.verify.digest import Digest, ExpectedDigests, Limits, RowsDigest, connection, reader, rows_digests
-from shore.verify.model import Difference, TableCheck
-from shore.verify.records import CLIENT_ID, LogRange, extents_of, rows_of_logs
-from shore.verify.rows import LogRows, OddRow
+from shore.verify.compare import (
+    Difference,
+    Digest,
+    ExpectedDigests,
+    Limits,
+    LogRows,
+    OddRow,
+    RowsDigest,
+    TableCheck,
+    connection,
+    reader,
+    rows_digests,
+)
 from topologies.model import Topology
+
+CLIENT_ID = "fairlead-verify"
+
+
+class LogRange(NamedTuple):
+    """Offsets of one log, by the name that ``shore.source.offsets`` gives it: ``start`` to before ``stop``."""
+
+    log: str
+    start: int
+    stop: int
+
+
+async def extents_of(
+    cluster: Cluster, takes: Callable[[str], bool], known: Iterable[str]
+) -> tuple[dict[str, OffsetRange], dict[str, str]]:
+    """What the logs have now: all that ``takes`` names or that are ``known``, as far as they are there.
+
+    Returns:
+        The extents, and the logs that could not be asked, with the reason.
+    """
+    topics = await cluster.topics(None, refresh=True)
+    wanted = {topic for topic in topics if takes(topic)} | {parse_partition_id(log)[0] for log in known}
+    logs = [TP(topic, part) for topic in sorted(wanted & set(topics)) for part in topics[topic].partitions]
+    starts = await cluster.start_offsets(logs) if logs else {}
+    ends = await cluster.end_offsets(logs) if logs else {}
+    found: dict[str, OffsetRange] = {}
+    unreadable: dict[str, str] = {}
+    for log in logs:
+        start, end = starts[log], ends[log]
+        if isinstance(start, BrokerError) or isinstance(end, BrokerError):
+            unreadable[partition_id(*log)] = next(e.name for e in (start, end) if isinstance(e, BrokerError))
+        else:
+            found[partition_id(*log)] = OffsetRange(min(start, end), end)
+    return found, unreadable
+
+
+async def data_records(cluster: Cluster, ranges: Iterable[LogRange]) -> AsyncIterator[tuple[str, list[Record]]]:
+    """The data records of these ranges, each log's in order; raises as ``fairlead.kafka.client.reader``."""
+    wanted: Mapping[TP, OffsetRange] = {
+        TP(*parse_partition_id(log)): OffsetRange(start, stop) for log, start, stop in ranges if start < stop
+    }
+    async for tp, records in sweep(cluster, wanted):
+        data = [record for record in records if is_data(record)]
+        if data:
+            yield partition_id(*tp), data
+
+
+async def rows_of_logs(
+    cluster: Cluster, entry: FromLogs, ranges: Iterable[LogRange]
+) -> AsyncIterator[dict[str, pa.Table]]:
+    """The rows that these ranges give, by table: read and parsed as the job does it.
+
+    Raises:
+        DataLossError: records of a range are gone.
+        ConnectionLost, RequestTimeout, BrokerError, CorruptBatch: the logs cannot be read.
+    """
+    work = [Range(*parse_partition_id(log), start, stop) for log, start, stop in ranges if start < stop]
+    collector = ReadingsCollector() if entry.operation is None else RawCollector("")
+    async for batch in record_batches(cluster, work, collector, fail_on_data_loss=True):
+        rows = pa.Table.from_batches([batch])
+        if entry.operation is not None:
+            yield {entry.operation.table.name: rows_of(entry.operation, rows)}
+        else:
+            yield dict(zip(entry.tables, by_table(rows), strict=True))
+
 
 LOGS_SHOWN: Final = 5  # logs whose rows are looked at one by one, of those that differ
 ROWS_SHOWN: Final = 10  # differences that are told
@@ -39,7 +120,7 @@ group by log, log_offset having count(*) > 1 order by log, log_offset limit 10
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class LogScope:
     """What is to be compared: limits by log, and what cannot or need not be, in words."""
 
     limits: Mapping[str, Limits]
@@ -49,7 +130,7 @@ class Scope:
 
 def scope_of(
     positions: Positions, ahead: Positions, takes: Mapping[str, OffsetRange], unreadable: Mapping[str, str]
-) -> Scope:
+) -> LogScope:
     """From where the job stands and what the logs have now. Pure.
 
     Args:
@@ -78,18 +159,18 @@ def scope_of(
     if shorter:
         notes.append(f"logs that were truncated or made anew: {_some(shorter)}")
     behind = sum(max(0, extent.end - positions.get(log, extent.start)) for log, extent in takes.items())
-    return Scope(limits, behind, tuple(notes))
+    return LogScope(limits, behind, tuple(notes))
 
 
-def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, places: Places) -> TableCheck:
+def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> TableCheck:
     """Compare the tables of one line of the catalogue with the logs.
 
     Raises:
         CheckpointDamagedError: it is not known how far the job has read.
         ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
     """
-    checkpoint = read_checkpoint(places, entry.job)  # before the tables are opened: they hold at least so much then
-    tables = open_tables(entry, places)
+    checkpoint = read_checkpoint(paths, entry.job)  # before the tables are opened: they hold at least so much then
+    tables = open_tables(entry, paths)
     if tables is None:
         note = f"job {entry.job} has not run yet"
         return TableCheck(table=entry.name, kind="logs", same=None, notes=(note,))
@@ -97,7 +178,7 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
         note = f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
     checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, nothing is there
-    if (later := read_checkpoint(places, entry.job)) is not None:  # after them: they hold at most so much
+    if (later := read_checkpoint(paths, entry.job)) is not None:  # after them: they hold at most so much
         checkpoint = replace(checkpoint, begun=later.begun, ahead=later.ahead)
     for attempt in range(_ATTEMPTS):
         try:
@@ -109,10 +190,10 @@ def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, pla
     raise AssertionError("the loop above returns or raises")
 
 
-def open_tables(entry: FromLogs, places: Places) -> dict[str, pads.Dataset] | None:
+def open_tables(entry: FromLogs, paths: TablePaths) -> dict[str, pads.Dataset] | None:
     """The tables as they are now; None when one of them is not there."""
     try:
-        return {name: DeltaTable(places.table(name)).to_pyarrow_dataset() for name in entry.tables}
+        return {name: DeltaTable(paths.table(name)).to_pyarrow_dataset() for name in entry.tables}
     except TableNotFoundError:
         return None
 

@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Literal
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.damage import READING, damaged, made_again
-from shore.feeds.readers import readers_here
-from shore.feeds.tables import customers_tables, kept_tables
-from shore.opened import check_tables, mending
-from shore.places import CUSTOMERS, Places
+from shore.delta.table_errors import READ_ERRORS, check_tables, damaged, mending, rebuild_hint
+from shore.feeds.readers import customers_tables, kept_tables, readers_here
+from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of
+from shore.verify.compare import TableCheck, Verification
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.feeds import check_customer, check_feeds
 from shore.verify.logs import check_logs
-from shore.verify.model import TableCheck, Verification
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
@@ -51,9 +49,9 @@ def verify(
         ConnectionLost, RequestTimeout: Kafka does not answer.
     """
     check_tables(tables or (), kept_tables(topology))
-    places = Places.of(folder, topology.shore.storage if topology.shore else None)
+    paths = TablePaths.of(folder, topology.shore.storage if topology.shore else None)
     began = time.monotonic()
-    verifier = _Verifier(topology, endpoint, places, tell)
+    verifier = _Verifier(topology, endpoint, paths, tell)
     checks = tuple(verifier.checks(frozenset(tables) if tables else None))
     return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
 
@@ -61,8 +59,8 @@ def verify(
 class _Verifier:
     """The checks of one run; each is made once, whoever asks for it."""
 
-    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, places: Places, tell: Tell) -> None:
-        self._topology, self._endpoint, self._places, self._tell = topology, endpoint, places, tell
+    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, tell: Tell) -> None:
+        self._topology, self._endpoint, self._places, self._tell = topology, endpoint, paths, tell
         self._made: dict[str, TableCheck] = {}
 
     def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
@@ -85,7 +83,7 @@ class _Verifier:
             if wanted is None or not wanted.isdisjoint(("feeds", name)):
                 self._tell(f"comparing {name} with the feed")
                 check = partial(check_customer, self._endpoint, self._places, name.removeprefix(CUSTOMERS))
-                yield _read(self._places, name, "logs", (), (), check, made_again(self._places, name))
+                yield _read(self._places, name, "logs", (), (), check, rebuild_hint(self._places, name))
 
     def _of_logs(self, entry: FromLogs) -> TableCheck:
         if entry.name not in self._made:
@@ -136,7 +134,7 @@ def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:
 
 
 def _read(
-    places: Places,
+    paths: TablePaths,
     name: str,
     kind: Literal["logs", "derived"],
     own: tuple[str, ...],
@@ -147,14 +145,16 @@ def _read(
     """One check; ``todo`` is what is to be done when something cannot be read that is no table of shore's own."""
     try:
         return check()
-    except READING as error:
-        bad = damaged(places, dict.fromkeys((*own, *inputs)))
-        notes = [f"table {each} cannot be read: {bad[each]}; {made_again(places, each)}" for each in own if each in bad]
+    except READ_ERRORS as error:
+        bad = damaged(paths, dict.fromkeys((*own, *inputs)))
+        notes = [
+            f"table {each} cannot be read: {bad[each]}; {rebuild_hint(paths, each)}" for each in own if each in bad
+        ]
         if bad and not notes:
             note = f"it is made from {', '.join(bad)}, which cannot be read"
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            todo = mending(why) or todo or made_again(places, own[0])
+            todo = mending(why) or todo or rebuild_hint(paths, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]
         return TableCheck(table=name, kind=kind, same=False, unreadable=True, notes=tuple(notes))

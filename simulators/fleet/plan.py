@@ -77,7 +77,7 @@ class PlannedBox:
         return starts, starts + INSPECTION
 
     def stowed(self, time: dt.datetime, ship: str) -> str | None:
-        """Where it stands aboard a ship; None elsewhere."""
+        """Its slot aboard a ship; None elsewhere."""
         aboard = (move for move in reversed(self.moves) if move.time <= time)
         newest = next(aboard, None)
         return newest.stowage if newest is not None and newest.to == ship else None
@@ -107,7 +107,7 @@ class PlannedBox:
 
 @dataclass(frozen=True, slots=True)
 class CallWork:
-    """What a call does: which boxes leave the ship and which come aboard, in order of time."""
+    """The work of a call: the boxes that leave the ship and those that come aboard, in order of time."""
 
     ship: str
     call: CallTimes

@@ -204,7 +204,7 @@ def _works(
             box.moves.append(_ship_move(box, "LOAD", time, table, call))
         for box in off:
             if sum(move.code == "DISC" for move in box.moves) == len(box.lot.legs):
-                _farewell(box, call, rng)
+                _plan_release(box, call, rng)
         works.append(CallWork(table.ship, call, tuple(off), tuple(on)))
     return tuple(works)
 
@@ -247,7 +247,7 @@ def _ship_move(
     return PlannedMove(time, code, site, to, call.unlocode, table.imo, f"{call.number + 1:03d}")
 
 
-def _farewell(box: PlannedBox, call: CallTimes, rng: random.Random) -> None:
+def _plan_release(box: PlannedBox, call: CallTimes, rng: random.Random) -> None:
     """Release and gate-out, counted from the end of the discharge and never before the port has taken the box."""
     if box.lot.customer and box.lot.released_after:
         box.released = call.turns + box.lot.released_after

@@ -145,7 +145,7 @@ def port(unlocode: str) -> Point:
     """Where a port is, by its UN/LOCODE (``JPTYO``).
 
     Raises:
-        UnknownNameError: searoute's table of 3,962 ports does not have it.
+        UnknownNameError: not in searoute's table of 3,962 ports.
     """
     ports = _ports()
     if unlocode not in ports:

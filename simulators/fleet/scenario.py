@@ -36,7 +36,7 @@ class OverboardFault(BoxFault):
 
 
 class PowerLossFault(BoxFault):
-    """The plug comes out and is put back ``lasts`` later."""
+    """The plug is pulled, and plugged in again ``lasts`` later."""
 
     kind: Literal["power-loss"]
     lasts: PositiveDuration = dt.timedelta(hours=8)
@@ -57,7 +57,7 @@ class DoorOpenFault(BoxFault):
 
 
 class SetpointFault(BoxFault):
-    """Somebody sets ``setpoint`` instead of what was booked, and puts it right ``lasts`` later, or never."""
+    """The unit is set to ``setpoint`` instead of the booked one, until ``lasts`` later or for ever."""
 
     kind: Literal["wrong-setpoint"]
     setpoint: float = Field(ge=-65, le=30)
@@ -161,7 +161,7 @@ class ScenarioCall(Model):
     Args:
         stay: The time alongside, in which it discharges and then loads.
         at_sea: For a ship that comes back to the same port next: how long it is away, out along a sea lane and back.
-            Between different ports the distance and the ship's speed tell, so it must not be given there.
+            Not allowed between different ports, where distance and speed determine it.
     """
 
     port: SiteName
@@ -199,7 +199,7 @@ class Lot(Model):
             with a transhipment ``[tokyo, duck-star, singapore, blue-marlin, sydney]``. A ship that comes back to its
             port may bring boxes back: ``[tokyo, duck-star, tokyo]``.
         customer: The party that booked them, as the topology names it; without one no booking is published.
-        consignee: Who receives the goods, as the topology names it; the booking says so.
+        consignee: Who receives the goods, as the topology names it; part of the booking.
         gate_in: They come through the gate up to this long before their ship loads them.
         afterwards: ``leave`` through the gate of the last port, or ``wait`` in its yard (for a ship that is not in
             this scenario), or stay ``aboard``: the ship reaches the last port with them, and when the scenario ends
@@ -250,7 +250,7 @@ class Devices(Model):
 
 
 class Expectation(Model):
-    """What a scenario is for, as a sentence, and where a plan can tell, the figure that proves it (see
+    """The purpose of a scenario, as a sentence, and the figure of the plan that proves it, if any (see
     ``simulators.voyage.voyage``)."""
 
     says: str

@@ -148,7 +148,7 @@ def _known_keys(path: list[int | str], data: Any) -> list[str]:
 
 
 def described() -> list[dict[str, Any]]:
-    """Each shipped scenario: name, title, topology, containers, ships, description, and what it expects."""
+    """Each shipped scenario: name, title, topology, containers, ships, description, expectations."""
     return [
         {
             "name": name,

@@ -3,7 +3,7 @@
 Bays count from the bow and are even for 40' boxes (2, 6, 10, ...); rows count from the middle, odd to starboard and
 even to port; tiers below deck begin with 02, those on deck with 82. A ship has as many bays as its cargo needs.
 Sections are filled from the bottom up, from bow to stern; a slot that becomes free is used again. No weights, no
-stability, and no box is ever moved for one beneath it: nobody loads a ship from this.
+stability, and no box is moved for one beneath it: this is no loading plan.
 
 Boxes that will go overboard stand where the sea takes them: in the outermost stacks on deck of the last bay.
 """

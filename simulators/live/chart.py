@@ -25,7 +25,7 @@ _LAND = "bright_black"
 
 
 class ChartMark(NamedTuple):
-    """Something on the chart; of two at one place the later one is seen, and a name only where there is room."""
+    """A symbol on the chart. A later mark hides an earlier one at the same place; a name is drawn where it fits."""
 
     latitude: float
     longitude: float

@@ -1,4 +1,4 @@
-"""What the live view knows of a voyage: from its messages, its player, and the alerts of the sites. No I/O."""
+"""The state of the live view: a fold of a voyage's messages, progress and alerts. No I/O."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BoxHolder:
 
 @dataclass(frozen=True, slots=True)
 class LinkLine:
-    """As the replicator of its target says: state, and records that it has still to bring (None: not known)."""
+    """State and lag in records (None: not known), from the status file of the target's replicator."""
 
     name: str
     state: str
@@ -82,23 +82,23 @@ class VoyageView:
     keys: bool = True
 
 
-_NEWEST = 60  # alerts that are kept to be shown; a terminal has no more lines
+_NEWEST = 60  # alerts that are kept; a terminal has no more lines
 _WINDOW = 10.0  # seconds over which readings per second are counted
 _event = decoder(Event)
 
 
 class Gathering:
-    """The state of one voyage as it grows; ``view`` says what is known now.
+    """The state of one running voyage; ``view`` is a snapshot.
 
     Args:
         clock: Wall time in seconds, for the rate.
     """
 
     def __init__(
-        self, course: VoyageSource, *, speed: float | None, keys: bool, clock: Callable[[], float] = time.monotonic
+        self, voyage: VoyageSource, *, speed: float | None, keys: bool, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        plan = course.plan
-        self._course, self._topology = course, plan.topology
+        plan = voyage.plan
+        self._voyage, self._topology = voyage, plan.topology
         self._speed, self._keys, self._clock = speed, keys, clock
         self._title = plan.scenario.title or plan.scenario.name
         self._ships = list(plan.timetables)
@@ -110,14 +110,14 @@ class Gathering:
         self._ports = sorted({call.port for call in calls})
         self._boxes: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
-        self._expected = course.expected_messages()
+        self._expected = voyage.expected_messages()
         self._readings = 0
         self._marks: deque[tuple[float, int]] = deque()
         self._alerts: dict[str, Alert] = {}
         self._progress: Progress | None = None
 
     def published(self, message: Publish) -> None:
-        """A message was handed to its broker."""
+        """Count a message that was handed to its broker."""
         if message.kind is MessageKind.READING:
             self._readings += 1
             if message.decides:
@@ -142,7 +142,7 @@ class Gathering:
         self._progress = now
 
     def alerted(self, alert: Alert) -> None:
-        """A site has this state of an alert; every site tells, the newest revision counts."""
+        """Take in an alert as one site has it; the newest revision counts."""
         known = self._alerts.get(alert.alert_id)
         if known is None or alert.revision > known.revision:
             self._alerts.pop(alert.alert_id, None)
@@ -155,8 +155,8 @@ class Gathering:
         return VoyageView(
             title=self._title,
             clock=(player.clock if player else None) or (progress.sim_time if progress else None),
-            starts=self._course.starts,
-            ends=self._course.ends,
+            starts=self._voyage.starts,
+            ends=self._voyage.ends,
             phase=progress.phase if progress else "starting",
             speed=self._speed,
             published=progress.published if progress else 0,

@@ -29,7 +29,7 @@ _SIDE = 28  # columns of the boxes beside the chart
 
 
 def frame(view: VoyageView, columns: int, lines: int) -> Text:
-    """The whole picture; never more than ``lines`` lines of ``columns`` characters."""
+    """The whole screen, at most ``lines`` lines of ``columns`` characters."""
     head, foot = _head(view), _foot(view)
     room = max(0, lines - len(head) - len(foot))
     if columns < SMALLEST[0] or lines < SMALLEST[1]:
@@ -115,7 +115,7 @@ def _alert(alert: AlertLine) -> Text:
 
 
 def _cut(shown: list[Text], lines: int, what: str | None) -> list[Text]:
-    """As many as fit; the last line says how many ``what`` do not."""
+    """As many as fit; the last line counts the ``what`` that do not."""
     if len(shown) <= lines or lines < 2:
         return shown[: max(0, lines)]
     if what is None:
@@ -154,7 +154,7 @@ _LOOK_EVERY = 3  # pictures for one look at the status files
 async def shown(
     gathering: Gathering, topology: Topology, folder: Path, console: Console, player: Callable[[], Player | None]
 ) -> AsyncIterator[None]:
-    """The view fills the terminal for as long as the block lasts; what was there before comes back afterwards."""
+    """Fill the terminal with the view within the block, and restore it afterwards."""
     with Live(console=console, screen=True, auto_refresh=False, transient=True) as live:
         drawing = asyncio.create_task(_draw(live, gathering, topology, folder, console, player))
         try:

@@ -1,6 +1,6 @@
 """Air, sun, sea and storms where a ship or a yard is: plausible, seasonal, and smooth in time. Pure functions.
 
-The formulas are fits by eye to what is commonly known about the seas, not a climatology: a box on deck in the tropics
+The formulas are rough fits to common knowledge about the seas, not a climatology: a box on deck in the tropics
 is hot at noon, one in a Japanese yard in January is cold, and a storm shows in the ship's readings. Temperatures in
 degrees Celsius, wind in m/s, waves in metres, pressure in hPa. ``storms_of`` and ``link_weather`` read a plan.
 """

@@ -168,7 +168,7 @@ class ReeferFleet:
             self._rearrange()
 
     def _rearrange(self) -> None:
-        """Work out once what changes only with plugs, doors and set points: small fleets are all overhead."""
+        """Compute what changes only with plugs, doors and set points. Saves most of the time of a small fleet."""
         self._fan_heat = np.where(self._chilled, FAN_HEAT, LOW_FAN_HEAT)
         self._flow = np.where(self._chilled, FLOW, LOW_FLOW)
         self._defrost_time = np.where(self._chilled, 1800.0, 2400.0)  # colder coils carry more ice

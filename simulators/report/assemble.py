@@ -40,12 +40,12 @@ async def assemble(
     seconds: dict[str, float],
     tell: Tell,
 ) -> Report:
-    """Everything counted anew from the logs, the tables and the customers' own eyes; nothing is taken on trust.
+    """Count everything again in the logs, the tables and what customers can read.
 
     Args:
         folder: The topology's state folder, with the Delta tables and the replicators' counters.
         seconds: Wall time by phase so far; the report adds its own.
-        tell: Told what is being done.
+        tell: Called with what is being done.
     """
     truth, plan = sailed.truth, sailed.plan
     began = time.monotonic()
@@ -110,12 +110,12 @@ async def assemble(
 
 
 def _hours(folder: Path) -> int:
-    """How many hours of containers table ``conditions`` has."""
+    """Rows of table ``conditions`` that cover one hour."""
     return int(table(folder, "conditions").count_rows(filter=pc.field("window_hours") == 1))
 
 
 async def _alerted(cluster: Cluster) -> set[str]:
-    """Containers with an overboard alert, as this cluster has them."""
+    """Containers with an overboard alert in this cluster."""
     alert = decoder(Alert)
     logs = [topic for topic in await cluster.topics(refresh=True) if topic.startswith("alerts.")]
     alerts = [alert.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
@@ -139,7 +139,7 @@ def _ask_all(topology: Topology, resolver: EndpointResolver, sailed: Sailed) -> 
 
 
 def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
-    """What the replicators counted, from their status files; links that moved nothing included."""
+    """The replicators' counters, from their status files; links without traffic included."""
     return tuple(
         LinkFigures(
             name=link["name"],

@@ -30,7 +30,7 @@ from topologies.model import Topology
 
 
 class LogCount(NamedTuple):
-    """Published readings against stored ones: what is missing, and what is there more often than once."""
+    """Published readings against stored ones: lost and repeated."""
 
     in_logs: int
     lost: int
@@ -49,7 +49,7 @@ def reading_id(payload: bytes) -> ReadingId:
 
 
 def count_readings(published: Collection[ReadingId], stored: Counter[ReadingId]) -> LogCount:
-    """Compare what was published with what is stored; ``in_logs`` counts each published reading once."""
+    """Compare published with stored readings; ``in_logs`` counts each published reading once."""
     found = sum(1 for one in published if one in stored)
     return LogCount(
         in_logs=found,
@@ -68,7 +68,7 @@ async def records_of(cluster: Cluster, logs: Iterable[str]) -> dict[str, list[Re
 
 
 def ids_of(records: Iterable[Record]) -> Counter[ReadingId]:
-    """How often each reading is stored; records that are no readings are ignored (they are counted by other lines)."""
+    """How often each reading is stored. Other records are ignored: other lines of the report count them."""
     found: Counter[ReadingId] = Counter()
     for record in records:
         try:
@@ -103,7 +103,7 @@ class CustomerReads:
 
 
 def identity_of(value: bytes) -> RecordIdentity | None:
-    """What a record is about; None for an alert or another record of a feed, and for what was said again otherwise."""
+    """The reading or movement in a record; None for alerts, other records of a feed, and corrections."""
     try:
         return reading_id(value)
     except msgspec.DecodeError:

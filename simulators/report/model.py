@@ -9,7 +9,7 @@ from rich.table import Table
 
 
 class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What moved over one link, in its direction, and how far behind it was at the end (records)."""
+    """Traffic over one link, in its direction, and its lag at the end (records)."""
 
     name: str
     records: int
@@ -19,7 +19,7 @@ class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A time without any link between two sites, as the scenario wanted it; ``seconds`` of wall time it lasted."""
+    """A span without any link between two sites, as the scenario has it; ``seconds`` is its wall time."""
 
     between: tuple[str, str]
     starts: dt.datetime
@@ -58,7 +58,7 @@ class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportLine(msgspec.Struct, frozen=True):
-    """One line of the report: what, its value as text, and whether it is as it must be."""
+    """One line of the report: its name, its value as text, and whether it is true."""
 
     what: str
     value: str
@@ -66,7 +66,7 @@ class ReportLine(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a voyage's end has to show. Seconds are wall time, ``alert_seconds`` null where it never arrived."""
+    """All figures of a voyage. Seconds are wall time; ``alert_seconds`` is null where the alert never arrived."""
 
     topology: str
     scenario: str
@@ -119,7 +119,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             ReportLine(
                 f"link {' - '.join(cut.between)} cut",
                 f"{cut.starts:%d %b %H:%M} to {cut.ends:%d %b %H:%M}, {cut.days:.1f} days ({cut.seconds:.1f} s here)",
-                True,  # what follows says whether anything was lost by it
+                True,  # the lines below show whether the cut lost anything
             )
             for cut in self.cuts
         ]

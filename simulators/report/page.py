@@ -25,7 +25,7 @@ from topologies.model import Topology
 
 @dataclass(frozen=True, slots=True)
 class TrackPoint:
-    """Where a ship was, from its own log."""
+    """A ship's position, from its own log."""
 
     ship: str
     time: dt.datetime
@@ -66,7 +66,7 @@ class PageData:
 
 
 def render(report: Report, data: PageData) -> str:
-    """The whole page. The drawing library stands in it once, each chart as its specification."""
+    """The whole page. It holds the drawing library once, and each chart as its specification."""
     charts = []
     if data.tracks:
         charts.append(("The voyage", _specification(_map(data))))
@@ -180,7 +180,7 @@ _COLUMNS = [
 
 
 def page_data(sailed: Sailed, topology: Topology, folder: Path) -> PageData:
-    """Tracks and losses as the ships told them, temperatures as the table ``readings`` has them, if there is one."""
+    """Tracks and losses from the truth; temperatures from the table ``readings``, if there is one."""
     truth = sailed.truth
     known = ports()
     box = truth.chart_container

@@ -1,5 +1,5 @@
-"""How large a fleet's sites and links must be: the model alone, without brokers, and what each record costs.
+"""The size of a fleet's sites and links, and the cost of a record. Model only, no brokers.
 
-In: a voyage. Out: records, bytes per link, storage per site and day. ``sizing`` counts a whole voyage and says over
-which links each record travels, ``costs`` holds what one record costs, ``table`` shows the result.
+In: a voyage. Out: records, bytes per link, storage per site and day. ``sizing`` counts a whole voyage over the
+links that its records travel, ``costs`` holds the cost of one record, ``table`` shows the result.
 """

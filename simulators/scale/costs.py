@@ -1,7 +1,7 @@
 """What one record costs, and where each number comes from. The encoders are the real ones; nothing is sent.
 
-``measured here`` is worked out in this very run from the bytes of the model's own messages, ``measured`` is a
-benchmark's figure at the place named, ``assumed`` is neither.
+``measured here`` is computed in this run from the bytes of the model's messages, ``measured`` is a benchmark's figure
+at the place named, ``assumed`` is neither.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from topologies.model import Link, Topology
 
 @dataclass(frozen=True, slots=True)
 class LinkSize:
-    """What crosses a link, per day on average and on its fullest day. Bytes are those on the wire."""
+    """Traffic over a link, per day on average and on its fullest day. Bytes are those on the wire."""
 
     name: str
     carrier: str
@@ -46,7 +46,7 @@ class LinkSize:
 
 @dataclass(frozen=True, slots=True)
 class SiteSize:
-    """What a site takes in and stores. ``kept_bytes``: what it has when the voyage is over, by its retention."""
+    """Storage of a site. ``kept_bytes``: at the end of the voyage, after retention."""
 
     name: str
     published_per_day: float
@@ -176,7 +176,7 @@ class Sizer:
         self._departures = {name: [call.departs for call in table.calls] for name, table in tables}
 
     def count(self, message: Publish) -> None:
-        """Take in one message of the voyage."""
+        """Count one message of the voyage."""
         log, kind = message.log, message.kind
         if log is None or kind is MessageKind.REPEAT:
             return
@@ -206,7 +206,7 @@ class Sizer:
             self._take_aboard(message, log)
 
     def _take_aboard(self, message: Publish, log: str) -> None:
-        """The ship that loads a box takes its log so far."""
+        """Count the log that travels to the ship with a loaded box."""
         ship = self._topology.ship_with(str(_event.decode(message.payload).payload.vessel_imo_number))
         stream = log.partition(".")[0]
         wanted = (link for link in self._topology.links_from(message.site) if link.to == ship)
@@ -361,7 +361,7 @@ def size(voyage: Voyage, containers: int, on_progress: Callable[[int], None] = l
     """Run the model of a voyage to its end and count.
 
     Args:
-        on_progress: Told now and then how many messages are counted.
+        on_progress: Called now and then with how many messages are counted.
     """
     sizer = Sizer(voyage.plan, containers)
     done = 0

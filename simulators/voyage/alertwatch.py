@@ -1,4 +1,4 @@
-"""When each site first had each overboard alert, in wall time: what the report's seconds are measured by."""
+"""When each site first had each overboard alert, in wall time."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 
-DISCOVERY = 1.0  # seconds between two looks for alert logs that are new at a site
+DISCOVERY = 1.0  # seconds between two searches for new alert logs
 
 
 class AlertWatch:
     """Follows ``alerts.<ship>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight.
 
     Args:
-        on_alert: Told of every state of every alert, once for each site that has it.
+        on_alert: Called with every state of every alert, once for each site that has it.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class AlertWatch:
             await self._news.wait()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch all sites until ``stop`` is set. An unreachable site is tried again; it simply has seen nothing."""
+        """Watch all sites until ``stop`` is set. An unreachable site is tried again."""
         async with asyncio.TaskGroup() as group:
             for site in self._sites:
                 group.create_task(self._watch(site, stop))

@@ -1,4 +1,4 @@
-"""Control a voyage that is under way: who runs it, where it is, and the signals that pause and resume it.
+"""Control a running voyage: its process, its progress, and the signals that pause and resume it.
 
 ``run/voyage.pid`` and ``run/voyage.json`` in a topology's state folder exist while a voyage can be controlled. SIGUSR1
 pauses it, SIGUSR2 resumes it.
@@ -28,7 +28,7 @@ from fairlead.local.files import write_file
 from simulators.voyage.player import Player, Progress
 
 PAUSE, RESUME = signal.SIGUSR1, signal.SIGUSR2
-_EVERY = 1.0  # seconds between two looks that others get
+_EVERY = 1.0  # seconds between two state files
 _LOOK = 0.05
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class VoyageControl:
 
     Args:
         folder: The topology's state folder.
-        scenario: Name of what is sailed.
+        scenario: Its name.
     """
 
     def __init__(self, folder: Path, scenario: str) -> None:
@@ -68,24 +68,24 @@ class VoyageControl:
     def player(self) -> Player | None:
         return self._player
 
-    def take(self, player: Player) -> None:
-        """Steer this player."""
+    def attach(self, player: Player) -> None:
+        """Control this player."""
         self._player = player
 
     def pause(self) -> None:
-        """Stand still until ``resume``."""
+        """Pause until ``resume``."""
         if self._player is not None:
             self._player.pause()
-            self._tell(self._last)
+            self._write_state(self._last)
 
     def resume(self) -> None:
-        """Go on."""
+        """Resume."""
         if self._player is not None:
             self._player.resume()
-            self._tell(self._last)
+            self._write_state(self._last)
 
     def toggle(self) -> None:
-        """Pause, or go on."""
+        """Pause or resume."""
         if self._player is not None:
             (self.resume if self._player.paused else self.pause)()
 
@@ -95,15 +95,15 @@ class VoyageControl:
         if self._task is not None:
             self._task.cancel()
 
-    def progressed(self, now: Progress) -> None:
-        """Tell others where it is, once a second and when it stands or goes on."""
+    def on_progress(self, now: Progress) -> None:
+        """Write the state file, once a second and when the voyage pauses or resumes."""
         before, self._last = self._last, now
         standing = now.phase == "paused" or before.phase == "paused"
         if standing or time.monotonic() - self._told >= _EVERY:
-            self._tell(now)
+            self._write_state(now)
 
     async def run(self, sailing: Coroutine[Any, Any, T]) -> T | None:
-        """The voyage's result; None when it was told to quit."""
+        """Run the voyage; return its result, or None after ``quit``."""
         loop = asyncio.get_running_loop()
         task = asyncio.create_task(sailing)
         self._task = task
@@ -119,7 +119,9 @@ class VoyageControl:
             raise
         finally:
             for file in (self._pid_file, self._state_file):
-                file.unlink(missing_ok=True)  # before the handlers go: without them these signals end a process
+                file.unlink(
+                    missing_ok=True
+                )  # before the handlers are removed: without them these signals end the process
             for number in (PAUSE, RESUME, signal.SIGCONT):
                 loop.remove_signal_handler(number)
 
@@ -132,10 +134,10 @@ class VoyageControl:
         process = psutil.Process()
         marker = Path(process.cmdline()[0]).name
         facts = processes.PidRecord(process.pid, process.create_time() - psutil.boot_time(), marker, "", "")
-        self._tell(self._last)
+        self._write_state(self._last)
         write_file(self._pid_file, json.dumps(asdict(facts)))
 
-    def _tell(self, now: Progress) -> None:
+    def _write_state(self, now: Progress) -> None:
         self._told = time.monotonic()
         state = Underway(
             pid=os.getpid(),
@@ -148,12 +150,12 @@ class VoyageControl:
         )
         new = self._state_file.with_name(f".{self._state_file.name}.new")
         private_folder(new.parent)
-        new.write_bytes(msgspec.json.encode(state))  # not synced: it says nothing after a crash
+        new.write_bytes(msgspec.json.encode(state))  # not synced: it means nothing after a crash
         new.replace(self._state_file)
 
 
 def control_files(folder: Path) -> tuple[Path, Path]:
-    """The pid file and the state of a topology's voyage."""
+    """The pid file and the state file of a topology's voyage."""
     return folder / "run" / "voyage.pid", folder / "run" / "voyage.json"
 
 
@@ -176,7 +178,7 @@ def steer(folder: Path, *, paused: bool, patience: float) -> Underway:
     pid_file, _ = control_files(folder)
     if not processes.send(pid_file, PAUSE if paused else RESUME):
         raise UnavailableError(f"no voyage is under way in {folder}", hint="fairlead voyage sails one")
-    for state in _looks(folder, patience):
+    for state in _states(folder, patience):
         if state is None:
             raise UnavailableError("the voyage has ended", hint="its own terminal tells how")
         if state.paused == paused and (state.phase == "paused" or not paused):
@@ -187,7 +189,7 @@ def steer(folder: Path, *, paused: bool, patience: float) -> Underway:
     )
 
 
-def _looks(folder: Path, patience: float) -> Iterator[Underway | None]:
+def _states(folder: Path, patience: float) -> Iterator[Underway | None]:
     end = time.monotonic() + patience
     while time.monotonic() < end:
         yield read_underway(folder)

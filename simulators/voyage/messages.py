@@ -30,12 +30,12 @@ _EVENT_IDS = uuid.UUID("6f0f3c52-0d5c-5a55-9a3c-3a0c8e6a8f10")
 
 
 def event_id(voyage: str, what: str) -> str:
-    """The same id for the same event of the same voyage, whoever says it."""
+    """The same id for the same event of the same voyage, whichever site publishes it."""
     return str(uuid.uuid5(_EVENT_IDS, f"{voyage}/{what}"))
 
 
 def equipment_event(identity: str, box: PlannedBox, move: PlannedMove) -> bytes:
-    """A GTIN, LOAD, DISC or GTOT, as the holder says it."""
+    """A GTIN, LOAD, DISC or GTOT, published by the holder."""
     return encode(
         Event(
             metadata=EventMetadata(
@@ -60,7 +60,7 @@ def equipment_event(identity: str, box: PlannedBox, move: PlannedMove) -> bytes:
 def transport_event(
     identity: str, site: str, code: TransportEventType, time: dt.datetime, unlocode: str, imo: str, voyage: str
 ) -> bytes:
-    """An ARRI or DEPA, as ``site`` says it."""
+    """An ARRI or DEPA, published by ``site``."""
     return encode(
         Event(
             metadata=EventMetadata(
@@ -78,7 +78,7 @@ def transport_event(
 
 
 def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes:
-    """The booking of a box for its customer. It begins when the box is loaded; only a completed one says its end."""
+    """The booking of a box for its customer. It begins when the box is loaded; only a completed one has an end."""
     loaded = box.first_load
     return encode(
         Booking(
@@ -126,7 +126,7 @@ def position(imo: str, sequence: int, time: dt.datetime, fix: Fix, status: int, 
 def environment(
     imo: str, sequence: int, time: dt.datetime, fix: Fix, storms: tuple[Storm, ...], reefer_power: float
 ) -> bytes:
-    """What the ship's weather station and its switchboard show; ``reefer_power`` in kW."""
+    """Readings of the ship's weather station and switchboard; ``reefer_power`` in kW."""
     wind = climate.wind_speed(fix.point, time, storms)
     return encode(
         Environment(
@@ -154,9 +154,9 @@ class BadMessage(NamedTuple):
 
 
 def bad_message(nth: int, number: str, time: dt.datetime) -> BadMessage:
-    """The ``nth`` bad message, in turn of every kind; it concerns container ``number`` where it concerns one.
+    """The ``nth`` bad message, each kind in turn; some concern container ``number``.
 
-    What is too large is so for the bridge only; a broker that refuses a packet closes the connection.
+    A large one is too large for the bridge only: a broker that refuses a packet closes the connection.
     """
     reading = Reading(
         equipment_reference=number,

@@ -108,21 +108,21 @@ class VoyageClock:
         return due - time.monotonic()
 
 
-_BREATHE = 64  # messages between two chances for the rest of the event loop
+_YIELD_EVERY = 64  # messages between two chances for the rest of the event loop
 _REPORT = 0.1  # seconds between two reports of progress
-_LAST_WORDS = 5.0  # seconds for acknowledgements when the voyage is interrupted
+_FLUSH_SECONDS = 5.0  # seconds for acknowledgements when the voyage is interrupted
 
 log = logging.getLogger(__name__)
 
 
 class BarrierTimeout(UnavailableError):
-    """The real system did not get where the voyage waits for it."""
+    """The sites made no progress while the voyage waited for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a voyage is. ``phase`` says what it does: ``publishing``, ``pausing`` (until all that was published is
-    acknowledged), ``paused``, or what it waits for."""
+    """Where a voyage is. ``phase`` is ``publishing``, ``pausing`` (until all messages are acknowledged), ``paused``, or
+    what it waits for."""
 
     sim_time: dt.datetime
     published: int
@@ -186,7 +186,7 @@ class Player:
         self._on_published = on_published or (lambda _message, _time: None)
         self._on_step = on_step
         self._patience = patience
-        self._pace: VoyageClock | None = None
+        self._clock: VoyageClock | None = None
         self._paused = False
         self._senders: dict[str, Sender] = {}
         self._phase = "publishing"
@@ -200,25 +200,25 @@ class Player:
     @property
     def clock(self) -> dt.datetime | None:
         """Simulated time now; None before the first step."""
-        return self._pace.now if self._pace else None
+        return self._clock.now if self._clock else None
 
     def pause(self) -> None:
         """Stop simulated time. Brokers still get what was published before; when all is acknowledged, the phase is
         ``paused``. What is published does not depend on pauses."""
         self._paused = True
-        if self._pace:
-            self._pace.pause()
+        if self._clock:
+            self._clock.pause()
 
     def resume(self) -> None:
         """Go on where it was paused; without effect when it is not."""
         self._paused = False
-        if self._pace:
-            self._pace.resume()
+        if self._clock:
+            self._clock.resume()
 
     def continued(self) -> None:
         """The process was stopped (SIGTSTP, SIGSTOP) and goes on: the time in between does not count."""
-        if self._pace:
-            self._pace.continued()
+        if self._clock:
+            self._clock.continued()
 
     async def play(self, steps: Iterable[Step], *, speed: float | None = None) -> Played:
         """Play all steps; on return every message is acknowledged.
@@ -246,7 +246,7 @@ class Player:
             except asyncio.CancelledError:
                 self._report(phase="interrupted")
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_LAST_WORDS):
+                    async with asyncio.timeout(_FLUSH_SECONDS):
                         await self._flush()
                 raise
             finally:
@@ -255,27 +255,27 @@ class Player:
         return self.played
 
     async def _play(self, steps: Iterable[Step], speed: float | None, stack: contextlib.AsyncExitStack) -> None:
-        since_breath = 0
+        since_yield = 0
         for step in steps:
-            if self._pace is None:
-                self._pace = VoyageClock(step.sim_time, speed)
+            if self._clock is None:
+                self._clock = VoyageClock(step.sim_time, speed)
                 if self._paused:
-                    self._pace.pause()
-            while not await self._pace.due(step.sim_time):
-                await self._stand_still(self._pace)
+                    self._clock.pause()
+            while not await self._clock.due(step.sim_time):
+                await self._wait_while_paused(self._clock)
             self.played.sim_time = step.sim_time
             if self._on_step is not None:
                 await self._on_step(step)
             match step:
                 case Publish():
                     await self._publish(step, stack)
-                    since_breath += 1
-                    if since_breath >= _BREATHE:
-                        since_breath = 0
+                    since_yield += 1
+                    if since_yield >= _YIELD_EVERY:
+                        since_yield = 0
                         await asyncio.sleep(0)
                 case VoyageBarrier():
-                    await self._stand(step)
-                    self._pace.hold(step.sim_time)
+                    await self._wait_at_barrier(step)
+                    self._clock.hold(step.sim_time)
                 case LinkChange():
                     pass  # ``on_step`` has switched it
             self._report()
@@ -293,8 +293,8 @@ class Player:
         sender.send(message.topic, message.payload)
         self.played.published[message.site] += 1
 
-    async def _stand_still(self, pace: VoyageClock) -> None:
-        """Paused: let the brokers take what was published, and wait to be resumed."""
+    async def _wait_while_paused(self, pace: VoyageClock) -> None:
+        """Paused: wait until the brokers have acknowledged everything, and until ``resume``."""
         self._report(phase="pausing")
         resumed, settled = asyncio.create_task(pace.resumed()), asyncio.create_task(self._flush())
         try:
@@ -341,8 +341,8 @@ class Player:
             sites=sorted(late),
         )
 
-    async def _stand(self, barrier: VoyageBarrier) -> None:
-        """Wait for the brokers, then for what the barrier says."""
+    async def _wait_at_barrier(self, barrier: VoyageBarrier) -> None:
+        """Wait for the brokers, then for the barrier's condition."""
         began = time.monotonic()
         self._report(phase=f"waiting: {barrier.description}")
         await self._acknowledged(self._flush(), barrier.description)
@@ -358,12 +358,12 @@ class Player:
             return
         self._phase = phase or self._phase
         self._reported = moment
-        if self._pace is None:
+        if self._clock is None:
             return
         senders = self._senders.items()
         self._on_progress(
             Progress(
-                sim_time=self._pace.now,
+                sim_time=self._clock.now,
                 published=self.played.published.total(),
                 acknowledged=sum(sender.acknowledged for _, sender in senders),
                 phase=self._phase,

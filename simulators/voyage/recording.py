@@ -38,7 +38,7 @@ VERSION = 1
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded, and on what it can be played.
+    """The voyage that was recorded, and the sites that it needs.
 
     Args:
         scenario: As it was sailed: rescaled, moved, with its interval. Durations as a scenario file writes them.
@@ -63,7 +63,7 @@ class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A published message, and what a report has to know of it (``simulators.steps.Publish``)."""
+    """A published message with what a report needs (``simulators.steps.Publish``)."""
 
     at: dt.datetime
     site: str
@@ -172,7 +172,7 @@ class RecordingWriter:
         self.messages += isinstance(step, Publish)
 
     def finish(self) -> None:
-        """The voyage is whole: write its end. Without it a reader takes the file for one that was cut short."""
+        """Write the end of a whole voyage. Readers refuse a file without it as cut short."""
         self._write(RecordingLine(end=RecordingEnd(self.messages, self.steps, self._digest.hexdigest())))
         self._file.close()
 
@@ -183,22 +183,22 @@ class RecordingWriter:
 
 
 class RecordingVoyage:
-    """A voyage that is written down as its steps are taken: once. ``whole``: all of them were."""
+    """A voyage that is recorded while its steps are read, once. ``whole``: all were read."""
 
-    def __init__(self, course: VoyageSource, writer: RecordingWriter, path: Path) -> None:
-        self._course = course
+    def __init__(self, voyage: VoyageSource, writer: RecordingWriter, path: Path) -> None:
+        self._voyage = voyage
         self._writer = writer
         self._path = path
-        self.plan: VoyagePlan = course.plan
-        self.starts: dt.datetime = course.starts
-        self.ends: dt.datetime = course.ends
+        self.plan: VoyagePlan = voyage.plan
+        self.starts: dt.datetime = voyage.starts
+        self.ends: dt.datetime = voyage.ends
         self.whole = False
 
     def expected_messages(self) -> int:
-        return self._course.expected_messages()
+        return self._voyage.expected_messages()
 
     def steps(self) -> Iterator[Step]:
-        for step in self._course.steps():
+        for step in self._voyage.steps():
             with explained(self._path):
                 self._writer.write(step)
             yield step
@@ -208,12 +208,12 @@ class RecordingVoyage:
 
 
 @contextmanager
-def recording(course: VoyageSource, path: Path, *, with_bad: bool) -> Iterator[RecordingVoyage]:
-    """A voyage that is recorded into ``path``: there when all steps were taken and the block is left, whatever becomes
-    of the report; else there is no file, or the one from before.
+def recording(voyage: VoyageSource, path: Path, *, with_bad: bool) -> Iterator[RecordingVoyage]:
+    """Record a voyage into ``path``. The file appears when all steps were read and the block ends; else an earlier file
+    stays.
 
     Raises:
-        UnavailableError, RefusedError: the disk is full, or nobody may write there.
+        UnavailableError, RefusedError: the disk is full, or the folder cannot be written.
     """
     new = path.with_name(path.name + ".part")
     recorded: RecordingVoyage | None = None
@@ -222,7 +222,7 @@ def recording(course: VoyageSource, path: Path, *, with_bad: bool) -> Iterator[R
             path.parent.mkdir(parents=True, exist_ok=True)
             stream = new.open("wb")
         with stream:
-            recorded = RecordingVoyage(course, RecordingWriter(stream, header_of(course.plan, with_bad=with_bad)), path)
+            recorded = RecordingVoyage(voyage, RecordingWriter(stream, header_of(voyage.plan, with_bad=with_bad)), path)
             yield recorded
     finally:
         if recorded is not None and recorded.whole:
@@ -331,7 +331,7 @@ class ReplayedVoyage:
 
 
 def read_header(path: Path) -> RecordingHeader:
-    """What a recording says of itself.
+    """The header of a recording.
 
     Raises:
         BadRecording: the file cannot be read, or is none of these.

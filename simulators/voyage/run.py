@@ -30,10 +30,10 @@ OnStep = Callable[[Step], Awaitable[None]]
 
 
 def steered(network: NetworkController, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
-    """What a player awaits before each step: links are as at the step's time, and whole at the voyage's end.
+    """The player's ``on_step``: gives links their conditions at the step's time, and mends them at the voyage's end.
 
     Args:
-        least: Real seconds that a cut lasts at least: played fast, ten days may be over before anybody has noticed.
+        least: Wall seconds that a cut lasts at least, so that a fast voyage does not skip it.
     """
 
     async def before(step: Step) -> None:
@@ -54,7 +54,7 @@ ALERT_PATIENCE = 20.0  # seconds after the last message for alerts that are stil
 
 @dataclass(slots=True)
 class Sailed:
-    """What a voyage leaves for the report. ``alerts``: (site, container) to the wall time of first sight."""
+    """The result of a voyage. ``alerts``: (site, container) to the wall time when the alert was first seen."""
 
     plan: VoyagePlan
     truth: Truth
@@ -64,7 +64,7 @@ class Sailed:
 
 
 def alert_sites(topology: Topology) -> list[str]:
-    """The sites that must hear of an alert: ports and headquarters."""
+    """The sites that must get every alert: ports and headquarters."""
     return [name for name, site in topology.sites.items() if site.kind in (SiteKind.PORT, SiteKind.HQ)]
 
 
@@ -92,16 +92,15 @@ async def sail(
     Args:
         on_step: Awaited before each step of the voyage (see ``Player``).
         check: Called while the voyage waits; raises when a worker it needs has ended.
-        on_player: Given the player before it begins, for those who steer it.
-        on_published: Told of every message as it is handed to its broker.
-        on_alert: Told of every state of every alert, as each site has it.
-        network: The lines under the replicators, if they have any; a voyage that cuts links needs them.
-
+        on_player: Called with the player before it begins.
+        on_published: Called with every message as it is handed to its broker.
+        on_alert: Called with every state of every alert, at each site.
+        network: Controls the proxies of the links, if there are any; a voyage that cuts links needs them.
         barrier_timeout: Seconds without any progress after which a barrier fails.
 
     Raises:
         ConfigurationError: the sites have logs of containers from before.
-        BarrierTimeout: the system did not get where the voyage waited for it.
+        BarrierTimeout: the sites made no progress at a barrier.
     """
     truth = Truth(voyage.plan)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
@@ -136,7 +135,7 @@ async def sail(
 
 
 async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:
-    """The player's result; a watcher that fails ends the voyage at once instead of at its end."""
+    """The player's result. A watcher that fails ends the voyage at once."""
     play = asyncio.create_task(playing)
     try:
         done, _ = await asyncio.wait({play, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -148,7 +147,7 @@ async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, A
 
 
 async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None:
-    """Wait until each lost box's alert is everywhere, or ``ALERT_PATIENCE`` is over: the report tells which."""
+    """Wait until every site has each lost box's alert, at most ``ALERT_PATIENCE`` seconds."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ALERT_PATIENCE):
             await watch.until({(site, loss.container) for site in sites for loss in truth.losses})

@@ -36,7 +36,7 @@ from fairlead.mqtt import identify, untrusted
 
 REFUSALS = frozenset({"Not authorized", "Bad user name or password"})
 _TIMEOUT = 10.0  # seconds for the TCP connection, and again for the CONNACK
-_GOODBYE = 2.0  # seconds for a broker to take a DISCONNECT
+_DISCONNECT_SECONDS = 2.0  # seconds for a broker to take a DISCONNECT
 _KEEPALIVE = 20  # seconds; a broker that went away without a word is noticed after 1.5 times as long
 
 
@@ -53,7 +53,7 @@ class DeviceConnection:
         self._on_acknowledged = on_acknowledged
         self._loop = asyncio.get_running_loop()
         self._expected: deque[int] = deque()  # message ids under way
-        self._news: deque[int] = deque()  # acknowledged ids that the event loop has not seen yet
+        self._acknowledged_ids: deque[int] = deque()  # acknowledged ids that the event loop has not seen yet
         self._answer: asyncio.Future[str | None] = self._loop.create_future()
         self._end: asyncio.Future[str] = self._loop.create_future()
         self._connecting: asyncio.Future[MQTTErrorCode] | None = None
@@ -89,7 +89,7 @@ class DeviceConnection:
         if not self._started:
             return
         try:
-            async with asyncio.timeout(_GOODBYE):
+            async with asyncio.timeout(_DISCONNECT_SECONDS):
                 await asyncio.shield(self._end)
         except TimeoutError:
             sock = self._client.socket()
@@ -147,17 +147,17 @@ class DeviceConnection:
         self._in_loop(_settle, self._end, f"connection lost: {reason}")
 
     def _published(self, _client: mqtt.Client, _data: Any, mid: int, _reason: ReasonCode, _properties: Any) -> None:
-        self._news.append(mid)
+        self._acknowledged_ids.append(mid)
         if not self._woken:  # one wake-up of the event loop takes many acknowledgements
             self._woken = True
-            self._in_loop(self._take_news)
+            self._in_loop(self._process_acknowledgements)
 
     # -- the event loop
 
-    def _take_news(self) -> None:
+    def _process_acknowledgements(self) -> None:
         self._woken = False  # before the news are looked at: what comes from now on wakes again
-        while self._news and not self._end.done():
-            if self._news.popleft() != self._expected.popleft():
+        while self._acknowledged_ids and not self._end.done():
+            if self._acknowledged_ids.popleft() != self._expected.popleft():
                 _settle(self._end, "the broker acknowledged out of order")
             else:
                 self._on_acknowledged()
@@ -185,7 +185,7 @@ class Sender:
 
     Args:
         client_id: MQTT client id, different for each connection to a broker at the same time.
-        on_trouble: Told why the broker cannot be used, once per outage, and None when it can again.
+        on_trouble: Called with why the broker cannot be used, once per outage, and with None when it can again.
         clock: Seconds, for how long something is kept.
     """
 
@@ -203,7 +203,7 @@ class Sender:
         self._clock = clock
         self._kept: deque[_Message] = deque()  # unacknowledged and unsent, oldest first
         self._sent = 0  # how many of them are under way on this connection
-        self._safe: deque[tuple[float, _Message]] = deque()  # acknowledged lately, and when
+        self._unsaved: deque[tuple[float, _Message]] = deque()  # acknowledged lately, and when
         self._connection: DeviceConnection | None = None
         self._changed = asyncio.Event()
         self._failure: RefusedError | None = None
@@ -243,7 +243,7 @@ class Sender:
         self._raise_failure()
 
     def send(self, topic: str, payload: bytes) -> None:
-        """Take a message: it is kept until the broker has acknowledged it, and as long as the endpoint says."""
+        """Queue a message. It is kept until it is acknowledged, and ``keep_seconds`` longer."""
         self._kept.append(_Message(topic, payload))
         self._publish_more()
 
@@ -306,7 +306,7 @@ class Sender:
             self._report(await connection.ended())
         finally:
             self._connection, self._sent = None, 0
-            self._take_back()
+            self._requeue_unsaved()
 
     def _acknowledge(self) -> None:
         """The oldest message under way has its PUBACK."""
@@ -314,25 +314,25 @@ class Sender:
         self._sent -= 1
         self.acknowledged += 1
         if self._endpoint.keep_seconds:
-            self._safe.append((self._clock(), message))
-            self._forget()
+            self._unsaved.append((self._clock(), message))
+            self._drop_saved()
         self._publish_more()
         self._changed.set()
 
-    def _forget(self) -> None:
-        """Let go of what was acknowledged so long ago that the broker has saved it."""
+    def _drop_saved(self) -> None:
+        """Drop the messages that the broker has saved by now."""
         until = self._clock() - self._endpoint.keep_seconds
-        while self._safe and self._safe[0][0] < until:
-            self._safe.popleft()
+        while self._unsaved and self._unsaved[0][0] < until:
+            self._unsaved.popleft()
 
-    def _take_back(self) -> None:
-        """The connection has ended, perhaps because the broker was killed: what it may not have saved is sent again."""
-        self._forget()
-        again = len(self._safe)
+    def _requeue_unsaved(self) -> None:
+        """After a connection has ended: send again what the broker may not have saved."""
+        self._drop_saved()
+        again = len(self._unsaved)
         self.sent_again += again
         self.acknowledged -= again
-        self._kept.extendleft(message for _, message in reversed(self._safe))
-        self._safe.clear()
+        self._kept.extendleft(message for _, message in reversed(self._unsaved))
+        self._unsaved.clear()
 
     def _refused(self, problem: str) -> RefusedError:
         site, user = self._endpoint.site, self._endpoint.user or ""

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from fairlead.local.workers import Workers
 
-EVERY = 0.2  # seconds between two looks
+EVERY = 0.2  # seconds between two checks
 QUICK = 10.0  # seconds: a worker that lives no longer than this has failed
 TRIES = 5  # failures in a row after which a worker is given up
 
@@ -32,7 +32,7 @@ class WorkerEnd(NamedTuple):
 
     @property
     def how(self) -> str:
-        """How it ended, in words: ``was killed by SIGKILL``, ``ended with exit code 1``."""
+        """How it ended: ``was killed by SIGKILL``, ``ended with exit code 1``."""
         if self.code is None:
             return "has ended"
         if self.code >= 0:
@@ -48,7 +48,7 @@ class _Watched:
     arguments: tuple[str, ...]
     began: float
     failures: int = 0
-    gone: bool = False  # it was not there at the last look, and how it ended could not be told
+    missing: bool = False  # it was not there at the last check, without an exit code
 
 
 class Supervisor:
@@ -60,7 +60,7 @@ class Supervisor:
     Args:
         workers: Where they are started.
         tries: Failures in a row after which a worker is given up.
-        on_end: Told of every worker that ended, before it is started again; called from the thread.
+        on_end: Called from the thread with every worker that ended, before it is started again.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class Supervisor:
         if self._failure is not None:
             raise self._failure
 
-    def look(self) -> None:
-        """Start again what has ended; the supervisor's thread does this all the time."""
+    def restart_ended(self) -> None:
+        """Start ended workers again; the supervisor's thread calls this every ``EVERY`` seconds."""
         with self._lock:
             running = {worker.name: worker for worker in self._workers.all()}
             for name, watched in self._watched.items():
@@ -106,12 +106,12 @@ class Supervisor:
                 if worker is None:
                     raise self._workers.failed(name, "was stopped by another command")
                 if worker.running:
-                    watched.gone = False
+                    watched.missing = False
                     continue
-                if worker.code is None and not watched.gone:
-                    watched.gone = True  # another thread may be learning it at this moment
+                if worker.code is None and not watched.missing:
+                    watched.missing = True  # another thread may be reading it now
                     continue
-                watched.gone = False
+                watched.missing = False
                 lived = time.monotonic() - watched.began
                 end = WorkerEnd(name, worker.code, lived)
                 self.ends.append(end)
@@ -135,7 +135,7 @@ class Supervisor:
     def _run(self) -> None:
         while not self._stop.wait(EVERY):
             try:
-                self.look()
+                self.restart_ended()
             except Exception as error:
                 self._failure = error
                 return

@@ -1,4 +1,4 @@
-"""What must be found when a voyage is over: the fold of everything that was published. No I/O.
+"""What logs and tables must hold after a voyage: a fold of everything published. No I/O.
 
 The player records each message as it hands it to a broker, so that a voyage that was interrupted has its truth too.
 Identities of readings are kept as runs of sequence numbers, so that millions of readings need little memory.
@@ -75,7 +75,7 @@ class OverboardLoss(msgspec.Struct, frozen=True):
 
 
 class ShipFix(msgspec.Struct, frozen=True):
-    """Where a ship said it was."""
+    """A position that a ship published."""
 
     time: dt.datetime
     latitude: float
@@ -109,7 +109,7 @@ class Milestone(msgspec.Struct, frozen=True):
 
 
 class Truth:
-    """The truth of one voyage, growing as it is published."""
+    """The truth of one voyage so far."""
 
     def __init__(self, plan: VoyagePlan) -> None:
         self._plan = plan
@@ -135,7 +135,7 @@ class Truth:
         return sum(self.owners.values())
 
     def record(self, message: Publish, published_at: dt.datetime) -> None:
-        """Take in one message that is being published; ``published_at`` is the wall clock's time in UTC."""
+        """Count one message that is being published at ``published_at`` (wall clock, UTC)."""
         match message.kind:
             case MessageKind.READING:
                 self._reading(message, published_at)

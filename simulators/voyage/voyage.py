@@ -51,7 +51,7 @@ from topologies.model import Topology
 
 
 class VoyageSource(Protocol):
-    """What can be sailed: a voyage that is made, one that was recorded, or one that is being recorded."""
+    """A source of steps: a voyage, a recorded one, or one that is being recorded."""
 
     @property
     def plan(self) -> VoyagePlan: ...
@@ -111,7 +111,7 @@ Action = Callable[[dt.datetime], Iterator[Step]]
 
 
 class Unfolding:
-    """One pass through a plan; ``steps`` may be taken once."""
+    """One pass through a plan; ``steps`` may be called once."""
 
     def __init__(self, plan: VoyagePlan, *, with_bad: bool) -> None:
         self.plan = plan
@@ -179,7 +179,7 @@ class Unfolding:
         self._at(plan.starts + self.scenario.reading_interval, _REPORT, self._interval)
 
     def _no_backlog(self, between: tuple[str, str], time: dt.datetime) -> None:
-        """What a ship at sea says before its link changes is to be written down before: see ``up_to_date``."""
+        """A ship at sea stores its readings before its link changes: see ``_up_to_date``."""
         for ship in between:
             if ship in self.plan.timetables and self.plan.timetables[ship].berthed_at(time) is None:
                 self._wait_at(time, self._up_to_date(ship))
@@ -219,7 +219,7 @@ class Unfolding:
         return [box for box in self.plan.boxes if self._reports[box.index] and self._site[box.index] == site]
 
     def _schedule_releases(self) -> None:
-        """Customers' bookings end by a record that is made known before the end: nobody sees a reading too many."""
+        """A record before the end of a booking announces the end, so that no customer reads beyond it."""
         releases: dict[dt.datetime, list[PlannedBox]] = {}
         for box in self.plan.boxes:
             if box.released:
@@ -275,7 +275,7 @@ class Unfolding:
         yield from ()
 
     def _is_heard(self, box: PlannedBox, time: dt.datetime) -> Iterator[Step]:
-        """What the device kept comes at once, oldest first, each reading with the time at which it was taken."""
+        """Publish what the device kept, oldest first, each reading with the time at which it was taken."""
         self._silent.discard(box.index)
         for reading in self._kept.pop(box.index, ()):
             if self._reports[box.index]:
@@ -402,13 +402,13 @@ def _ends_of(boxes: Iterable[PlannedBox], ends: Mapping[str, int]) -> dict[str, 
 
 
 def _booking_barrier(office: str, what: str, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
-    """The booking office has written down what is published; readings that depend on it come after."""
+    """The booking office has stored the bookings; readings that depend on them come after."""
     log = f"bookings.{office}"
     return VoyageBarrier(time, BarrierKind.RECORDED, f"{what} at {office}", site=office, log_ends={log: ends[log]})
 
 
 def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
-    """The port has taken the boxes over, so that it may pass them on or let them leave."""
+    """The port has custody of the boxes, so that it may grant it to others."""
     here = [box for box in work.discharged if box.falls is None]
     return VoyageBarrier(
         time,
@@ -425,7 +425,7 @@ def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int
 def _departure_barrier(
     work: CallWork, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
 ) -> VoyageBarrier:
-    """The ship has taken over what it loaded, and ship and port have all of each other's logs of what is aboard."""
+    """The ship has custody of what it loaded, and ship and port have all logs of the cargo."""
     port = work.call.port
     return VoyageBarrier(
         time,
@@ -442,10 +442,10 @@ def _departure_barrier(
 def _backlog_barrier(
     ship: str, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
 ) -> VoyageBarrier:
-    """The ship has written down all that its sensors said.
+    """The ship has stored all its readings.
 
-    In life a ship is never weeks of readings behind; in a voyage that is played thousands of times too fast it may be,
-    and the time that an alert takes would be that of the queue before it.
+    A voyage may run thousands of times too fast, and then a ship is weeks of readings behind. An alert would have to
+    wait for that queue.
     """
     what = f"{ship} has recorded all readings so far"
     return VoyageBarrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)

@@ -30,22 +30,21 @@ from topologies.model import InsertPoint, Link, Topology
 from topologies.trust import sifted
 from topologies.users import ADMIN
 
-INTERVAL = 0.1  # seconds between two looks at a barrier
-SETTLING_INTERVAL = 0.2  # seconds between two looks at all logs of all links
-GIVE_WAY = 10.0  # seconds without progress after which time goes on without what may need a link that is cut
+INTERVAL = 0.1  # seconds between two polls at a barrier
+SETTLING_INTERVAL = 0.2  # seconds between two polls of all logs of all links
+GIVE_WAY = 10.0  # seconds without progress after which a barrier that may need a cut link is given up
 
 log = logging.getLogger(__name__)
 
 
 class Waiter:
-    """Gives the player its ``wait``: returns when a barrier's condition holds at the sites.
-
-    A site that does not answer is waited for as well.
+    """Waits until a barrier's condition holds at the sites; the player calls ``wait``. A site that does not answer is
+    waited for as well.
 
     Args:
         timeout: Seconds without any progress after which a barrier fails.
-        check: Called at every look; raises when something that the voyage needs has ended.
-        cut: The sites that have lost a link on purpose at this moment.
+        check: Called at every poll; raises when something that the voyage needs has ended.
+        cut: The sites with a link that the scenario cuts now.
     """
 
     def __init__(
@@ -64,10 +63,10 @@ class Waiter:
         self._cut = cut
 
     async def wait(self, barrier: VoyageBarrier) -> None:
-        """Return when the barrier's condition holds, or it gives way to a link that is cut on purpose.
+        """Return when the barrier's condition holds, or when it gives way to a link that the scenario cuts.
 
         Raises:
-            BarrierTimeout: nothing came nearer for ``timeout`` seconds; names what was awaited.
+            BarrierTimeout: no progress for ``timeout`` seconds; names what is missing.
         """
         moved_at = time.monotonic()
         before: list[str] = []
@@ -77,7 +76,7 @@ class Waiter:
             except FairleadError as error:
                 if not error.retriable:
                     raise
-                missing = [error.what]  # which is no progress, even if the error is another one at each look
+                missing = [error.what]  # no progress, even if each poll gives another error
             else:
                 if not missing:
                     return
@@ -101,42 +100,42 @@ class Waiter:
     async def _missing(self, barrier: VoyageBarrier) -> list[str]:
         match barrier.kind:
             case BarrierKind.RECORDED:
-                return await self._short(barrier.site, barrier.log_ends)
+                return await self._missing_records(barrier.site, barrier.log_ends)
             case BarrierKind.CUSTODY:
-                return await self._not_held(barrier.site, barrier.containers) or await self._short(
+                return await self._missing_custody(barrier.site, barrier.containers) or await self._missing_records(
                     barrier.site, barrier.log_ends
                 )
             case BarrierKind.DEPARTURE:
                 return (
-                    await self._not_held(barrier.peer, barrier.containers)
-                    or await self._short(barrier.peer, barrier.log_ends)
-                    or await self._short(barrier.site, barrier.log_ends)
+                    await self._missing_custody(barrier.peer, barrier.containers)
+                    or await self._missing_records(barrier.peer, barrier.log_ends)
+                    or await self._missing_records(barrier.site, barrier.log_ends)
                 )
             case BarrierKind.FINISHED:
-                return await self._short_everywhere(barrier.log_ends)
+                return await self._missing_anywhere(barrier.log_ends)
 
-    async def _short(self, site: str, log_ends: Mapping[str, int]) -> list[str]:
+    async def _missing_records(self, site: str, log_ends: Mapping[str, int]) -> list[str]:
         ends = await _ends(await self._clusters.at(site), log_ends)
         return [f"{log} at {site}: {ends[log]} of {end}" for log, end in log_ends.items() if ends[log] < end]
 
-    async def _short_everywhere(self, log_ends: Mapping[str, int]) -> list[str]:
+    async def _missing_anywhere(self, log_ends: Mapping[str, int]) -> list[str]:
         longest = dict.fromkeys(log_ends, 0)
         for site in self._topology.sites:
             for log, end in (await _ends(await self._clusters.at(site), log_ends)).items():
                 longest[log] = max(longest[log], end)
         return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
 
-    async def _not_held(self, site: str, containers: Collection[str]) -> list[str]:
+    async def _missing_custody(self, site: str, containers: Collection[str]) -> list[str]:
         """Containers whose log the ledger at ``site`` does not give to it, or whose replica is short there."""
         if not containers:
             return []
         view = await self.custody(site)
         logs = {f"{self._topology.container_stream(number)}.{number}" for number in containers}
         foreign = [f"custody of {log} at {site}" for log in sorted(logs) if view.holder(log) != site]
-        return foreign or await self._short(site, {log: (view.marker(log) or 0) + 1 for log in logs})
+        return foreign or await self._missing_records(site, {log: (view.marker(log) or 0) + 1 for log in logs})
 
     async def custody(self, site: str) -> CustodyView:
-        """The ledger as this site's Kafka has it now."""
+        """The custody view of this site's ledgers now."""
         cluster = await self._clusters.at(site)
         view = CustodyView()
         for entry in sifted(self._topology, await read_ledgers(cluster, site)).entries:
@@ -154,7 +153,7 @@ async def _ends(cluster: Cluster, logs: Collection[str]) -> dict[str, int]:
     return {log: ends.get(log, 0) for log in logs}
 
 
-STATUS_SECONDS = 10.0  # a replicator that lives writes its status file each second
+STATUS_SECONDS = 10.0  # a running replicator writes its status file each second
 
 
 class NotSettled(UnavailableError):
@@ -169,12 +168,12 @@ async def wait_until_settled(
     patience: float,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Return when, over every link that is not closed by its policy, the target has what the source has.
+    """Return when, over every link that its policy does not close, the target has all of the source's records.
 
     Args:
-        folder: State folder with the replicators' status files, which tell what links are closed.
+        folder: State folder; the replicators' status files there name the closed links.
         patience: Seconds without any progress after which this fails.
-        check: Called at each look; raises when a replicator is gone for good.
+        check: Called at each poll; raises when a replicator is gone for good.
 
     Raises:
         NotSettled: names a log that is still behind.
@@ -200,9 +199,8 @@ async def wait_until_settled(
 
 
 async def wait_for_status(topology: Topology, folder: Path, patience: float = STATUS_SECONDS) -> None:
-    """Return when no replicator's status file speaks of records still to come over an open link: it is written a moment
-    after the records are there, and the report takes its figures from it. What it still says after ``patience`` seconds
-    is for the report to tell."""
+    """Wait until the replicators' status files show no lag over open links, at most ``patience`` seconds. The report
+    takes its figures from these files, which are written a moment after the records arrive."""
     end = time.monotonic() + patience
     while True:
         late = [link for link in reported_links(topology, folder) if link["state"] != "closed" and link.get("lag")]
@@ -227,7 +225,7 @@ async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dic
 
 
 def _carries(topology: Topology, link: Link, topic: str) -> bool:
-    """Whether the target must have the log. What is ``aboard`` is the replicator's choice and not judged here."""
+    """Whether the target must have the log. Logs of ``aboard`` links depend on custody and are left out."""
     log = parse_log(topic)
     if log is None or not topology.takes(link, log) or topology.fixed_holder(topic) == link.to:
         return False
@@ -239,7 +237,7 @@ def _closed(topology: Topology, folder: Path) -> set[str]:
 
 
 def reported_links(topology: Topology, folder: Path) -> Iterator[dict[str, Any]]:
-    """Every link as the replicators' status files have it."""
+    """Every link in the replicators' status files."""
     for site in topology.sites:
         file = run_folder(folder, site) / f"replicator.{site}.json"
         if file.exists():
@@ -253,7 +251,7 @@ async def _all_ends(cluster: Cluster) -> dict[str, int]:
 
 
 async def container_logs(cluster: Cluster, topology: Topology) -> list[str]:
-    """All logs of streams whose insert point moves with the container, as this cluster has them."""
+    """This cluster's logs of streams whose insert point moves with the container."""
     names = []
     for topic in await cluster.topics():
         log = parse_log(topic)

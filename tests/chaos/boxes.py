@@ -39,7 +39,7 @@ _events = itertools.count()
 
 
 class Box:
-    """One container: where it is, and what its device has said."""
+    """One container: where it is, and what its device has published."""
 
     def __init__(self, at: str) -> None:
         ten = f"BIGU{next(_serials):06d}"
@@ -82,7 +82,7 @@ class Harbour:
                 await asyncio.wait_for(over.wait(), chance.choice((0.02, 0.1, 0.5, 2.0)) * chance.random())
 
     def measure(self, box: Box, chance: random.Random) -> None:
-        """A few readings; sometimes the wrong site hears them, sometimes the device says one twice."""
+        """Publish a few readings; sometimes at the wrong site, sometimes twice."""
         at = box.at if chance.random() > WRONG_SITE else chance.choice([*self.ports, *self.ships])
         if chance.random() < 0.02 and box.boot < MOST_BOOTS:
             box.boot, box.sequence = box.boot + 1, 0
@@ -96,7 +96,7 @@ class Harbour:
         self.done["readings at the wrong site" if at != box.at else "readings"] += 1
 
     async def move(self, box: Box, chance: random.Random) -> None:
-        """The crane takes it, or the lorry."""
+        """Move the box to a ship, a port, or through the gate."""
         if box.at in self.ships:
             to = chance.choice(self.ports)
             self.say("DISC", box, at=box.at, UNLocationCode=self._topology.sites[to].unlocode)
@@ -111,7 +111,7 @@ class Harbour:
         box.at = to
 
     async def _heard(self, site: str, box: Box) -> bool:
-        """Whether a site hears of a box in time: that one that is new was opened elsewhere may still be under way."""
+        """Wait until a site knows the log of a box; False when it does not learn of it in time."""
         for _ in range(_PATIENCE):
             with contextlib.suppress(FairleadError):
                 if (await self._waiter.custody(site)).grant(box.log) is not None:
@@ -120,7 +120,7 @@ class Harbour:
         return False
 
     def say(self, code: str, box: Box, *, at: str, **more: Any) -> str:
-        """An event, as its site's terminal or ship says it; gives its id."""
+        """Publish an event at its site; return its id."""
         name = f"{box.number}-{next(_events)}"
         self._senders[at].send(EVENTS, event(code, number=box.number, event_id=name, at=now(), **more))
         self.done[code] += 1

@@ -1,6 +1,6 @@
-"""What must be true of the logs of containers when a storm is over (docs/custody.md, invariants I1 to I6). Pure checks.
+"""Checks of the logs of containers after a storm: invariants I1 to I6 of docs/custody.md. Pure.
 
-Each check gives what is wrong, in words; nothing when all is well. ``stored`` reads what they are about.
+Each check returns a line for each fault, and none for correct logs. ``stored`` reads a log for them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Name = tuple[str, int, int]  # device, boot and sequence: a reading's identity
 
 
 class Stored(NamedTuple):
-    """A record as it lies in a log, with what its batch says of its term."""
+    """A stored record with its batch's term and marker offset."""
 
     term: int
     marker: int  # where the term begins
@@ -83,7 +83,7 @@ def once(log: str, copy: Sequence[Stored], published: Iterable[Name]) -> list[st
 
 
 def in_order(log: str, copy: Sequence[Stored]) -> list[str]:
-    """I3: per device in the order of sequence, but for what is marked late; and only what is late is marked so."""
+    """I3: readings of a device are in the order of their sequence; exactly those that are not are marked late."""
     wrong: list[str] = []
     newest: dict[str, tuple[int, int]] = {}
     for each in copy:

@@ -1,6 +1,6 @@
-"""Operators who order custody about by hand, as well as one can who knows only what his own site has heard.
+"""Operators who grant and seize logs by hand, knowing only what their site knows.
 
-Of one log they seize one after the other: whoever seizes knows every seizure before (docs/custody.md, limits).
+Seizures of one log follow each other: an operator waits until the site knows the one before (docs/custody.md, limits).
 """
 
 from __future__ import annotations

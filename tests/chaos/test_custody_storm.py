@@ -1,4 +1,5 @@
-"""Boxes move at random while everything is killed and links come and go; then the logs must be as docs/custody.md says.
+"""Boxes move at random while processes are killed and links cut; then the logs must keep the invariants of
+docs/custody.md.
 
 Operators seize logs, too; ``FAIRLEAD_CHAOS_SEIZURES=0`` leaves that out.
 """
@@ -209,7 +210,9 @@ class Aftermath:
         return out
 
 
-async def test_storm_of_boxes(home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_custody_survives_a_storm_of_moves_and_kills(
+    home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     chance = random.Random(f"boxes {seed}")  # noqa: S311 - moments, not secrets
     async with World(waters(home, chance)) as world, contextlib.AsyncExitStack() as stack:
         clusters = await stack.enter_async_context(

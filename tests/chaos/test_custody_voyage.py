@@ -46,7 +46,7 @@ def big_blue(folder: Path) -> Path:
 
 
 class Trouble:
-    """Strikes while the voyage is where the plan says. A leg does not end before its kills have struck."""
+    """Kills and cuts at planned steps of the voyage. A leg does not end before its kills have happened."""
 
     def __init__(self, world: World, planned: list[Strike], ways: list[Leg], chance: random.Random) -> None:
         self._world = world
@@ -81,7 +81,7 @@ class Trouble:
 
 
 async def sailed(world: World, seed: int) -> str:
-    """One voyage and its report, every line of which must be true; what was done, in words."""
+    """Run one voyage; every line of its report must be true. Return what was killed and cut."""
     voyage = Voyage(load("duck-voyage").adjusted(containers=BOXES), world.topology, seed=seed)
     chance = random.Random(f"voyage {seed}")  # noqa: S311 - moments, not secrets
     ways = legs(voyage.steps(), ships(world.topology))
@@ -111,7 +111,9 @@ async def sailed(world: World, seed: int) -> str:
     return f"{report.readings_published} readings, {report.logs_compared} logs, {seconds['voyage']:.0f} s; {done}"
 
 
-async def test_the_duck_voyage(home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_custody_survives_kills_during_the_duck_voyage(
+    home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     """As many voyages as fit the time, or ``FAIRLEAD_CHAOS_SEEDS`` of them; each has its own seed, from ``seed`` on."""
     source = big_blue(home)
     wanted = int(os.environ.get("FAIRLEAD_CHAOS_SEEDS") or 0)

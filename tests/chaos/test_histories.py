@@ -33,7 +33,7 @@ MANY: Final = int(os.environ.get("FAIRLEAD_HISTORIES", "50"))
 
 @pytest.fixture(scope="module")
 def cleaned(world: LocalSites) -> Iterator[LocalSites]:
-    """The sites, with brokers that look for logs to compact several times a second."""
+    """The sites, with brokers that compact logs several times a second."""
     with eager(world.kafka("trio", "admin")), eager(world.kafka("beta", "admin")):
         yield world
 

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(24 * 3600)]
 
 
 class Storm:
-    """Blows until ``end``; counts what it has done."""
+    """Kills and cuts at random until ``end``, and counts both."""
 
     def __init__(self, world: LocalSites, seed: int, seconds: float) -> None:
         self.done: Counter[str] = Counter()

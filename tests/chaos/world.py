@@ -114,7 +114,7 @@ class World:
     # --- how it is
 
     def check(self) -> None:
-        """Raise when a worker cannot live, or one has ended that nobody killed."""
+        """Raise when a worker keeps failing, or has ended without being killed."""
         self._supervisor.check()
         by_itself = [end for end in self._supervisor.ends if end.code != -signal.SIGKILL]
         assert not by_itself, f"{by_itself}; the workers' logs are in {self.folder / 'run'}"
@@ -155,7 +155,7 @@ class World:
             self.local.down(purge=True)
 
     async def _ask_what_they_wait_for(self) -> None:
-        """Let the workers write it into their logs, for whoever looks into what went wrong."""
+        """Write a line into the workers' logs, for later analysis."""
         for each in self.workers.all():
             if each.pid is not None:
                 os.kill(each.pid, signal.SIGUSR1)

@@ -46,7 +46,7 @@ class Project:
         return _docker(*compose_command(self.folder, *arguments)[1:], check=check)
 
     def cli(self, *arguments: str) -> subprocess.Popen[str]:
-        """A command of ``fairlead`` beside the fleet, in a container of its own."""
+        """Run a ``fairlead`` command in a container beside the fleet."""
         command = compose_command(self.folder, "run", "--rm", "-T", "--name", self._cli, "cli", *arguments)
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
@@ -71,11 +71,11 @@ class Project:
         return found
 
     def kill(self, service: str) -> None:
-        """As the power goes: no signal that could be caught, no chance to say goodbye."""
+        """Kill containers, as a power failure does."""
         self.compose("kill", "--signal", "KILL", service)
 
     def start(self, service: str) -> None:
-        """Start what was killed or stopped, and wait until it serves."""
+        """Start containers again, and wait until they serve."""
         self.compose("start", service)
         self.healthy(service)
 
@@ -85,7 +85,7 @@ class Project:
         until(lambda: _docker("inspect", "--format", state, container) == "healthy", f"{service} is healthy")
 
     def cut(self, network: str, service: str) -> None:
-        """Take a container off a network; nothing is said to the other side."""
+        """Take a container off a network without closing its connections."""
         _docker("network", "disconnect", self._network(network), self.compose("ps", "--quiet", service))
 
     def join(self, network: str, service: str) -> None:
@@ -98,7 +98,7 @@ class Project:
 
 
 def until(true: Callable[[], bool], what: str, patience: float = _PATIENCE) -> None:
-    """Wait for something of another process, which tells of no events."""
+    """Poll until a condition of another process holds."""
     end = time.monotonic() + patience
     while not true():
         assert time.monotonic() < end, f"not within {patience:.0f} s: {what}"

@@ -43,7 +43,7 @@ class Lines:
         return msgspec.json.decode(line, type=Answer).ways
 
     def reset_in_the_middle(self, size: int) -> None:
-        """After so many bytes, in each direction, a connection ends by RST; returns when both have."""
+        """Reset a connection after so many bytes, in each direction; return when both were reset."""
         before = self.give(Order(fuse=tuple((way, size) for way in BOTH)))
         until(
             lambda: all(now.resets > before[name].resets for name, now in self.give().items()),

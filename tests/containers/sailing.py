@@ -41,7 +41,7 @@ class Sailing:
 
     @property
     def said(self) -> str:
-        """The end of what it has printed so far."""
+        """The last lines that it printed."""
         return "".join(self._said[-60:])
 
     @property
@@ -98,7 +98,7 @@ class Sailing:
         assert self.sails, f"the voyage was over before {what}; before: {self.happened}\n{self.said}"
 
     def await_readings(self, site: str, more: int = 20) -> None:
-        """Wait until the site's bridge has appended so many more than now."""
+        """Wait until the site's bridge has appended so many more readings."""
         wanted = readings(self.project, site) + more
         with self.sailing_on():
             self.await_(lambda: readings(self.project, site) >= wanted, f"{site} goes on appending")
@@ -142,7 +142,7 @@ def replicator(project: Project, site: str) -> dict[str, Any]:
 
 
 def link(project: Project, name: str) -> dict[str, Any]:
-    """How a link is, by its replicator's word; empty while it has said nothing."""
+    """The state of a link in its replicator's status; empty without one."""
     target = name.partition("->")[2].partition(":")[0]
     links: list[dict[str, Any]] = replicator(project, target).get("links", [])
     return next((each for each in links if each["name"] == name), {})

@@ -49,8 +49,8 @@ def brokers(project: Project) -> tuple[str, ...]:
 # --- networks, while boxes are in the yard: the ship is not there yet, and no barrier waits for it
 
 
-def test_cut(project: Project, voyage: Sailing) -> None:
-    """The ship has no network to anybody, and nobody is told."""
+def test_a_ship_is_cut_off_and_catches_up(project: Project, voyage: Sailing) -> None:
+    """The ship loses its network; connections are not closed."""
     with voyage.while_it_sails("the ship lost its link for a while"):
         for service in AT_SEA:
             project.cut("wan", service)
@@ -109,9 +109,8 @@ def test_every_broker_dies_and_returns(project: Project, voyage: Sailing) -> Non
 # --- the link between the ship and the port, at the berth, where there is most to carry
 
 
-def test_half_open(project: Project, voyage: Sailing) -> None:
-    """What the ship says no longer arrives, while its connections stay: answers to the port's replicator, questions of
-    the ship's. Both must find out by themselves."""
+def test_a_half_open_link_loses_nothing(project: Project, voyage: Sailing) -> None:
+    """Data from the ship no longer arrives, while its connections stay. Both replicators must notice by themselves."""
     with voyage.while_it_sails("the ship could hear and was not heard"), Lines(project) as lines:
         voyage.await_berth()
         lines.give(Order(close=(BACK,)))
@@ -123,8 +122,8 @@ def test_half_open(project: Project, voyage: Sailing) -> None:
         voyage.await_readings("duck-star")
 
 
-def test_slow(project: Project, voyage: Sailing) -> None:
-    """300 ms each way, 2 % lost, 256 kbit/s: what is slow is not gone."""
+def test_a_slow_link_loses_nothing(project: Project, voyage: Sailing) -> None:
+    """300 ms each way, 2 % lost, 256 kbit/s: a slow link is not taken for a dead one."""
     always = (SATELLITE, TO_SHIP)
     with voyage.while_it_sails("the link was slow"), Lines(project) as lines:
         voyage.await_berth()
@@ -143,7 +142,7 @@ def test_slow(project: Project, voyage: Sailing) -> None:
         assert (after[name]["state"], after[name]["since"]) == ("mirroring", before[name]["since"]), after[name]
 
 
-def test_resets(project: Project, voyage: Sailing) -> None:
+def test_connections_reset_in_the_middle_lose_nothing(project: Project, voyage: Sailing) -> None:
     """Connections end by RST in the middle of requests and answers, again and again."""
     with voyage.while_it_sails("connections were reset again and again"), Lines(project) as lines:
         voyage.await_berth()
@@ -164,8 +163,8 @@ def test_every_broker_is_restarted(project: Project, voyage: Sailing) -> None:
             project.healthy(broker)
 
 
-def test_a_broker_that_stands_still(project: Project, voyage: Sailing) -> None:
-    """The ship's Kafka is frozen: its connections stay, and nobody there answers, neither the port nor the ship."""
+def test_a_frozen_broker_loses_nothing(project: Project, voyage: Sailing) -> None:
+    """The ship's Kafka is frozen: its connections stay, and it answers neither port nor ship."""
     with voyage.while_it_sails("the ship's broker stood still"):
         project.compose("pause", "duck-star-kafka-1")
         try:
@@ -183,7 +182,7 @@ def test_a_broker_that_stands_still(project: Project, voyage: Sailing) -> None:
 
 @pytest.mark.parametrize("service", ["tokyo-replicator", "tokyo-bridge"])
 def test_a_service_is_replaced_by_a_new_one(project: Project, voyage: Sailing, service: str) -> None:
-    """As an upgrade does: the container is made anew while everything else runs."""
+    """The container is recreated while everything else runs, as in an upgrade."""
     with voyage.while_it_sails(f"{service} was replaced by a new one"):
         project.compose("up", "--detach", "--no-deps", "--force-recreate", service)
         project.healthy(service)
@@ -197,7 +196,7 @@ def test_nothing_was_lost_and_logs_are_identical(project: Project, voyage: Saili
 
 
 def _apart(project: Project, *services: str) -> None:
-    """Off every network: they see nothing and nobody sees them."""
+    """Take containers off every network."""
     for service in services:
         for network in ("wan", "tokyo"):
             project.cut(network, service)
@@ -225,6 +224,6 @@ asyncio.run(ask())
 
 
 def _leader(project: Project, log: str) -> str:
-    """The broker that leads a log of the port, as its bridge is told; nothing while there is no answer."""
+    """The broker that leads a log of the port; None without an answer."""
     ask = _ASK.format(topology=f"/etc/fairlead/{project.fleet.topology.name}.yaml", log=log)
     return project.compose("exec", "-T", "tokyo-bridge", "python", "-c", ask, check=False).strip()

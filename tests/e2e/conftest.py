@@ -1,4 +1,4 @@
-"""The installed command line as a user runs it: processes of its own, a home of its own."""
+"""The installed command line as a user runs it, in its own processes and its own home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The duck voyage through the command line: from sensor to Delta table and customer, and what the commands say then."""
+"""The duck voyage through the command line, from sensor to Delta table and customer, and the commands afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The duck voyage at its full size with twenty customers, by make chaos: nobody reads a byte that is not its own.
+"""The duck voyage at its full size with twenty customers, by make chaos: no customer reads a byte of another.
 
 ``tests/integration/shore/test_leaks.py`` is the same with less, in every run of the tests.
 """

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, write_deltalake
 from fairlead.names import container_check_digit
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.reference import owner_rows, site_rows
 from shore.verify.catalogue import DERIVED
 from tests.support.tables import fill
@@ -58,11 +58,11 @@ def write(folder: Path) -> None:
 
 def derive(folder: Path, *names: str) -> None:
     """Make these derived tables, or all, from what the folder has of their inputs; missing inputs are made empty."""
-    places = Places.of(folder)
+    paths = TablePaths.of(folder)
     wanted = [entry for entry in DERIVED if not names or entry.table in names]
     fill(folder, {name: () for entry in wanted for name in (*entry.inputs, entry.table)})
     for entry in wanted:
-        write_deltalake(DeltaTable(places.table(entry.table)), entry.everything(places), mode="overwrite")
+        write_deltalake(DeltaTable(paths.table(entry.table)), entry.everything(paths), mode="overwrite")
 
 
 def rows() -> dict[str, list[Row]]:

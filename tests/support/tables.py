@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 Rows = Mapping[str, Iterable[Mapping[str, Any]]]
@@ -25,7 +25,7 @@ def fill(folder: Path, rows: Rows) -> None:
     """
     for name, found in rows.items():
         table, listed = TABLES[name], list(found)
-        location = Places.of(folder).table(name)
+        location = TablePaths.of(folder).table(name)
         table.create(location)
         known = set(table.plain_schema.names)
         if strange := {column for row in listed for column in row} - known:
@@ -35,9 +35,9 @@ def fill(folder: Path, rows: Rows) -> None:
             write_deltalake(DeltaTable(location), content, mode="append")
 
 
-def age(places: Places, table: str, days: float) -> None:
+def age(paths: TablePaths, table: str, days: float) -> None:
     """Make everything that the table's log says, and its files, so much older."""
-    root = Path(places.table(table))
+    root = Path(paths.table(table))
     back = int(days * 86_400_000)
     for file in (root / "_delta_log").glob("*.json"):
         lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -16,7 +16,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.commands.times import check_order, parse_moment
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import UnavailableError
-from shore.places import Places
+from shore.paths import TablePaths
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(help="Write a report about one container or one port.", no_args_is_help=True)
@@ -42,12 +42,10 @@ def container(
 
     Example: fairlead report container BIGU1000010 --since 2026-03-01 --until 2026-03-08T12:00
     """
-    from shore.report.container import container_report, open_container
-    from shore.report.container_page import container_page
-    from shore.report.doubts import doubts
-    from shore.report.known import normalised
+    from shore.report.container import container_page, container_report, normalised, open_container
+    from shore.report.drawing import count
     from shore.report.pack import write_pack
-    from shore.report.page import count
+    from shore.report.slices import table_warnings
 
     number, first, end = normalised(number), parse_moment("--since", since), parse_moment("--until", until)
     check_order(first, end, ("--since", "--until"))
@@ -56,7 +54,7 @@ def container(
     with errors.status("reading the tables") as status, open_container(_places(context), number, first, end) as found:
         report = container_report(found, number, first, end)
         status.update("drawing")
-        doubtful = doubts(context.folder, _places(context), report.versions)
+        doubtful = table_warnings(context.folder, _places(context), report.versions)
         page = container_page(found, report, doubtful)
         status.update("writing the files")
         with _writing(folder, "folder"):
@@ -94,14 +92,13 @@ def port(
 
     Example: fairlead report port JPTYO
     """
-    from shore.report.doubts import doubts
-    from shore.report.port import port_report
-    from shore.report.port_page import port_page
+    from shore.report.port import port_page, port_report
+    from shore.report.slices import table_warnings
 
     context = open_topology(topology)
     with errors.status("reading the tables") as status:
         report = port_report(_places(context), code, audience.value)
-        doubtful = doubts(context.folder, _places(context), report.versions)
+        doubtful = table_warnings(context.folder, _places(context), report.versions)
         file = out or context.folder / "reports" / f"{report.un_location_code}-{audience.value}.html"
         if out is not None or not as_json:
             status.update("drawing")
@@ -147,9 +144,9 @@ def _writing(where: Path, what: str) -> Iterator[None]:
         ) from error
 
 
-def _places(context: Context) -> Places:
+def _places(context: Context) -> TablePaths:
     shore = context.topology.shore
-    return Places.of(context.folder, shore.storage if shore else None)
+    return TablePaths.of(context.folder, shore.storage if shore else None)
 
 
 def _plain(report: msgspec.Struct) -> Any:

@@ -20,10 +20,10 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
-from shore.feeds.tables import kept_tables
+from shore.delta.table_errors import not_there
+from shore.feeds.readers import kept_tables
 from shore.joins import VIEWS, View
-from shore.opened import not_there
-from shore.places import CUSTOMERS, Places
+from shore.paths import CUSTOMERS, TablePaths
 from shore.read import ColumnInfo, TableInfo
 from shore.tables import Table as Declared
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -34,7 +34,7 @@ _UNBOUND: Final = 100_000  # columns
 
 
 def show_list(
-    found: Sequence[TableInfo], places: Places, known: Collection[str], damaged: Collection[str] = ()
+    found: Sequence[TableInfo], paths: TablePaths, known: Collection[str], damaged: Collection[str] = ()
 ) -> None:
     """All tables with what they hold, the views, what of the known ones is not there yet, and where they are."""
     table = Table("table", box=None, header_style="bold", pad_edge=False)
@@ -52,9 +52,9 @@ def show_list(
     console.print(views)
     if absent := [name for name in known if name not in {info.name for info in found}.union(damaged)]:
         console.print(f"\nnot there yet: {', '.join(absent)}", style="dim")
-    console.print(f"\nthey are in {escape(places.tables)}, each in a folder of its name", style="dim", soft_wrap=True)
+    console.print(f"\nthey are in {escape(paths.tables)}, each in a folder of its name", style="dim", soft_wrap=True)
     if own := next((name for name in known if name.startswith(CUSTOMERS)), None):
-        where = f"{places.base}/{CUSTOMERS}<customer>/feed"
+        where = f"{paths.base}/{CUSTOMERS}<customer>/feed"
         console.print(
             f'customers\' own are in {escape(where)}; in SQL their names have double quotes: "{escape(own)}"',
             style="dim",
@@ -178,7 +178,7 @@ def tables(
     Example: fairlead tables conditions
     """
     context = open_topology(topology)
-    places, kept = Places.of(context.folder, _storage(context)), kept_tables(context.topology)
+    paths, kept = TablePaths.of(context.folder, _storage(context)), kept_tables(context.topology)
     if name is not None and name in VIEWS:
         view, columns = VIEWS[name], read.view_columns(name)
         body = msgspec.to_builtins(view) | {"columns": msgspec.to_builtins(columns)}
@@ -204,7 +204,7 @@ def tables(
         elif name is not None:
             show_table(found[0], kept[name])
         else:
-            show_list(found, places, kept, {str(each.fields["table"]) for each in damaged})
+            show_list(found, paths, kept, {str(each.fields["table"]) for each in damaged})
 
     emit([_json(info, kept[info.name]) for info in found], as_json=as_json, render=render)
     for each_damaged in damaged:

@@ -23,7 +23,7 @@ from acl.kafka import Client, KafkaRules
 from acl.rules import Binding, Operation, Resource, decide
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.integration.acl.conftest import PORT, RED_BOX, SHIP, World
 from tests.support.waits import PATIENCE
@@ -183,15 +183,15 @@ def test_bookings_tell_whose_feed_has_its_records_and_when(world: World, run: An
         change(4, "other", "B2", "CANCELLED", 7, None),
         change(5, "toyshop", "B3", "CONFIRMED", 9, None),
     ]
-    places = Places.of(world.local.folder)
+    paths = TablePaths.of(world.local.folder)
     write_deltalake(
-        places.table("booking_changes"), pa.Table.from_pylist(changes, schema=TABLES["booking_changes"].plain_schema)
+        paths.table("booking_changes"), pa.Table.from_pylist(changes, schema=TABLES["booking_changes"].plain_schema)
     )
     try:
         result = run(DUCK, "--json", "--site", PORT)
         text = run(DUCK, "--site", PORT).output
     finally:
-        shutil.rmtree(places.tables)
+        shutil.rmtree(paths.tables)
     assert result.exit_code == ExitCode.OK, result.output
     body = json.loads(result.stdout)
     assert [(b["customer"], b["feed"], b["feed_at"], b["valid_from"][:10], b["valid_to"]) for b in body["feeds"]] == [

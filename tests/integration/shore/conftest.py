@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 import shore
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
+from shore.jobs.status import JobStatus
 from shore.read import rows, sql, table
 from shore.session import close
 from shore.session import spark as open_session
-from shore.status import JobStatus
 from tests.integration.shore.world import World
 from tests.support.patience import patient
 from topologies.model import Topology

@@ -14,13 +14,12 @@ from deltalake import write_deltalake
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
-from shore.backfill import apply
-from shore.backfill import plan as plan_backfill
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
-from shore.maintenance.compact import compact, plan_compaction
-from shore.places import Places
-from shore.repair.derived import Span
+from shore.maintenance import compact, plan_compaction
+from shore.paths import TablePaths
+from shore.repair.backfill import Span, apply_backfill
+from shore.repair.backfill import plan_backfill as plan_backfill
 from shore.repair.rebuild import rebuild
 from shore.verify import Verification, verify
 from tests.integration.shore.conftest import Shore
@@ -87,8 +86,8 @@ def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
         more(world, round_)
         plan = crash(shore_of, at, side, FEW)
         assert plan.crashed
-        for step in plan_compaction(Places.of(shore_of.folder), ["readings", "events"]):
-            compact(Places.of(shore_of.folder), step)
+        for step in plan_compaction(TablePaths.of(shore_of.folder), ["readings", "events"]):
+            compact(TablePaths.of(shore_of.folder), step)
     shore_of.run(*FEW)
     readings = proven(shore_of, world, FEW).of("readings")
     assert readings is not None
@@ -138,26 +137,26 @@ def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: i
 
 def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -> None:
     """What is lost or damaged is said, made again by ``rebuild`` and ``backfill``, and nothing is there twice."""
-    places = Places.of(shore_of.folder)
+    paths = TablePaths.of(shore_of.folder)
 
     def refused(error: type[FairleadError], words: str, *again: str) -> None:
         with pytest.raises(error, match=words):
             shore_of.run(*FEW)
         for name in again:
-            rebuild(name, JOBS, world.topology(), world.endpoint, places)
+            rebuild(name, JOBS, world.topology(), world.endpoint, paths)
 
     more(world, 0)
     shore_of.run(*FEW)
     fed = len(world.read(f"feeds.{world.customer}"))
-    (Path(places.checkpoint("readings")) / "offsets" / "0").write_text("v1\n{")
+    (Path(paths.checkpoint("readings")) / "offsets" / "0").write_text("v1\n{")
     refused(CheckpointDamagedError, "offsets/0", "readings")
-    shutil.rmtree(places.checkpoint("operations"))
+    shutil.rmtree(paths.checkpoint("operations"))
     refused(SplitStateError, "no checkpoint", "operations")
     for table in ("booking_changes", "alerts"):
-        shutil.rmtree(places.table(table))
+        shutil.rmtree(paths.table(table))
     refused(SplitStateError, "is gone", "operations")
     refused(SplitStateError, "job feeds has read a table that is no more there", "feeds")
-    shutil.rmtree(places.checkpoint("conditions"))
+    shutil.rmtree(paths.checkpoint("conditions"))
     more(world, 1)
     shore_of.run(*FEW)
     before = proven(shore_of, world, FEW).of("readings")
@@ -166,12 +165,12 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
 
     first = shore_of.sql("select log, log_offset from readings order by all")[0]
     row = f"log = '{first['log']}' and log_offset = {first['log_offset']}"
-    write_deltalake(places.table("readings"), shore_of.table("readings").slice(0, 0), mode="overwrite", predicate=row)
+    write_deltalake(paths.table("readings"), shore_of.table("readings").slice(0, 0), mode="overwrite", predicate=row)
     assert not verify(world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
     more(world, 2)
     shore_of.run(*FEW)  # goes on all the same
-    todo = plan_backfill(world.topology(), world.endpoint, places, Span(T0 - dt.timedelta(days=3), None))
-    assert apply(todo, world.endpoint, places)["readings + readings_rejected"] == 1
+    todo = plan_backfill(world.topology(), world.endpoint, paths, Span(T0 - dt.timedelta(days=3), None))
+    assert apply_backfill(todo, world.endpoint, paths)["readings + readings_rejected"] == 1
     shore_of.run(*FEW)
     after = proven(shore_of, world, FEW).of("readings")
     assert after is not None

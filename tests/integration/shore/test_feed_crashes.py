@@ -10,12 +10,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.kafka.convention import is_data
-from shore.checkpoint import write_checkpoint
-from shore.feeds.entitlement import TOUCHED
 from shore.feeds.readers import FeedReader
 from shore.feeds.writer import create_feeds
+from shore.jobs.checkpoint import write_checkpoint
+from shore.jobs.entitlement import TOUCHED
 from shore.jobs.feeds import create_tables, deliver
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.repair.logs import find_odd, repair
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
@@ -29,21 +29,21 @@ from topologies.model import Topology
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
-def prepared(world: World, folder: Path, *, recipient: bool = False) -> tuple[Places, str, Topology]:
+def prepared(world: World, folder: Path, *, recipient: bool = False) -> tuple[TablePaths, str, Topology]:
     """Empty tables, a checkpoint and feeds; and a box."""
-    places = Places.of(folder)
+    paths = TablePaths.of(folder)
     for name in TABLES:
-        TABLES[name].create(places.table(name))
-    write_checkpoint(places, "feeds", {}, "{}")
+        TABLES[name].create(paths.table(name))
+    write_checkpoint(paths, "feeds", {}, "{}")
     create_feeds(world.endpoint, [world.customer, *([world.recipient] if recipient else [])])
-    return places, world.box(0), world.topology(recipient=recipient)
+    return paths, world.box(0), world.topology(recipient=recipient)
 
 
-def store(world: World, places: Places, positions: dict[str, int]) -> None:
+def store(world: World, paths: TablePaths, positions: dict[str, int]) -> None:
     """What jobs ``readings`` and ``operations`` do with what is in the logs before these offsets."""
     for entry in FROM_LOGS:
         if {"readings", "booking_changes"} & set(entry.tables):
-            repair(find_odd(entry, world.topology(), world.endpoint, places, positions), world.endpoint, places)
+            repair(find_odd(entry, world.topology(), world.endpoint, paths, positions), world.endpoint, paths)
 
 
 def touching(box: str) -> pa.Table:
@@ -56,7 +56,7 @@ FIRST_HOURS = (0, 6, 3, 8, 0, 4)
 
 
 def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> None:
-    places, box, topology = prepared(world, tmp_path)
+    paths, box, topology = prepared(world, tmp_path)
     world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(10)]})
     rounds = 0
 
@@ -65,8 +65,8 @@ def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> 
         begin = T0 + FIRST_HOURS[number % len(FIRST_HOURS)] * MINUTE
         world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, begin, None)]})
         rounds += 1
-        store(world, places, {world.log(box): 11, world.bookings: 1 + rounds})
-        return lambda: deliver(touching(box), places, world.endpoint, [FeedReader(world.customer)])
+        store(world, paths, {world.log(box): 11, world.bookings: 1 + rounds})
+        return lambda: deliver(touching(box), paths, world.endpoint, [FeedReader(world.customer)])
 
     def check() -> None:
         (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
@@ -78,18 +78,18 @@ def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> 
 
     assert crash_everywhere(batch, check, ("before", "after")) == 2
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0 + 9 * MINUTE, None)]})
-    store(world, places, {world.log(box): 11, world.bookings: 2 + rounds})
+    store(world, paths, {world.log(box): 11, world.bookings: 2 + rounds})
     (unfair,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (unfair.same, {each.what for each in unfair.differences}) == (False, {"extra"})
 
 
 def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_path: Path) -> None:
-    places, box, topology = prepared(world, tmp_path, recipient=True)
+    paths, box, topology = prepared(world, tmp_path, recipient=True)
     shop = FeedReader(world.recipient, "coarse", table=True)
-    create_tables(places, [shop])
+    create_tables(paths, [shop])
     given = booking(f"B-{world.tag}", world.customer, box, T0, None, consignee=world.recipient)
     world.append({world.bookings: [given]})
-    table = places.customer(world.recipient)
+    table = paths.customer(world.recipient)
     rounds = 0
 
     def batch(number: int) -> Callable[[], None]:
@@ -97,10 +97,10 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
         nonlocal rounds
         minutes = (number * 60, number)
         world.append({world.log(box): [reading(box, 2 * number + i, T0 + m * MINUTE) for i, m in enumerate(minutes)]})
-        store(world, places, {world.log(box): 3 + number * 2, world.bookings: 2})
+        store(world, paths, {world.log(box): 3 + number * 2, world.bookings: 2})
         rounds += 1
         touched = pa.table([[box], [world.log(box)], [1 + number * 2]], names=TOUCHED.names).cast(TOUCHED)
-        return lambda: deliver(touched, places, world.endpoint, [FeedReader(world.customer), shop])
+        return lambda: deliver(touched, paths, world.endpoint, [FeedReader(world.customer), shop])
 
     def check() -> None:
         found, own = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
@@ -120,7 +120,7 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
 
 
 def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path) -> None:
-    places, box, topology = prepared(world, tmp_path)
+    paths, box, topology = prepared(world, tmp_path)
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)]})
     rounds = 0
 
@@ -128,9 +128,9 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
         nonlocal rounds
         more = [reading(box, number * 4 + i, T0 + (number * 4 + i) * MINUTE) for i in range(4)]
         world.append({world.log(box): more})
-        store(world, places, {world.log(box): 1 + (number + 1) * 4, world.bookings: 2})
+        store(world, paths, {world.log(box): 1 + (number + 1) * 4, world.bookings: 2})
         rounds += 1
-        return lambda: deliver(touching(box), places, world.endpoint, [FeedReader(world.customer)])
+        return lambda: deliver(touching(box), paths, world.endpoint, [FeedReader(world.customer)])
 
     def check() -> None:
         (found,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
@@ -141,7 +141,7 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
     feed = [record for record in world.read(f"feeds.{world.customer}") if is_data(record)]
     assert len({record.headers for record in feed}) == len(feed) == rounds * 4
     last = f"feed_offset = {feed[-1].offset}"
-    write_deltalake(places.table("feeds"), TABLES["feeds"].plain_schema.empty_table(), mode="overwrite", predicate=last)
+    write_deltalake(paths.table("feeds"), TABLES["feeds"].plain_schema.empty_table(), mode="overwrite", predicate=last)
     (short,) = verify(topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (short.same, short.rows, short.expected) == (False, len(feed) - 1, len(feed))
     assert [each.what for each in short.differences] == ["missing"]

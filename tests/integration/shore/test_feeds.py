@@ -15,7 +15,7 @@ from shore.errors import JobFailedError
 from shore.feeds import writer
 from shore.feeds.records import parse_origin
 from shore.jobs import feeds
-from shore.places import Places
+from shore.paths import TablePaths
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.feeds import followed, value_of
@@ -51,7 +51,7 @@ def offsets(world: World, box: int, customer: str | None = None) -> list[int]:
 
 def own_table(shore_of: Shore, customer: str) -> list[tuple[int, bytes]]:
     """A customer's own table: what stands at which offset of the feed."""
-    rows = DeltaTable(Places.of(shore_of.folder).customer(customer)).to_pyarrow_table().sort_by("feed_offset")
+    rows = DeltaTable(TablePaths.of(shore_of.folder).customer(customer)).to_pyarrow_table().sort_by("feed_offset")
     return [(row["feed_offset"], row["value"].encode()) for row in rows.to_pylist()]
 
 

@@ -21,12 +21,11 @@ from fairlead.records import encode
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from shore import backfill
-from shore.checkpoint import read_checkpoint
+from shore.jobs.checkpoint import read_checkpoint, table_ids
 from shore.jobs.runner import JOBS
-from shore.places import Places
-from shore.repair.derived import Span
-from shore.tablelog import table_ids
+from shore.paths import TablePaths
+from shore.repair import backfill
+from shore.repair.backfill import Span
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.model import Table
@@ -55,8 +54,8 @@ class Proven:
     folder: Path
 
     @property
-    def places(self) -> Places:
-        return Places.of(self.folder)
+    def paths(self) -> TablePaths:
+        return TablePaths.of(self.folder)
 
     def table(self, name: str) -> str:
         return f"customers/{self.world.customer}" if name == OWN else name
@@ -67,11 +66,11 @@ class Proven:
 
     def backfill(self, *tables: str, since: dt.datetime | None = None) -> backfill.Backfill:
         topology = self.world.topology(recipient=True, authority=True, tables=True)
-        return backfill.plan(topology, self.world.endpoint, self.places, Span(since), tables)
+        return backfill.plan_backfill(topology, self.world.endpoint, self.paths, Span(since), tables)
 
     def forge(self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any]:
         """Change values of the first row that is ``wanted``; gives the row as it was."""
-        table = DeltaTable(self.places.table(self.table(name)))
+        table = DeltaTable(self.paths.table(self.table(name)))
         rows = ALL[name].sorted(table.to_pyarrow_table().select(ALL[name].plain_schema.names))
         row = next(number for number, each in enumerate(rows.to_pylist()) if wanted(each))
         forged = rows
@@ -115,7 +114,7 @@ def proven(
     made = Proven(world, folder)
     found = made.verify()
     assert [(each.table, each.notes, each.differences) for each in found.tables if not each.same] == []
-    empty = [name for name in ALL if not DeltaTable(made.places.table(made.table(name))).to_pyarrow_table().num_rows]
+    empty = [name for name in ALL if not DeltaTable(made.paths.table(made.table(name))).to_pyarrow_table().num_rows]
     assert not empty
     return made
 
@@ -266,9 +265,9 @@ def test_a_derived_table_alone_is_not_accused_either(tables: Proven, table: str)
 
 def test_checkpoints_have_the_inputs_that_jobs_name(proven: Proven) -> None:
     """Spark takes the positions of a checkpoint in the order of the query."""
-    names = table_ids(proven.places, TABLES)
+    names = table_ids(proven.paths, TABLES)
     for job in JOBS.values():
-        checkpoint = read_checkpoint(proven.places, job.name)
+        checkpoint = read_checkpoint(proven.paths, job.name)
         assert checkpoint is not None
         sources = [each and names.get(each.get("reservoirId", "")) for each in checkpoint.ahead]
         if job.inputs:
@@ -285,7 +284,7 @@ def test_derived_tables_are_not_mended_towards_a_forged_value(tables: Proven) ->
     todo = tables.backfill()
     assert [(each.entry.name, each.wrong) for each in todo.logs if each.wrong] == [("readings + readings_rejected", 1)]
     assert not todo.unproven
-    backfill.apply(todo, tables.world.endpoint, tables.places)
+    backfill.apply_backfill(todo, tables.world.endpoint, tables.paths)
     assert tables.verify("readings", "conditions", "excursions", "mkt", "quality").ok
 
 

@@ -16,9 +16,9 @@ from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
-from shore.losses import acknowledge, read_losses
-from shore.places import Places
-from shore.status import read_status, status_file
+from shore.jobs.status import read_status, status_file
+from shore.paths import TablePaths
+from shore.source.losses import acknowledge, read_losses
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start
@@ -58,7 +58,7 @@ def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore
     assert shore_of.count("conditions where window_hours = 1") == 4 * 3 + 1
     (excursion,) = shore_of.sql("select equipment_reference as box, minutes, worst_deviation as worst from excursions")
     assert excursion == {"box": box, "minutes": pytest.approx(3 + 2 + 3 + 2 + 3), "worst": pytest.approx(5.0)}
-    check_derived(Places.of(shore_of.folder))
+    check_derived(TablePaths.of(shore_of.folder))
     assert len(rows(shore_of)) == len(set(rows(shore_of))) == 4 * 36 + 5
 
 
@@ -239,17 +239,17 @@ def test_a_failing_job_says_why_and_goes_on_next_time(
 
 
 def test_what_retention_took_is_noted_until_somebody_acknowledges_it(shore_of: Shore, world: World) -> None:
-    places, box = Places.of(shore_of.folder), world.box(0)
+    paths, box = TablePaths.of(shore_of.folder), world.box(0)
     log = world.log(box)
     world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})
     shore_of.run("readings", "alerts")
-    assert read_losses(places) == ()
+    assert read_losses(paths) == ()
     world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20, 40)]})
     world.delete_before(log, 31)
     for _ in range(2):
         shore_of.run("readings", "alerts")
-        found = [each for each in read_losses(places) if each.log == log]
+        found = [each for each in read_losses(paths) if each.log == log]
         assert [(each.job, each.first, each.records) for each in found] == [("alerts", 21, 10), ("readings", 21, 10)]
-    acknowledge(places)
+    acknowledge(paths)
     shore_of.run("readings", "alerts")
-    assert read_losses(places) == ()
+    assert read_losses(paths) == ()

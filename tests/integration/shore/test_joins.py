@@ -28,7 +28,7 @@ FUNCTIONS = {
 def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert set(FUNCTIONS) == set(joins.VIEWS)
     fleet = Fleet(tmp_path)
-    TABLES["custody"].create(fleet.places.table("custody"))
+    TABLES["custody"].create(fleet.paths.table("custody"))
     entries = (entry(1, 0, "tokyo", "GTIN"), entry(2, 2, "star", "LOAD"), entry(3, 40, "marlin", "LOAD"))
     fleet.add(
         custody_entries=[ledger(i, each) for i, each in enumerate(entries)],
@@ -45,9 +45,9 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) ->
         ],
         alerts=[alert(i, 9 + i) for i in range(6)],
     )
-    custody.rebuild(fleet.places, {f"containers.{BOX}"})
+    custody.rebuild(fleet.paths, {f"containers.{BOX}"})
     for name, function in FUNCTIONS.items():
-        there = function(spark, fleet.places).toArrow()
+        there = function(spark, fleet.paths).toArrow()
         here = sql(tmp_path, f"select * from {name}")  # noqa: S608  # our own names
         assert there.schema.names == here.schema.names
         assert ordered(there.to_pylist()) == ordered(here.to_pylist()), name

@@ -8,8 +8,8 @@ import pytest
 
 from fairlead.kafka.protocol.record import NewRecord
 from shore.errors import JobFailedError
-from shore.maintenance.vacuum import plan_vacuum
-from shore.places import Places
+from shore.maintenance import plan_vacuum
+from shore.paths import TablePaths
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import readings_of, records, rows, undo_commit
 from tests.integration.shore.world import World
@@ -47,7 +47,7 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
     assert (told["equipment_reference"], told["rejected"]) == (world.box(0), 1)
     assert done.batches <= 1  # the second time there was nothing to write
     steps = plan_vacuum(
-        Places.of(shore_of.folder),
+        TablePaths.of(shore_of.folder),
         ["readings", "readings_rejected"],
         keep=dt.timedelta(0),
         force=True,

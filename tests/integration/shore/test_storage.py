@@ -13,19 +13,17 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.append import append_once
-from shore.checkpoint import put_aside, read_checkpoint, write_checkpoint
+from shore.delta.lease import Lease, only_one
+from shore.delta.write import append_once
 from shore.errors import AlreadyRunningError, LeaseLostError, SplitStateError
-from shore.jobs.lock import only_one
+from shore.jobs.checkpoint import archive_checkpoint, commit_actions, read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.jobs.state import check_state
-from shore.lease import Lease
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.repair import rebuild as module
 from shore.repair.logs import find_odd, repair
 from shore.repair.rebuild import rebuild
 from shore.storage import Storage
-from shore.tablelog import commit_actions
 from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
@@ -42,7 +40,7 @@ ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["rea
 
 @pytest.fixture(scope="module", params=kinds())
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Gives places of their own on one kind of storage."""
+    """Gives tables of their own on one kind of storage."""
     if request.param == "file":
         yield lambda: tmp_path_factory.mktemp("storage").as_uri()
         return
@@ -53,12 +51,12 @@ def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def places(storage: Callable[[], str], tmp_path: Path) -> Places:
-    return Places.of(tmp_path, storage())
+def paths(storage: Callable[[], str], tmp_path: Path) -> TablePaths:
+    return TablePaths.of(tmp_path, storage())
 
 
-def test_files_of_a_storage(places: Places) -> None:
-    files = Storage(places.base)
+def test_files_of_a_storage(paths: TablePaths) -> None:
+    files = Storage(paths.base)
     assert files.names("checkpoints") == files.names("") == []
     assert not files.move("checkpoints", "elsewhere")
     for path, content in (
@@ -91,40 +89,40 @@ def test_a_storage_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch)
         Storage("s3a://nowhere/x").names("lock")
 
 
-def test_a_lost_checkpoint_is_noticed(places: Places) -> None:
+def test_a_lost_checkpoint_is_noticed(paths: TablePaths) -> None:
     jobs = [JOBS["readings"]]
     for table in TABLES.values():
-        table.create(places.table(table.name))
-    check_state(places, jobs)
-    write_checkpoint(places, "readings", {"a.b": 2}, "{}")
-    write_deltalake(places.table("readings"), ROW, mode="append")
-    found = read_checkpoint(places, "readings")
+        table.create(paths.table(table.name))
+    check_state(paths, jobs)
+    write_checkpoint(paths, "readings", {"a.b": 2}, "{}")
+    write_deltalake(paths.table("readings"), ROW, mode="append")
+    found = read_checkpoint(paths, "readings")
     assert found is not None
     assert (found.positions, found.under_way) == ({"a.b": 2}, False)
-    check_state(places, jobs)
-    (*_, add) = commit_actions(DeltaTable(places.table("readings")), 1)
+    check_state(paths, jobs)
+    (*_, add) = commit_actions(DeltaTable(paths.table("readings")), 1)
     assert "add" in add or "commitInfo" in add
-    assert put_aside(places, "readings", "lost") == f"{places.checkpoint('readings')}.lost"
+    assert archive_checkpoint(paths, "readings", "lost") == f"{paths.checkpoint('readings')}.lost"
     with pytest.raises(SplitStateError, match="all rows would be added again"):
-        check_state(places, jobs)
-    Storage(places.tables).delete("readings")
-    write_checkpoint(places, "readings", {"a.b": 2}, "{}")
+        check_state(paths, jobs)
+    Storage(paths.tables).delete("readings")
+    write_checkpoint(paths, "readings", {"a.b": 2}, "{}")
     with pytest.raises(SplitStateError, match="table readings is gone"):
-        check_state(places, jobs)
+        check_state(paths, jobs)
 
 
 @pytest.fixture
-def alerts(places: Places) -> Places:
+def alerts(paths: TablePaths) -> TablePaths:
     """Table alerts_ashore with a row, and a checkpoint that stands behind it."""
     for table in TABLES.values():
-        table.create(places.table(table.name))
+        table.create(paths.table(table.name))
     rows = pa.Table.from_pylist([{"alert_id": "x"}], schema=TABLES["alerts_ashore"].plain_schema)
-    write_deltalake(places.table("alerts_ashore"), rows, mode="append")
-    write_checkpoint(places, "alerts", {"a.b": 2}, "{}")
-    return places
+    write_deltalake(paths.table("alerts_ashore"), rows, mode="append")
+    write_checkpoint(paths, "alerts", {"a.b": 2}, "{}")
+    return paths
 
 
-def test_alerts_are_rebuilt(alerts: Places, topology: Topology, nowhere: KafkaEndpoint) -> None:
+def test_alerts_are_rebuilt(alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint) -> None:
     done = rebuild("alerts", JOBS, topology, nowhere, alerts)
     assert done.put_aside is not None
     assert read_checkpoint(alerts, "alerts") is None
@@ -134,7 +132,7 @@ def test_alerts_are_rebuilt(alerts: Places, topology: Topology, nowhere: KafkaEn
 
 
 def test_a_rebuild_that_is_broken_off_loses_nothing_silently(
-    alerts: Places, topology: Topology, nowhere: KafkaEndpoint, monkeypatch: pytest.MonkeyPatch
+    alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "put_aside", _broken)
@@ -167,18 +165,18 @@ def nowhere() -> KafkaEndpoint:
     return KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")
 
 
-def test_readings_are_rebuilt_and_verified(places: Places, world: World, tmp_path: Path) -> None:
+def test_readings_are_rebuilt_and_verified(paths: TablePaths, world: World, tmp_path: Path) -> None:
     box = world.box(0)
     end = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[world.log(box)] + 20
     topology = world.topology()
     assert topology.shore is not None
-    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": places.base})})
+    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": paths.base})})
     entry = next(each for each in FROM_LOGS if "readings" in each.tables)
     for table in TABLES.values():
-        table.create(places.table(table.name))
-    repair(find_odd(entry, topology, world.endpoint, places, {world.log(box): end - 5}), world.endpoint, places)
-    assert rebuild("readings", JOBS, topology, world.endpoint, places).logs == 1
-    check_state(places, [JOBS["readings"]])
+        table.create(paths.table(table.name))
+    repair(find_odd(entry, topology, world.endpoint, paths, {world.log(box): end - 5}), world.endpoint, paths)
+    assert rebuild("readings", JOBS, topology, world.endpoint, paths).logs == 1
+    check_state(paths, [JOBS["readings"]])
     found = verify(topology, world.endpoint, tmp_path, ["readings"]).of("readings")
     assert found is not None
     assert (found.same, found.rows, found.behind) == (True, 15, 5)
@@ -197,8 +195,8 @@ class Machine(Lease):
         self._thread.join()
 
 
-def test_one_machine_writes_at_a_time(places: Places) -> None:
-    first, second = Machine(places.base, "one"), Machine(places.base, "two")
+def test_one_machine_writes_at_a_time(paths: TablePaths) -> None:
+    first, second = Machine(paths.base, "one"), Machine(paths.base, "two")
     first.acquire()
     with pytest.raises(AlreadyRunningError, match=r"process \d+ of one"):
         second.acquire()
@@ -207,20 +205,20 @@ def test_one_machine_writes_at_a_time(places: Places) -> None:
     second.acquire()  # at once: the other has said that it ended
     assert second.term == first.term + 1
     second.die()
-    again = Machine(places.base, "two")
+    again = Machine(paths.base, "two")
     again.acquire()  # at once: it is this machine's own dead process
     again.release()
 
 
-def test_a_machine_that_stood_still_writes_no_more(places: Places) -> None:
+def test_a_machine_that_stood_still_writes_no_more(paths: TablePaths) -> None:
     lost = threading.Event()
-    first = Machine(places.base, "one", on_lost=lost.set)
+    first = Machine(paths.base, "one", on_lost=lost.set)
     first.acquire()
-    place = places.table("readings")
+    place = paths.table("readings")
     TABLES["readings"].create(place)
     assert append_once(place, ROW, app="a", version=0)
     first.die()  # it is held up, and does not know
-    second = Machine(places.base, "two")
+    second = Machine(paths.base, "two")
     began = time.monotonic()
     second.acquire()
     assert time.monotonic() - began >= second.dead_seconds
@@ -232,21 +230,21 @@ def test_a_machine_that_stood_still_writes_no_more(places: Places) -> None:
     second.release()
 
 
-def test_a_machine_that_lives_hears_of_it(places: Places) -> None:
+def test_a_machine_that_lives_hears_of_it(paths: TablePaths) -> None:
     lost = threading.Event()
-    first = Machine(places.base, "one", on_lost=lost.set)
+    first = Machine(paths.base, "one", on_lost=lost.set)
     first.acquire()
-    taken = Machine(places.base, "two")
-    taken._files = Storage(f"{places.base}/lock")  # noqa: SLF001  # it takes the next term without waiting
-    DeltaTable.create(f"{places.base}/lock/2", schema=pa.schema([("n", pa.int64())]), description='{"host":"two"}')
+    taken = Machine(paths.base, "two")
+    taken._files = Storage(f"{paths.base}/lock")  # noqa: SLF001  # it takes the next term without waiting
+    DeltaTable.create(f"{paths.base}/lock/2", schema=pa.schema([("n", pa.int64())]), description='{"host":"two"}')
     assert lost.wait(PATIENCE)
     with pytest.raises(LeaseLostError):
         first.check()
     first.release()
 
 
-def test_of_many_that_try_one_gets_it(places: Places) -> None:
-    machines = [Machine(places.base, f"host-{n}") for n in range(6)]
+def test_of_many_that_try_one_gets_it(paths: TablePaths) -> None:
+    machines = [Machine(paths.base, f"host-{n}") for n in range(6)]
     together, got, refused = threading.Barrier(len(machines)), [], []
 
     def take(machine: Machine) -> None:
@@ -267,14 +265,14 @@ def test_of_many_that_try_one_gets_it(places: Places) -> None:
     got[0].release()
 
 
-def test_the_lock_is_on_the_storage_too(places: Places, tmp_path: Path) -> None:
+def test_the_lock_is_on_the_storage_too(paths: TablePaths, tmp_path: Path) -> None:
     """Two state folders stand for two machines."""
-    with only_one(tmp_path / "one", places) as lease:
+    with only_one(tmp_path / "one", paths) as lease:
         assert lease is not None
         lease.beat_seconds = 0.1
-        with pytest.raises(AlreadyRunningError, match="writes to"), only_one(tmp_path / "two", places):
+        with pytest.raises(AlreadyRunningError, match="writes to"), only_one(tmp_path / "two", paths):
             pass
-    with only_one(tmp_path / "two", places):
+    with only_one(tmp_path / "two", paths):
         pass
-    with only_one(tmp_path / "one", Places.of(tmp_path)) as none:
+    with only_one(tmp_path / "one", TablePaths.of(tmp_path)) as none:
         assert none is None

@@ -23,9 +23,9 @@ from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from fairlead.local.sites import LocalSites
 from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
-from shore.places import Places
+from shore.jobs.status import JobStatus
+from shore.paths import TablePaths
 from shore.repair.rebuild import rebuild
-from shore.status import JobStatus
 from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
@@ -205,7 +205,7 @@ def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: Spa
 @pytest.mark.parametrize("how", ["cut off", "gone"])
 def test_a_damaged_state_of_alerts_says_what_to_do(shore_of: Shore, world: World, how: str) -> None:
     """Spark notices it when a batch needs the state; nothing passes over it, and a rebuild makes it good."""
-    places, box = Places.of(shore_of.folder), world.box(0)
+    paths, box = TablePaths.of(shore_of.folder), world.box(0)
 
     def write(first: int, last: int, supply: float) -> None:
         at = [(n, T0 + 10 * n * MINUTE) for n in range(first, last)]
@@ -216,7 +216,7 @@ def test_a_damaged_state_of_alerts_says_what_to_do(shore_of: Shore, world: World
     assert shore_of.count("alerts_ashore") == 1
     damaged = [
         file
-        for file in (Path(places.checkpoint("alerts")) / "state").rglob("*")
+        for file in (Path(paths.checkpoint("alerts")) / "state").rglob("*")
         if file.suffix in {".changelog", ".zip"} and not file.name.startswith(".")
     ]
     assert damaged
@@ -232,8 +232,8 @@ def test_a_damaged_state_of_alerts_says_what_to_do(shore_of: Shore, world: World
     assert error.value.fields["job"] == "alerts"
     assert "fairlead shore rebuild alerts" in error.value.hint
     assert not error.value.passing
-    rebuild("alerts", JOBS, world.topology(), world.endpoint, places)
+    rebuild("alerts", JOBS, world.topology(), world.endpoint, paths)
     shore_of.run("readings", "alerts")
     assert shore_of.count("alerts_ashore") == 2
-    assert compared(shore_of.table("alerts_ashore")).equals(everything(places))
+    assert compared(shore_of.table("alerts_ashore")).equals(everything(paths))
     assert set(rows(shore_of)) == records(world, 1)

@@ -15,22 +15,21 @@ from deltalake import DeltaTable, write_deltalake
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
-from shore import backfill
-from shore.checkpoint import read_checkpoint, write_checkpoint
 from shore.errors import SplitStateError
-from shore.feeds.count import check_whole
 from shore.feeds.writer import append as append_to_feed
-from shore.feeds.writer import create_feeds, read_back
+from shore.feeds.writer import check_whole, create_feeds, read_back
+from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import lags
-from shore.places import Places
-from shore.repair.derived import Span
+from shore.paths import TablePaths
+from shore.repair import backfill
+from shore.repair.backfill import Span
 from shore.repair.logs import LogRepair, find_odd, repair
 from shore.repair.rebuild import rebuild
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
-from shore.verify.rows import OddRow
+from shore.verify.compare import OddRow
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
@@ -42,15 +41,15 @@ class Tables:
     """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job does, without it."""
 
     def __init__(self, world: World, folder: Path) -> None:
-        self.world, self.folder, self.places = world, folder, Places.of(folder)
+        self.world, self.folder, self.paths = world, folder, TablePaths.of(folder)
         for name in TABLES:
-            TABLES[name].create(self.places.table(name))
+            TABLES[name].create(self.paths.table(name))
 
     def fill(self, positions: dict[str, int]) -> None:
         """Rows of everything before these positions, and a checkpoint that stands there."""
-        found = find_odd(ENTRY, self.world.topology(), self.world.endpoint, self.places, positions)
-        repair(found, self.world.endpoint, self.places)
-        write_checkpoint(self.places, "readings", positions, "{}")
+        found = find_odd(ENTRY, self.world.topology(), self.world.endpoint, self.paths, positions)
+        repair(found, self.world.endpoint, self.paths)
+        write_checkpoint(self.paths, "readings", positions, "{}")
 
     def check(self) -> TableCheck:
         found = verify(self.world.topology(), self.world.endpoint, self.folder, ["readings"])
@@ -59,23 +58,23 @@ class Tables:
         return check
 
     def delete(self, log: str, offset: int, table: str = "readings") -> None:
-        DeltaTable(self.places.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
+        DeltaTable(self.paths.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
 
     def rows(self, table: str = "readings") -> pa.Table:
         order = [("log", "ascending"), ("log_offset", "ascending")]
-        return DeltaTable(self.places.table(table)).to_pyarrow_dataset().to_table().sort_by(order)
+        return DeltaTable(self.paths.table(table)).to_pyarrow_dataset().to_table().sort_by(order)
 
     def feeds(self) -> pa.Table:
-        rows = DeltaTable(self.places.table("feeds")).to_pyarrow_dataset(schema=TABLES["feeds"].plain_schema).to_table()
+        rows = DeltaTable(self.paths.table("feeds")).to_pyarrow_dataset(schema=TABLES["feeds"].plain_schema).to_table()
         return rows.sort_by([("customer", "descending"), ("feed_offset", "ascending")]).combine_chunks()
 
     def add(self, rows: pa.Table, table: str = "readings") -> None:
-        write_deltalake(self.places.table(table), rows, mode="append")
+        write_deltalake(self.paths.table(table), rows, mode="append")
 
     def backfill(self, since: dt.datetime | None = None, until: dt.datetime | None = None) -> dict[str, int]:
         span, world = Span(since, until), self.world
-        todo = backfill.plan(world.topology(), world.endpoint, self.places, span, ["readings"])
-        return backfill.apply(todo, world.endpoint, self.places)
+        todo = backfill.plan_backfill(world.topology(), world.endpoint, self.paths, span, ["readings"])
+        return backfill.apply_backfill(todo, world.endpoint, self.paths)
 
 
 @pytest.fixture
@@ -128,7 +127,7 @@ def test_what_never_ran_and_has_nothing_to_do_is_equal(tables: Tables, world: Wo
     assert (custody.same, custody.rows) == (True, 0)
     assert (conditions.same, conditions.notes) == (None, ("job conditions has not run yet",))
     assert (found.ok, found.whole) == (True, False)
-    shutil.rmtree(tables.places.checkpoint("readings"))
+    shutil.rmtree(tables.paths.checkpoint("readings"))
     assert tables.check().notes == ("job readings has lost its checkpoint",)
 
 
@@ -172,12 +171,12 @@ def test_a_day_again_adds_only_what_is_missing_of_it(tables: Tables, world: Worl
 
 
 def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, world: World) -> None:
-    before = read_checkpoint(tables.places, "readings")
+    before = read_checkpoint(tables.paths, "readings")
     assert before is not None
     tables.delete(world.log(world.box(0)), 7)
-    (Path(tables.places.checkpoint("readings")) / "offsets" / "0").write_text("v1")
-    done = rebuild("readings", JOBS, world.topology(), world.endpoint, tables.places)
-    after = read_checkpoint(tables.places, "readings")
+    (Path(tables.paths.checkpoint("readings")) / "offsets" / "0").write_text("v1")
+    done = rebuild("readings", JOBS, world.topology(), world.endpoint, tables.paths)
+    after = read_checkpoint(tables.paths, "readings")
     assert after is not None
     assert after.positions == before.positions
     assert after.query_id != before.query_id
@@ -190,34 +189,34 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
 
 def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
     """Rows that somebody deleted would otherwise be given to the customer once more."""
-    log, customer, places = world.log(world.box(0)), world.customer, tables.places
+    log, customer, paths = world.log(world.box(0)), world.customer, tables.paths
     records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
     create_feeds(world.endpoint, [customer])
     append_to_feed(world.endpoint, customer, records, expected_end=1)
-    assert read_back(world.endpoint, places, customer) == 9
+    assert read_back(world.endpoint, paths, customer) == 9
     whole = tables.feeds()
     former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
     tables.add(former, "feeds")
-    check_whole(places, [customer, "stranger"])
-    DeltaTable(places.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
+    check_whole(paths, [customer, "stranger"])
+    DeltaTable(paths.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
     with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
-        check_whole(places, [customer])
-    done = rebuild("feeds", JOBS, world.topology(), world.endpoint, places)
+        check_whole(paths, [customer])
+    done = rebuild("feeds", JOBS, world.topology(), world.endpoint, paths)
     assert done.written == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(places, [customer])
+    check_whole(paths, [customer])
     append_to_feed(world.endpoint, customer, records[:2], expected_end=9)
-    assert read_back(world.endpoint, places, customer) == 11
-    check_whole(places, [customer])
+    assert read_back(world.endpoint, paths, customer) == 11
+    check_whole(paths, [customer])
     tables.add(whole.slice(0, 1), "feeds")
     with pytest.raises(SplitStateError, match="11 rows"):
-        check_whole(places, [customer])
-    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, places).written == {"feeds": 11}
+        check_whole(paths, [customer])
+    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
     whole = tables.feeds().slice(1)
     world.delete_before(f"feeds.{customer}", 4)
-    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, places).written == {"feeds": 11}
+    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(places, [customer])
+    check_whole(paths, [customer])
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:
@@ -225,19 +224,19 @@ def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) ->
     count = sum(is_data(record) for record in world.read(log))
     assert count == 24
     positions = {log: 99}
-    found = find_odd(ENTRY, world.topology(), world.endpoint, tables.places, positions)
+    found = find_odd(ENTRY, world.topology(), world.endpoint, tables.paths, positions)
     assert (found.odd, found.shorter) == ({}, (log,))
 
 
 def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
     now = dt.datetime.now(dt.UTC)
-    found = lags(world.topology(), world.endpoint, tables.places, ["readings", "conditions"], now=now)
+    found = lags(world.topology(), world.endpoint, tables.paths, ["readings", "conditions"], now=now)
     readings = found["readings"]
     assert (readings.records, readings.logs_behind, readings.logs) == (20, 1, 2)
     assert readings.seconds == 20 * 3600  # the newest record is of 22 o'clock, the last one read of 2 o'clock
     assert (found["conditions"].records, found["conditions"].why) == (None, "it has not run yet")
     away = dataclasses.replace(world.endpoint, bootstrap=(("127.0.0.1", 1),))
-    (lost,) = lags(world.topology(), away, tables.places, ["readings"], now=now).values()
+    (lost,) = lags(world.topology(), away, tables.paths, ["readings"], now=now).values()
     assert lost.records is None
     assert "alpha" in lost.why
 
@@ -262,14 +261,14 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_
         place = rows.schema.get_field_index(name)
         values = pc.if_else(keep, rows[name], pa.scalar(None, kind))
         old = old.set_column(place, rows.schema.field(name), values)
-    write_deltalake(tables.places.table("readings"), old, mode="overwrite")
+    write_deltalake(tables.paths.table("readings"), old, mode="overwrite")
     found = tables.check()
     assert (found.same, found.rows) == (False, 530)
     assert {each.columns for each in found.differences} == {names[::-1]}
-    before = DeltaTable(tables.places.table("readings")).version()
+    before = DeltaTable(tables.paths.table("readings")).version()
     written = tables.backfill()
     assert 400 < written["readings + readings_rejected"] < 530
-    assert DeltaTable(tables.places.table("readings")).version() == before + 1  # in one commit, not one for each log
+    assert DeltaTable(tables.paths.table("readings")).version() == before + 1  # in one commit, not one for each log
     assert tables.check().same is True
     assert tables.rows().equals(rows)
 
@@ -286,6 +285,6 @@ def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path) -> Non
     )
     tables.add(strange)  # where the marker stands
     wrong = {log: [OddRow(offset, "changed", "readings") for offset in (1, 2, 5, 6, 7, 12)]}
-    assert repair(LogRepair(ENTRY, wrong), world.endpoint, tables.places) == 6
+    assert repair(LogRepair(ENTRY, wrong), world.endpoint, tables.paths) == 6
     assert tables.rows().slice(1).equals(rows)
     assert tables.rows().slice(0, 1).equals(strange)

@@ -17,9 +17,9 @@ pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 def run(spark: SparkSession, fleet: Fleet) -> None:
-    context = JobContext(topology(), cast(Any, None), fleet.places, spark, 1000)
+    context = JobContext(topology(), cast(Any, None), fleet.paths, spark, 1000)
     for job in (voyages, quality):
-        writer = job.query(context).option("checkpointLocation", fleet.places.checkpoint(job.__name__.split(".")[-1]))
+        writer = job.query(context).option("checkpointLocation", fleet.paths.checkpoint(job.__name__.split(".")[-1]))
         assert writer.trigger(availableNow=True).start().awaitTermination(240)
 
 

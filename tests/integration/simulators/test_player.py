@@ -155,7 +155,7 @@ async def test_a_restarted_broker_loses_nothing(
 
 
 async def test_a_broker_that_is_away_is_waited_for(voyage: Voyage, mqtt: Endpoints) -> None:
-    """Nobody listens at the broker's address until the player has said that it is in trouble."""
+    """No broker listens at the address until the player reports the trouble."""
     real = mqtt("beta", "device")
     steps = [step for step in at("beta", voyage.steps()) if isinstance(step, Publish)][:200]
     away = asyncio.Event()

@@ -16,9 +16,7 @@ from edge.errors import MqttUntrustedError
 from edge.ingest.replay import Publisher
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.facts import facts, load
-from fairlead.certs.model import KeyPair
-from fairlead.certs.served import served
-from fairlead.certs.trust import TrustError
+from fairlead.certs.trust import KeyPair, TrustError, served
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UntrustedError
 from fairlead.kafka.admin import create_logs, require_answer
 from fairlead.kafka.client.cluster import Cluster

@@ -11,7 +11,7 @@ import pytest
 
 from fairlead.certs.authority import new_authority
 from fairlead.certs.facts import facts
-from fairlead.certs.served import served
+from fairlead.certs.trust import served
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.admin import require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint

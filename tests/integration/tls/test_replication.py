@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fairlead.certs.facts import facts
-from fairlead.certs.served import served
+from fairlead.certs.trust import served
 from fairlead.kafka.endpoint import Address
 from fairlead.local.state import read_state
 from replication.replicator import Replicator

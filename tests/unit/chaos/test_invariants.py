@@ -146,7 +146,7 @@ def is_given_by_a_stranger(case: Case) -> Case:
     return case._replace(entries=[*case.entries[:2], wrong])
 
 
-def test_nothing_is_wrong_with_what_is_right() -> None:
+def test_a_correct_log_passes_every_check() -> None:
     assert problems(good()) == []
 
 
@@ -167,7 +167,7 @@ def test_nothing_is_wrong_with_what_is_right() -> None:
         (is_given_by_a_stranger, "gave term 3 after term 2 of star"),
     ],
 )
-def test_each_fault_is_found(plant: Callable[[Case], Case], words: str) -> None:
+def test_every_planted_fault_is_found(plant: Callable[[Case], Case], words: str) -> None:
     assert words in "; ".join(problems(plant(good())))
 
 
@@ -181,7 +181,7 @@ def test_each_fault_is_found(plant: Callable[[Case], Case], words: str) -> None:
         ("tokyo", "tokyo", "tokyo", True),
     ],
 )
-def test_a_box_that_left_comes_in_by_the_site_that_it_left(
+def test_a_box_that_left_returns_through_the_same_site(
     to_site: str, granted_by: str, from_site: str | None, wrong: bool
 ) -> None:
     opened, gone, back = good().entries
@@ -205,7 +205,7 @@ def test_a_seizure_may_follow_a_marker_without_an_entry() -> None:
     assert "the ledgers" in "; ".join(problems(good()._replace(entries=good().entries[:2])))
 
 
-def test_copies_that_differ_are_found_and_shorter_ones_are_none() -> None:
+def test_copies_may_be_shorter_but_not_different() -> None:
     log = good().log
     other = [*log[:5], log[5]._replace(record=kept(5, said(9))), *log[6:]]
     assert same_copies(BOX_LOG, {"tokyo": log, "star": log[:4], "sydney": []}) == []

@@ -27,7 +27,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in (folder / "certificates").iterdir()}
 
 
-def test_one_that_is_removed_is_made_anew_and_no_other(fleet: Fleet, tmp_path: Path) -> None:
+def test_only_a_removed_certificate_is_renewed(fleet: Fleet, tmp_path: Path) -> None:
     assert sorted(write_certificates(fleet, tmp_path)) == hosts(tmp_path)
     before = content(tmp_path)
     (tmp_path / "certificates/tokyo-kafka-1.pem").unlink()
@@ -37,7 +37,7 @@ def test_one_that_is_removed_is_made_anew_and_no_other(fleet: Fleet, tmp_path: P
 
 
 def with_own(fleet: Fleet, folder: Path, days: int) -> dict[str, bytes]:
-    """Somebody puts certificates of an authority of theirs in the place of the project's; one has so many days left."""
+    """Replace the project's certificates by those of another authority; one has ``days`` left."""
     own = new_authority("Company")
     write_certificates(fleet, folder)
     for host in hosts(folder):
@@ -51,17 +51,15 @@ def with_own(fleet: Fleet, folder: Path, days: int) -> dict[str, bytes]:
     return content(folder)
 
 
-def test_certificates_of_ones_own_are_left_alone(fleet: Fleet, tmp_path: Path) -> None:
+def test_own_certificates_are_left_alone(fleet: Fleet, tmp_path: Path) -> None:
     before = with_own(fleet, tmp_path, days=365)
     assert write_certificates(fleet, tmp_path) == []
     assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize("missing", [False, True])
-def test_those_of_ones_own_that_end_are_not_mixed_with_the_projects(
-    missing: bool, fleet: Fleet, tmp_path: Path
-) -> None:
-    """With the project's authority in the place of their own nobody would trust the other servers any more."""
+def test_expired_own_certificates_are_not_replaced(missing: bool, fleet: Fleet, tmp_path: Path) -> None:
+    """If the project's authority replaced theirs, clients would no longer trust the other servers."""
     before = with_own(fleet, tmp_path, days=10)
     if missing:
         (tmp_path / "certificates/tokyo-kafka-1.pem").unlink()

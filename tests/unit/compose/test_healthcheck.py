@@ -32,12 +32,12 @@ def answering(answer: bytes) -> Iterator[int]:
         thread.join()
 
 
-def test_a_broker_that_answers_is_healthy() -> None:
+def test_an_answering_broker_is_healthy() -> None:
     with answering(b"\0\0\0\4\0\0\0\1") as port:
         assert healthcheck.kafka(port, tls=False) == ""
 
 
-def test_a_broker_that_closes_is_not() -> None:
+def test_a_broker_that_closes_is_unhealthy() -> None:
     with answering(b"") as port:
         assert healthcheck.kafka(port, tls=False) == "it closed the connection"
 
@@ -49,7 +49,7 @@ def test_a_mosquitto_that_refuses_is_healthy() -> None:
         assert "does not answer" in healthcheck.mqtt(port, tls=False)
 
 
-def test_nobody_there_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_port_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     monkeypatch.setitem(healthcheck.PAGES, "spark-master", port)
@@ -66,7 +66,7 @@ def test_nobody_there_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ready": True}, 600, "600 s ago"),
     ],
 )
-def test_a_status_file_must_be_fresh_and_say_so(body: object, age: float, why: str, tmp_path: Path) -> None:
+def test_a_status_file_must_be_fresh_and_healthy(body: object, age: float, why: str, tmp_path: Path) -> None:
     file = tmp_path / "bridge.tokyo.json"
     file.write_text(json.dumps(body))
     now = file.stat().st_mtime
@@ -75,7 +75,7 @@ def test_a_status_file_must_be_fresh_and_say_so(body: object, age: float, why: s
     assert (why in said) if why else said == ""
 
 
-def test_a_status_file_that_is_not_there_or_half_is_not_healthy(tmp_path: Path) -> None:
+def test_a_missing_or_broken_status_file_is_unhealthy(tmp_path: Path) -> None:
     file = tmp_path / "replicator.tokyo.json"
     assert healthcheck.status(file, 0.0)
     file.write_text('{"target": ')

@@ -17,7 +17,7 @@ from edge.prometheus import BridgeCollector
 from fairlead.certs.facts import all_facts
 from fairlead.home import run_folder
 from replication.metrics import BrokersCollector, ReplicationCollector
-from shore.metrics import ShoreCollector
+from shore.jobs.metrics import ShoreCollector
 from topologies.loader.load import load, locate, shipped
 from topologies.model import SiteKind
 from topologies.users import service_users
@@ -33,7 +33,7 @@ def fleet(request: pytest.FixtureRequest) -> Fleet:
     return plan(load(request.param, env={}))
 
 
-def test_nothing_runs_with_rights(fleet: Fleet) -> None:
+def test_containers_have_no_privileges(fleet: Fleet) -> None:
     for name, service in services(fleet).items():
         assert service["read_only"] and service["cap_drop"] == ["ALL"], name
         assert service["security_opt"] == ["no-new-privileges:true"], name
@@ -42,7 +42,7 @@ def test_nothing_runs_with_rights(fleet: Fleet) -> None:
         assert service["restart"] == {"setup": "on-failure", "cli": "no"}.get(name, "unless-stopped"), name
 
 
-def test_all_that_serves_is_asked_how_it_is(fleet: Fleet) -> None:
+def test_every_service_has_a_health_check(fleet: Fleet) -> None:
     done_or_optional = {"setup", "cli", "shore", "prometheus", "grafana"}
     for name, service in services(fleet).items():
         assert ("healthcheck" in service) == (name not in done_or_optional), name
@@ -63,7 +63,7 @@ def test_ports_have_three_brokers_and_ships_one(fleet: Fleet) -> None:
             assert written["listener.name.client.ssl.keystore.location"] == f"/run/certificates/{host}.pem"
 
 
-def test_every_secret_is_there_and_goes_only_to_whom_it_concerns(fleet: Fleet) -> None:
+def test_each_secret_is_mounted_only_where_it_is_used(fleet: Fleet) -> None:
     declared = set(project(fleet)["secrets"])
     given: dict[str, set[str]] = {}
     for name, service in services(fleet).items():
@@ -84,14 +84,14 @@ def test_every_secret_is_there_and_goes_only_to_whom_it_concerns(fleet: Fleet) -
             assert given[secret] == {"setup", "cli"}
 
 
-def test_what_is_beside_a_site_reaches_no_other_site(fleet: Fleet) -> None:
+def test_mosquitto_and_bridge_reach_only_their_site(fleet: Fleet) -> None:
     found = services(fleet)
     for site in fleet.sites:
         if site.has_devices:
             assert found[site.mqtt]["networks"] == found[f"{site.name}-bridge"]["networks"] == [site.name]
 
 
-def test_services_of_two_sites_share_no_volume_and_no_network_but_wan(fleet: Fleet) -> None:
+def test_sites_share_only_the_network_wan(fleet: Fleet) -> None:
     """Who has broken into a ship finds nothing of another ship's there, and no Spark."""
     found, sites = services(fleet), {site.name for site in fleet.sites}
     volumes: dict[str, set[str]] = {}
@@ -112,9 +112,7 @@ def test_services_of_two_sites_share_no_volume_and_no_network_but_wan(fleet: Fle
         assert found[name]["secrets"][-1:] == [f"{fleet.topology.shore.at if fleet.topology.shore else ''}.spark"]
 
 
-def test_the_command_line_sees_every_sites_status_and_cannot_write_it(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_reads_every_sites_status(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     found = services(fleet)
     cli = found["cli"]
     monkeypatch.setenv("FAIRLEAD_SITE_HOMES", cli["environment"]["FAIRLEAD_SITE_HOMES"])
@@ -129,7 +127,7 @@ def test_the_command_line_sees_every_sites_status_and_cannot_write_it(
 
 
 @pytest.mark.parametrize("name", ["minimal", "big-blue"])
-def test_what_is_rendered_says_where_the_sites_are_and_holds_no_secret(name: str, tmp_path: Path) -> None:
+def test_rendered_files_have_addresses_and_no_secret(name: str, tmp_path: Path) -> None:
     fleet = plan(load(name, env={}))
     render(fleet, locate(name), tmp_path)
     secrets = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
@@ -169,7 +167,7 @@ def test_rendering_again_keeps_secrets_and_certificates(tmp_path: Path) -> None:
     assert (tmp_path / "compose.yaml").read_text() == text(fleet)
 
 
-def test_in_clear_text_controllers_alone_speak_tls(tmp_path: Path) -> None:
+def test_without_tls_only_controllers_use_it(tmp_path: Path) -> None:
     """Controllers log in with SASL PLAIN, over a network: their password never goes there in clear text."""
     fleet = plan(load("minimal", env={}), tls=False)
     render(fleet, locate("minimal"), tmp_path)
@@ -192,7 +190,7 @@ def test_in_clear_text_controllers_alone_speak_tls(tmp_path: Path) -> None:
     load(tmp_path / "topology" / "minimal.yaml", env={})
 
 
-def test_the_bridge_s_mqtt_password_is_another_than_its_kafka_password(tmp_path: Path) -> None:
+def test_the_bridge_has_different_mqtt_and_kafka_passwords(tmp_path: Path) -> None:
     fleet = plan(load("minimal", env={}))
     render(fleet, locate("minimal"), tmp_path)
     for site in fleet.sites:
@@ -204,7 +202,7 @@ def test_the_bridge_s_mqtt_password_is_another_than_its_kafka_password(tmp_path:
             assert (folder / f"{site.name}.bridge").read_text() != (folder / f"{site.name}.bridge-mqtt").read_text()
 
 
-def test_prometheus_looks_at_every_replicator_and_bridge_and_knows_their_metrics(tmp_path: Path) -> None:
+def test_prometheus_scrapes_every_replicator_and_bridge(tmp_path: Path) -> None:
     fleet = plan(load("big-blue", env={}))
     render(fleet, locate("big-blue"), tmp_path)
     folder = tmp_path / "monitoring"

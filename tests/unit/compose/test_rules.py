@@ -26,19 +26,19 @@ def promtool(folder: Path, *what: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_prometheus_takes_what_is_rendered(tmp_path: Path) -> None:
+def test_prometheus_accepts_the_rendered_configuration(tmp_path: Path) -> None:
     render(plan(load("minimal", env={})), locate("minimal"), tmp_path)
     promtool(tmp_path / "monitoring" / "prometheus", "check", "config", "prometheus.yaml")
     promtool(tmp_path / "monitoring" / "prometheus", "check", "rules", "rules.yaml")
 
 
-def test_the_rules_fire_when_they_must_and_not_before(tmp_path: Path) -> None:
+def test_the_alert_rules_fire_in_time(tmp_path: Path) -> None:
     for file in (RULES, TRIED):
         shutil.copy(file, tmp_path)
     promtool(tmp_path, "test", "rules", TRIED.name)
 
 
-def test_every_rule_is_tried() -> None:
+def test_every_alert_rule_has_a_test() -> None:
     rules = {rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]}
     fired = {
         case["alertname"]

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 import acl.audit
 import replication.groups.rules
-import shore.status
+import shore.jobs.status
 from edge.alerts.engine import default_rules
 from edge.alerts.site_alerts import KIND, KINDS
 from edge.holdings import CustodyState
@@ -95,7 +95,7 @@ def test_the_runbook_names_everything_that_an_operator_may_see() -> None:
     runbook = PAGES["docs/runbook.md"] + PAGES["docs/runbook-reference.md"]
     wanted = {
         *(*LogState, *LinkState, "stopped", *replication.groups.rules.GroupLogState, *CustodyState),
-        *(*get_args(shore.status.State), *acl.audit.ReadVerdict, *RejectReason),
+        *(*get_args(shore.jobs.status.State), *acl.audit.ReadVerdict, *RejectReason),
         *(*(rule.kind for rule in default_rules()), *KINDS, KIND),
         *(OVERTAKEN, *(alarm.name for alarm in ALARMS)),
         *(rule["alert"] for group in rules for rule in group["rules"]),

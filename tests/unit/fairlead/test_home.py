@@ -17,8 +17,8 @@ from fairlead.home import private_folder
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
 from replication import replicator
-from shore.jobs.lock import only_one
-from shore.places import Places
+from shore.delta.lease import only_one
+from shore.paths import TablePaths
 from topologies.context import Context
 from topologies.endpoints import write_address_overrides
 
@@ -31,7 +31,7 @@ def usual_umask() -> Iterator[None]:
 
 
 def _shore(folder: Path) -> None:
-    with only_one(folder, Places.of(folder)):
+    with only_one(folder, TablePaths.of(folder)):
         pass
 
 

@@ -18,10 +18,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
-from shore.duck import select
+from shore.delta.datasets import select
 from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
 from shore.jobs.containers_now import READINGS
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.containers_now import NEWEST, OBSERVED
 from shore.tables.model import TIME
@@ -84,11 +84,11 @@ def _empty() -> Path:
     """The tables without rows: copied, since making them takes far longer."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
-    places = Places.of(folder)
+    paths = TablePaths.of(folder)
     for name in (*INPUTS, *DERIVED, "sites", "owners"):
-        TABLES[name].create(places.table(name))
-    reference.refresh(places, topology())
-    voyages.follow_topology(places)
+        TABLES[name].create(paths.table(name))
+    reference.refresh(paths, topology())
+    voyages.follow_topology(paths)
     return folder
 
 
@@ -97,26 +97,26 @@ class Fleet:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.places = Places.of(folder)
+        self.paths = TablePaths.of(folder)
         shutil.copytree(_empty() / "delta", folder / "delta")
 
     def append(self, rows: Rows) -> None:
         for name, found in rows.items():
             content = pa.Table.from_pylist([dict(row) for row in found], schema=TABLES[name].plain_schema)
-            write_deltalake(self.places.table(name), content, mode="append")
+            write_deltalake(self.paths.table(name), content, mode="append")
 
     def update(self, rows: Rows) -> None:
         """Tell the job of rows that are in the tables."""
         readings = pa.Table.from_pylist([dict(r) for r in rows.get("readings", ())], schema=TABLES["readings"].schema)
         observed = select(OBSERVED, READINGS, readings=readings)
-        voyages.update(self.places, keys_of(rows), select(NEWEST, READINGS, observed=observed))
+        voyages.update(self.paths, keys_of(rows), select(NEWEST, READINGS, observed=observed))
         days: dict[dt.datetime, set[str]] = {}
         for row in (*rows.get("readings", ()), *rows.get("readings_rejected", ())):
             time = row.get("device_date_time") or row["received_date_time"]
             days.setdefault(time.replace(hour=0, minute=0, second=0, microsecond=0), set()).add(
                 row["equipment_reference"]
             )
-        quality.update(self.places, days)
+        quality.update(self.paths, days)
 
     def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
         self.append(rows)
@@ -125,7 +125,7 @@ class Fleet:
     def rows(self, table: str, *columns: str) -> list[Any]:
         """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
         key = [(name, "ascending") for name in TABLES[table].key]
-        stored = DeltaTable(self.places.table(table)).to_pyarrow_dataset().to_table()
+        stored = DeltaTable(self.paths.table(table)).to_pyarrow_dataset().to_table()
         found: list[Any] = stored.sort_by(key).to_pylist()
         if not columns:
             return found
@@ -137,11 +137,11 @@ class Fleet:
 
     def differing(self) -> list[str]:
         """Derived tables that are not what follows from their inputs."""
-        return [name for name, everything in DERIVED.items() if not self._same(name, everything(self.places))]
+        return [name for name, everything in DERIVED.items() if not self._same(name, everything(self.paths))]
 
     def _same(self, name: str, wanted: pa.Table) -> bool:
         key = [(column, "ascending") for column in TABLES[name].key]
-        stored = DeltaTable(self.places.table(name)).to_pyarrow_dataset().to_table().cast(wanted.schema)
+        stored = DeltaTable(self.paths.table(name)).to_pyarrow_dataset().to_table().cast(wanted.schema)
         return bool(stored.sort_by(key).equals(wanted.sort_by(key)))
 
 

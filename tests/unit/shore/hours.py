@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from shore import duck
+from shore.delta import datasets
 from shore.jobs import whole
 from shore.jobs.conditions import store
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
 from shore.tables.mkt import ACTIVATION_ENERGY
@@ -55,44 +55,44 @@ class Shore:
     """Tables in a folder, and what the job does with a batch."""
 
     def __init__(self, folder: str) -> None:
-        self.places = Places(folder)
+        self.paths = TablePaths(folder)
         for name in ("readings", *DERIVED):
-            TABLES[name].create(self.places.table(name))
+            TABLES[name].create(self.paths.table(name))
 
     def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
         """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
         batch = pa.Table.from_pylist(list(rows), schema=READINGS.plain_schema)
-        location = self.places.table("readings")
+        location = self.paths.table("readings")
         if not stored:
             write_deltalake(location, batch, mode="append")
-        touched = duck.select(TOUCHED, _TOUCHED, readings=batch)
+        touched = datasets.select(TOUCHED, _TOUCHED, readings=batch)
         readings = DeltaTable(location).to_pyarrow_dataset()
         statement = hours_sql(ACTIVATION_ENERGY, touched=True)
         store(
-            self.places,
-            duck.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
+            self.paths,
+            datasets.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
             ACTIVATION_ENERGY,
         )
 
     def rows(self, name: str) -> list[Row]:
-        return stored_rows(self.places, name)
+        return stored_rows(self.paths, name)
 
     def check(self) -> None:
-        check(self.places)
+        check(self.paths)
 
 
-def check(places: Places) -> None:
+def check(paths: TablePaths) -> None:
     """Every derived table is as it must be, and has no NaN."""
     for name, everything in DERIVED.items():
-        stored, expected = stored_rows(places, name), by_key(name, everything(places))
+        stored, expected = stored_rows(paths, name), by_key(name, everything(paths))
         assert [key(name, row) for row in stored] == [key(name, row) for row in expected]
         for row, right in zip(stored, expected, strict=True):
             assert {c: row[c] for c in right} == {c: close(v) for c, v in right.items()}, name
             assert not any(isinstance(v, float) and math.isnan(v) for v in row.values())
 
 
-def stored_rows(places: Places, name: str) -> list[Row]:
-    return by_key(name, DeltaTable(places.table(name)).to_pyarrow_dataset().to_table())
+def stored_rows(paths: TablePaths, name: str) -> list[Row]:
+    return by_key(name, DeltaTable(paths.table(name)).to_pyarrow_dataset().to_table())
 
 
 def close(value: Any) -> Any:

@@ -14,10 +14,10 @@ from fairlead.records.custody import CustodyEntry, LedgerEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from shore.append import append_once
+from shore.delta.write import append_once
 from shore.jobs import custody
 from shore.jobs.operations import rows_of
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables.model import TIME
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
 from tests.support.ledgers import entry
@@ -105,8 +105,8 @@ LEDGERS = next(operation for operation in OPERATIONS if operation.table is CUSTO
 VOYAGE = [entry(1, 0, "tokyo", "GTIN"), entry(2, 10, "star", "LOAD"), entry(3, 20, None, "GTOT")]
 
 
-def store(places: Places, batch: int, *entries: LedgerEntry | bytes) -> None:
+def store(paths: TablePaths, batch: int, *entries: LedgerEntry | bytes) -> None:
     """What job ``operations`` does with one batch."""
     rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in entries)))
-    append_once(places.table("custody_entries"), rows, app="test", version=batch)
-    custody.rebuild(places, custody.touched(rows))
+    append_once(paths.table("custody_entries"), rows, app="test", version=batch)
+    custody.rebuild(paths, custody.touched(rows))

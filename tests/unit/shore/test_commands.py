@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from fairlead.cli.app import run
-from shore.append import append_once
-from shore.places import Places
-from shore.status import JobStatus, write_status
+from shore.delta.write import append_once
+from shore.jobs.status import JobStatus, write_status
+from shore.paths import TablePaths
 from shore.tables import TABLES
 
 
@@ -29,10 +29,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def filled(folder: Path) -> Path:
     for table in TABLES.values():
-        table.create(Places.of(folder).table(table.name))
+        table.create(TablePaths.of(folder).table(table.name))
     rows = [{"log": "bookings.hq", "log_offset": i, "customer": f"c{i}", "payload": b'{"a":1}'} for i in range(3)]
     content = pa.Table.from_pylist(rows, schema=TABLES["booking_changes"].plain_schema)
-    append_once(Places.of(folder).table("booking_changes"), content, app="test", version=0)
+    append_once(TablePaths.of(folder).table("booking_changes"), content, app="test", version=0)
     return folder
 
 
@@ -66,7 +66,7 @@ def test_a_table_is_shown_with_its_promises(capsys: pytest.CaptureFixture[str]) 
 def test_a_table_that_is_not_there_yet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tables", "mkt"]) == 4
     assert "table mkt is not there yet" in capsys.readouterr().err
-    TABLES["events"].create(Places.of(folder).table("events"))
+    TABLES["events"].create(TablePaths.of(folder).table("events"))
     assert run(["tables"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "not there yet: readings," in told

@@ -19,13 +19,13 @@ LOG = f"containers.{BOX}"
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     made = Fleet(tmp_path)
-    TABLES["custody"].create(made.places.table("custody"))
+    TABLES["custody"].create(made.paths.table("custody"))
     return made
 
 
 def held(fleet: Fleet, *entries: Any) -> None:
     fleet.add(custody_entries=[ledger(i, each) for i, each in enumerate(entries)])
-    custody.rebuild(fleet.places, {each.log for each in entries})
+    custody.rebuild(fleet.paths, {each.log for each in entries})
 
 
 def ask(fleet: Fleet, query: str) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.lag import lags
-from shore.places import Places
+from shore.paths import TablePaths
 from topologies.loader.load import load
 
 NOWHERE = KafkaEndpoint("hq", (("127.0.0.1", 1),), "shore", SecretStr("x"))
@@ -28,7 +28,7 @@ def test_a_first_batch_that_broke_off_is_no_lag_of_nothing(tmp_path: Path) -> No
     begin(tmp_path, "alerts", '{"containers":{"A":3}}')
     begin(tmp_path, "quality", _TABLE)
     now = dt.datetime.now(dt.UTC)
-    found = lags(load("minimal"), NOWHERE, Places.of(tmp_path), ["alerts", "quality", "voyages"], now=now)
+    found = lags(load("minimal"), NOWHERE, TablePaths.of(tmp_path), ["alerts", "quality", "voyages"], now=now)
     assert {name: lag.records for name, lag in found.items()} == {"alerts": None, "quality": None, "voyages": None}
     assert found["quality"].why == "its first batch is not done yet"
     assert found["voyages"].why == "it has not run yet"

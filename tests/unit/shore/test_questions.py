@@ -37,7 +37,7 @@ QUESTIONS = re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A port call with boxes of two lines, and a passage."""
     fleet = Fleet(tmp_path_factory.mktemp("questions"))
-    TABLES["custody"].create(fleet.places.table("custody"))
+    TABLES["custody"].create(fleet.paths.table("custody"))
     aboard = {"vessel_imo_number": STAR, "voyage_reference": "V1"}
     entries = (entry(1, 0, "tokyo", "GTIN"), entry(2, 1, "star", "LOAD"))
     told = [
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(("custody_entries", ledger(i, each)) for i, each in enumerate(entries)),
     ]
     fleet.add(**merged(told))
-    custody.rebuild(fleet.places, {each.log for each in entries})
+    custody.rebuild(fleet.paths, {each.log for each in entries})
     return fleet.folder
 
 

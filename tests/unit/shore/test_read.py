@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from shore.append import append_once, last_version
+from shore.delta.write import append_once, last_version
 from shore.errors import QueryError
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.read import rows, sql, table, tables
 from shore.tables import TABLES
 
@@ -20,9 +20,9 @@ T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    places = Places.of(tmp_path)
+    paths = TablePaths.of(tmp_path)
     for each in TABLES.values():
-        each.create(places.table(each.name))
+        each.create(paths.table(each.name))
     append(tmp_path, 0, 3)
     return tmp_path
 
@@ -35,7 +35,7 @@ def append(folder: Path, version: int, count: int) -> bool:
     ]  # fmt: skip
     schema = TABLES["readings"].plain_schema
     rows = pa.Table.from_pylist(found, schema=schema)
-    return append_once(Places.of(folder).table("readings"), rows, app="test", version=version)
+    return append_once(TablePaths.of(folder).table("readings"), rows, app="test", version=version)
 
 
 def test_tables_are_listed_with_what_they_hold(folder: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_repeated_append_is_not_done_again(folder: Path) -> None:
     assert append(folder, 1, 2) is True
     assert append(folder, 1, 2) is False
     assert append(folder, 0, 9) is False
-    assert last_version(Places.of(folder).table("readings"), "test") == 1
+    assert last_version(TablePaths.of(folder).table("readings"), "test") == 1
     assert rows(sql(folder, "select count(*) as n from readings")) == [{"n": 5}]
 
 
@@ -78,7 +78,7 @@ def test_an_unknown_table_is_answered_with_the_nearest(folder: Path) -> None:
 
 
 def test_only_tables_that_a_query_can_be_about_are_opened(folder: Path) -> None:
-    log = Path(Places.of(folder).table("positions"), "_delta_log", f"{0:020}.json")
+    log = Path(TablePaths.of(folder).table("positions"), "_delta_log", f"{0:020}.json")
     log.write_text("this is no commit", encoding="utf-8")
     assert rows(sql(folder, "select count(*) as n from READINGS")) == [{"n": 3}]
     for query in ("select * from positions", "show tables"):

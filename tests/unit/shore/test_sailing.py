@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shore.sailing import Call, Event, Leg, Port, Track, marks, nautical_miles, sail, window
+from shore.sailing import Call, Leg, Port, ShipEvent, Track, nautical_miles, port_events, sail, window
 
 HOUR = 3_600_000_000
 A, B = Port("JPTYO", 35.0, 139.0), Port("SGSIN", 1.0, 104.0)
@@ -39,8 +39,8 @@ def sailing(*hours: float, place: tuple[float, float] = SEA) -> list[Fix]:
     return [(hour, place, 14.0, 0) for hour in hours]
 
 
-def said(hour: float, kind: str, port: Port, voyage: str | None = None, event_id: str = "") -> Event:
-    return Event(int(hour * HOUR), kind, port.code, event_id or f"{kind}{hour}", voyage)  # type: ignore[arg-type]
+def said(hour: float, kind: str, port: Port, voyage: str | None = None, event_id: str = "") -> ShipEvent:
+    return ShipEvent(int(hour * HOUR), kind, port.code, event_id or f"{kind}{hour}", voyage)  # type: ignore[arg-type]
 
 
 def stays(calls: Sequence[Call]) -> list[tuple[object, ...]]:
@@ -148,7 +148,7 @@ def test_great_circles() -> None:
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> tuple[list[Event], list[Fix]]:
+def histories(draw: st.DrawFn) -> tuple[list[ShipEvent], list[Fix]]:
     times = draw(st.lists(st.integers(0, 200), min_size=1, max_size=14, unique=True))
     kinds = st.sampled_from(("ARRI", "DEPA", "fix", "fix"))
     events, fixes = [], []
@@ -173,7 +173,7 @@ def rows(calls: Sequence[Call], legs: Sequence[Leg]) -> set[tuple[object, ...]]:
 
 @given(histories(), st.data())
 def test_what_is_new_changes_only_rows_within_its_window(
-    history: tuple[list[Event], list[Fix]], data: st.DataObject
+    history: tuple[list[ShipEvent], list[Fix]], data: st.DataObject
 ) -> None:
     events, fixes = history
     count = data.draw(st.integers(0, len(events)))
@@ -199,14 +199,14 @@ def test_what_is_new_changes_only_rows_within_its_window(
 
 
 @given(histories())
-def test_marks_do_not_depend_on_the_order_of_events(history: tuple[list[Event], list[Fix]]) -> None:
+def test_port_events_do_not_depend_on_the_order_of_events(history: tuple[list[ShipEvent], list[Fix]]) -> None:
     events, _ = history
-    assert marks(events) == marks(events[::-1])
-    assert [mark.time for mark in marks(events)] == sorted(mark.time for mark in marks(events))
+    assert port_events(events) == port_events(events[::-1])
+    assert [event.time for event in port_events(events)] == sorted(event.time for event in port_events(events))
 
 
 @given(histories())
-def test_no_two_calls_or_legs_have_one_key(history: tuple[list[Event], list[Fix]]) -> None:
+def test_no_two_calls_or_legs_have_one_key(history: tuple[list[ShipEvent], list[Fix]]) -> None:
     """Also where events contradict each other: Delta's tables are kept by these keys."""
     events, fixes = history
     calls, legs = sail(events, track(*fixes), PORTS)

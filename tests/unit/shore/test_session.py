@@ -1,4 +1,4 @@
-"""Spark's settings: what one machine needs, and what a cluster needs instead."""
+"""Spark's settings: what one machine needs, and what a cluster needs instead; a cluster that gives no executor."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pyspark import SparkConf
 
 from fairlead.errors import ConfigurationError, UnavailableError
 from shore import session
+from shore.session import are_due, await_first
 
 
 @pytest.fixture(autouse=True)
@@ -101,3 +102,27 @@ def test_a_cluster_without_a_secret_is_refused_unless_that_is_asked_for(
     off = {"spark.authenticate": "false", "spark.network.crypto.enabled": "false"}
     _, used = _start(tmp_path, monkeypatch, "spark://there:7077", off)
     assert session.SECRET not in used
+
+
+def test_the_first_executor_is_enough() -> None:
+    counts = iter([0, 0, 1])
+    await_first(lambda: next(counts), "spark://master:7077", pause=0.0)
+    assert next(counts, "all were asked for") == "all were asked for"
+
+
+def test_a_cluster_without_one_is_named_with_what_to_look_at() -> None:
+    with pytest.raises(UnavailableError, match=r"spark://master:7077 gave no executor") as caught:
+        await_first(lambda: 0, "spark://master:7077", patience=0.0, pause=0.0)
+    assert "spark.driver.host" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("master", "settings", "due"),
+    [
+        ("local[2]", {}, False),
+        ("spark://master:7077", {}, True),
+        ("spark://master:7077", {"spark.dynamicAllocation.enabled": "true"}, False),
+    ],
+)
+def test_where_executors_must_come(master: str, settings: dict[str, str], due: bool) -> None:
+    assert are_due(master, settings) is due

@@ -1,4 +1,4 @@
-"""``docs/simulators.md`` says what there is, and its example runs."""
+"""The example of ``docs/simulators.md`` runs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import pytest
 
 from fairlead.cli import app as cli
 from fairlead.errors import ExitCode
-from simulators.fleet.commodities import COMMODITIES
 from simulators.fleet.planner import make_plan
-from simulators.fleet.scenario import FAULTS, Lot, Scenario
-from simulators.fleet.scenario_file import load, shipped
-from simulators.network.weather import USUAL, Conditions, LinkTrouble
+from simulators.fleet.scenario_file import load
+from simulators.network.weather import Conditions
 from simulators.physics.climate import link_weather
-from simulators.scale.sizing import MODELLED
 from simulators.voyage.voyage import unmet
 from tests.unit.simulators.worlds import big_blue
 
@@ -33,7 +30,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_example_is_short_and_plans_what_it_expects(file: Path) -> None:
+def test_the_example_meets_its_expectations(file: Path) -> None:
     scenario = load(file)
     plan = make_plan(scenario, big_blue(), 7)
     assert scenario.expects
@@ -43,14 +40,13 @@ def test_the_example_is_short_and_plans_what_it_expects(file: Path) -> None:
 
 
 def test_its_command_runs(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "fairlead voyage size 16 --scenario wine-home.yaml" in TEXT
     arguments = ["voyage", "size", "16", "--scenario", str(file), "--interval", "12h", "--json"]
     assert cli.run(arguments) == ExitCode.OK
     body = json.loads(capsys.readouterr().out)
     assert (body["scenario"], body["modelled"]) == ("wine-home", 16)
 
 
-def test_its_links_have_the_weather_that_is_told(file: Path) -> None:
+def test_its_link_weather_is_as_described(file: Path) -> None:
     file.write_text(EXAMPLE + LINKS, encoding="utf-8")
     plan = make_plan(load(file), big_blue(), 7)
     sky = link_weather(plan)
@@ -62,16 +58,3 @@ def test_its_links_have_the_weather_that_is_told(file: Path) -> None:
     assert [home(days).up for days in (5.9, 6, 8.9, 9)] == [True, False, False, True]
     cut = {frozenset(between) for between, _, _ in sky.outages()}
     assert {frozenset(("singapore", each)) for each in ("tokyo", "sydney", "los-angeles", "duck-star")} <= cut
-    for carrier, usual in USUAL.items():
-        assert re.search(rf"\| {carrier} \|.*\| {usual.latency:.0f} ms \| {usual.jitter:.0f} ms \|", TEXT), carrier
-
-
-def test_everything_that_a_scenario_may_say_is_there() -> None:
-    for name in (*shipped(), *FAULTS, *COMMODITIES):
-        assert name in TEXT, name
-    described = {*Scenario.model_fields} - {"name", "title", "description", "topology", "start", "booking_office"}
-    for key in described - {"reading_interval", "ship_interval"}:
-        assert f"| `{key}` |" in TEXT, key
-    for key in (*Lot.model_fields, *LinkTrouble.model_fields):
-        assert key in TEXT, key
-    assert f"{MODELLED:,}" in TEXT

@@ -80,7 +80,7 @@ def transhipment(**replaced: str) -> Scenario:
 
 
 def digest(steps: Iterable[Step]) -> str:
-    """A hash of a voyage's steps: what is published, and when."""
+    """A hash of a voyage's messages and their times."""
     total = hashlib.sha256()
     for step in steps:
         total.update(step.payload if isinstance(step, Publish) else repr(step).encode())

@@ -34,9 +34,9 @@ from fairlead.records.ship import Environment, Position
 from replication import overrides
 from replication.operations.links.access import read_status
 from shore import read
-from shore.checkpoint import read_checkpoint
-from shore.maintenance.evolution import check_types
-from shore.places import Places
+from shore.delta.evolution import check_types
+from shore.jobs.checkpoint import read_checkpoint
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from simulators.fleet.scenario import Scenario
 from simulators.voyage.recording import ReplayedVoyage
@@ -102,7 +102,7 @@ def test_every_batch_keeps_to_the_convention_of_offsets(stored: StoredFleet) -> 
 
 
 @pytest.mark.parametrize("prefix", DECODERS)
-def test_every_value_is_read_with_nothing_left_over(stored: StoredFleet, prefix: str) -> None:
+def test_every_stored_value_is_decoded_completely(stored: StoredFleet, prefix: str) -> None:
     """Encoded again, it is the same: a field that has another name now would be missing, or be left out."""
     records = [record for site in stored.sites for _, record in data_records(stored, site, prefix)]
     assert records
@@ -111,7 +111,7 @@ def test_every_value_is_read_with_nothing_left_over(stored: StoredFleet, prefix:
         assert encode(DECODERS[prefix](value)) == value
 
 
-def test_markers_are_read_with_nothing_left_over(stored: StoredFleet) -> None:
+def test_every_stored_marker_is_decoded_completely(stored: StoredFleet) -> None:
     markers = [
         record for records in stored.sites["tokyo"].records.values() for record in filter(convention.is_marker, records)
     ]
@@ -120,7 +120,7 @@ def test_markers_are_read_with_nothing_left_over(stored: StoredFleet) -> None:
         assert encode(decoder(Marker).decode(record.value or b"")) == record.value
 
 
-def test_headers_have_todays_names(stored: StoredFleet) -> None:
+def test_stored_headers_have_the_current_names(stored: StoredFleet) -> None:
     found: Counter[tuple[str, ...]] = Counter()
     for topic, records in stored.sites["tokyo"].records.items():
         for record in records:
@@ -138,7 +138,7 @@ def test_headers_have_todays_names(stored: StoredFleet) -> None:
 # --- custody
 
 
-async def test_custody_is_where_it_was(stored: StoredFleet, topology: Topology) -> None:
+async def test_stored_ledgers_give_the_same_holders(stored: StoredFleet, topology: Topology) -> None:
     ledgers = sifted(topology, await read_ledgers(stored.cluster("tokyo"), "tokyo"))
     assert not ledgers.damaged
     assert not ledgers.missing
@@ -152,7 +152,7 @@ async def test_custody_is_where_it_was(stored: StoredFleet, topology: Topology) 
     assert {chain.log for chain in chains(ledgers.entries)} == found.keys()
 
 
-async def test_strays_wait_as_they_did(stored: StoredFleet, topology: Topology) -> None:
+async def test_stored_strays_are_read(stored: StoredFleet, topology: Topology) -> None:
     cluster = stored.cluster("tokyo")
     ledgers = sifted(topology, await read_ledgers(cluster, "tokyo"))
     [waiting] = await find_waiting(cluster, ledgers, topology.is_box_log)
@@ -162,8 +162,8 @@ async def test_strays_wait_as_they_did(stored: StoredFleet, topology: Topology) 
 # --- tables
 
 
-def test_every_column_has_todays_name_and_type(stored: StoredFleet) -> None:
-    check_types(Places.of(stored.state))
+def test_stored_columns_have_the_current_names_and_types(stored: StoredFleet) -> None:
+    check_types(TablePaths.of(stored.state))
     found = {info.name: {column.name for column in info.columns} for info in read.tables(stored.state)}
     assert found.keys() == {folder.name for folder in (stored.state / "delta").iterdir()}
     for name, columns in found.items():
@@ -177,7 +177,7 @@ def test_tables_have_their_rows(stored: StoredFleet) -> None:
 
 def test_the_table_of_readings_equals_the_logs(stored: StoredFleet) -> None:
     """As ``shore verify`` compares them: up to where the job's checkpoint says that it has read."""
-    checkpoint = read_checkpoint(Places.of(stored.state), "readings")
+    checkpoint = read_checkpoint(TablePaths.of(stored.state), "readings")
     assert checkpoint is not None
     columns = "log, log_offset, device_id, boot_id, sequence, device_date_time, supply_temperature"
     rows = read.rows(read.sql(stored.state, f"select {columns} from readings order by log, log_offset"))  # noqa: S608
@@ -193,7 +193,7 @@ def test_the_table_of_readings_equals_the_logs(stored: StoredFleet) -> None:
 
 @pytest.mark.parametrize("job", ["readings", "operations", "alerts", "alerts_now", "voyages", "feeds", "quality"])
 def test_checkpoints_say_how_far_each_job_has_read(stored: StoredFleet, job: str) -> None:
-    checkpoint = read_checkpoint(Places.of(stored.state), job)
+    checkpoint = read_checkpoint(TablePaths.of(stored.state), job)
     assert checkpoint is not None
     assert not checkpoint.under_way
     assert checkpoint.positions or checkpoint.tables
@@ -202,11 +202,11 @@ def test_checkpoints_say_how_far_each_job_has_read(stored: StoredFleet, job: str
 # --- state files, topologies, recordings
 
 
-def test_the_sites_are_known(stored: StoredFleet) -> None:
+def test_stored_sites_are_read(stored: StoredFleet) -> None:
     assert LocalSiteRegistry(stored.state).status().keys() == {"tokyo", "duck-star"}
 
 
-def test_what_the_replicators_said_is_read(stored: StoredFleet) -> None:
+def test_stored_replicator_status_is_read(stored: StoredFleet) -> None:
     for site, other in (("tokyo", "duck-star"), ("duck-star", "tokyo")):
         status = read_status(stored.state, site)
         assert status is not None
@@ -220,7 +220,7 @@ def test_a_topology_is_loaded(stored: StoredFleet, name: str) -> None:
     assert load(str(stored.folder / "topologies" / f"{name}.yaml"), env={}).name == name
 
 
-def test_a_recording_is_replayed_and_is_still_what_the_scenario_gives(stored: StoredFleet, topology: Topology) -> None:
+def test_a_stored_recording_equals_the_scenario_today(stored: StoredFleet, topology: Topology) -> None:
     recorded = ReplayedVoyage(stored.folder / "voyage.gz", topology)
     assert recorded.expected_messages() == stored.expected["recording"]["messages"]
     steps = list(recorded.steps())

@@ -9,7 +9,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from topologies.endpoints import read_address_overrides, write_address_overrides
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_address_overrides_are_read_back(tmp_path: Path) -> None:
     address_overrides = {"tokyo": {"sydney": ((("10.0.0.7", 9092), ("127.0.0.1", 40001)), (("::1", 9093), ("::1", 2)))}}
     write_address_overrides(tmp_path / "run" / "detours.json", address_overrides)
     assert read_address_overrides(tmp_path / "run" / "detours.json") == address_overrides
@@ -24,7 +24,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ('{"tokyo": {"sydney": {"a:1,b:2": "127.0.0.1:1"}}}', "expected one address"),
     ],
 )
-def test_what_cannot_be_read_is_told(tmp_path: Path, content: str | None, why: str) -> None:
+def test_an_invalid_file_of_address_overrides_is_refused(tmp_path: Path, content: str | None, why: str) -> None:
     file = tmp_path / "detours.json"
     if content is not None:
         file.write_text(content, encoding="utf-8")
@@ -33,6 +33,6 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, content: str | None, why: s
     assert str(file) in str(error.value)
 
 
-def test_an_endpoint_goes_straight_where_no_detour_is_named() -> None:
+def test_without_an_override_an_endpoint_is_unchanged() -> None:
     endpoint = KafkaEndpoint("tokyo", (("a", 1), ("b", 2)), address_overrides=((("a", 1), ("c", 3)),))
     assert [endpoint.reached_at(*each) for each in endpoint.bootstrap] == [("c", 3), ("b", 2)]

@@ -1,4 +1,4 @@
-"""Access expressions: what is read is what was written, and it means what a truth table says."""
+"""Access expressions: formatting and parsing agree, and so does evaluation with a truth table."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ASSIGNMENTS = [
 
 
 @given(trees, st.sampled_from(["", " ", "\t ", "\n"]), st.booleans())
-def test_an_expression_means_what_its_truth_table_says(tree: Tree, blank: str, needless: bool) -> None:
+def test_an_expression_equals_its_truth_table(tree: Tree, blank: str, needless: bool) -> None:
     expression = parse(written(tree, blank, needless=needless))
     for true in ASSIGNMENTS:
         assert evaluate(expression, subject(true)) == truth(tree, true)
@@ -111,7 +111,7 @@ expressions: st.SearchStrategy[Expression] = st.one_of(st.just(Nobody()), st.jus
 
 
 @given(expressions)
-def test_what_is_formatted_is_read_back(expression: Expression) -> None:
+def test_a_formatted_expression_is_parsed_back(expression: Expression) -> None:
     text = format_expression(expression)
     assert parse(text) == expression
     assert format_expression(parse(text)) == text
@@ -136,12 +136,12 @@ def test_any_text_is_an_expression_or_a_located_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "   ", "\n"])
-def test_nothing_is_nobody(text: str) -> None:
+def test_an_empty_expression_matches_nobody(text: str) -> None:
     assert parse(text) == Nobody()
     assert not evaluate(parse(text), Subject("ann", frozenset({"staff"}), frozenset({"audit"})))
 
 
-def test_p_is_everybody() -> None:
+def test_p_matches_everybody() -> None:
     assert evaluate(parse(" p "), Subject("anyone"))
 
 

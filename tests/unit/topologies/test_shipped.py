@@ -1,4 +1,4 @@
-"""The topologies that come with Fairlead: they load, and they mean what the documentation says."""
+"""The shipped topologies load, and their links carry what the documentation describes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _shipping(name: str) -> Topology:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_ship_is_asked_for_what_it_writes_itself_and_for_boxes_only(name: str) -> None:
+def test_ships_pass_on_only_their_own_logs_and_boxes(name: str) -> None:
     topology = _shipping(name)
     for link in topology.directed_links():
         ship = topology.sites[link.from_]
@@ -67,9 +67,8 @@ def _own_logs(topology: Topology) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_every_log_comes_to_all_sites_that_take_its_stream(name: str) -> None:
-    """Though ships pass on nothing of others: who takes a stream from a site ashore gets all logs of it, and from a
-    ship what the ship writes."""
+def test_every_log_reaches_all_sites_that_take_its_stream(name: str) -> None:
+    """A site that takes a stream from a site ashore gets all its logs; from a ship, only the ship's own."""
     topology = _shipping(name)
     links = topology.directed_links()
     ashore = [each for each in links if topology.sites[each.from_].kind is not SiteKind.SHIP]
@@ -89,7 +88,7 @@ def test_every_log_comes_to_all_sites_that_take_its_stream(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_boxes_come_to_every_site_that_takes_their_stream(name: str) -> None:
+def test_container_logs_reach_every_site_that_takes_their_stream(name: str) -> None:
     topology = _shipping(name)
     for stream in topology.moving_streams:
         ten = topology.streams[stream].owners[0] + "100001"
@@ -98,7 +97,7 @@ def test_boxes_come_to_every_site_that_takes_their_stream(name: str) -> None:
             assert topology.takes(link, box) == (stream in link.streams), link.name
 
 
-def test_a_name_that_is_none_has_a_nearest() -> None:
+def test_an_unknown_name_gets_the_nearest() -> None:
     with pytest.raises(UnknownNameError) as caught:
         load("bigblue", env={})
     assert caught.value.fields["nearest"] == "big-blue"

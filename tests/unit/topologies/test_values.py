@@ -36,7 +36,7 @@ def test_durations_are_written_so_that_they_can_be_read(duration: dt.timedelta) 
 @pytest.mark.parametrize(
     "text", ["", "90", "d", "-1d", "1.5d", "1d2h", "for ever", "999999999999999y", "\u0663d", 90, None]
 )
-def test_what_is_no_duration(text: object) -> None:
+def test_invalid_durations_are_refused(text: object) -> None:
     with pytest.raises(ValueError, match="expected a duration"):
         parse_duration(text)
 
@@ -52,7 +52,7 @@ def test_rates_are_bytes_per_second(text: object, rate: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "64", "64 kbps", "0 kbit/s", "-1 kB/s", 0, -5, True, None, "9" * 400 + " kB/s", 10**30]
 )
-def test_what_is_no_rate(text: object) -> None:
+def test_invalid_rates_are_refused(text: object) -> None:
     with pytest.raises(ValueError, match="expected a rate"):
         parse_rate(text)
 
@@ -67,7 +67,7 @@ def test_addresses() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:1,", "a:1;b:2", "u:p@a:1", "a:\u0661"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         parse_bootstrap(text)
 
@@ -81,7 +81,7 @@ def test_starts(text: str, milliseconds: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "newest", "2026-09-01T00:00:00", 5, None])
-def test_what_is_no_start(text: object) -> None:
+def test_invalid_starts_are_refused(text: object) -> None:
     with pytest.raises(ValueError, match="earliest, latest, end"):
         parse_start(text)
 

@@ -22,10 +22,10 @@ from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacu
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.scrape import ADDRESS
+from shore.jobs.status import IN_TROUBLE, JobStatus, RunMonitor, ShoreStatus, read_status
 from shore.lag import Lag, lags
-from shore.losses import LostLog, Watch, in_words, read_losses
-from shore.losses import acknowledge as acknowledge_losses
-from shore.status import IN_TROUBLE, JobStatus, ShoreStatus, read_status
+from shore.source.losses import LostLog, in_words, read_losses
+from shore.source.losses import acknowledge as acknowledge_losses
 from topologies.context import DEFAULT_TOPOLOGY
 
 STYLES: Final = {
@@ -113,7 +113,7 @@ def status(
     behind = _lags(place, found)
     jobs = {name: msgspec.to_builtins(job) | {"lag": msgspec.to_builtins(behind[name])} for name, job in
             found.jobs.items()}  # fmt: skip
-    lost = read_losses(place.places)
+    lost = read_losses(place.paths)
     wrong = troubles(found, behind, lost)
     body = {**msgspec.to_builtins(found), "jobs": jobs, "losses": msgspec.to_builtins(lost), "ok": not wrong}
     emit({**body, "wrong": wrong}, as_json=as_json, render=lambda: _render(found, behind, lost))
@@ -139,7 +139,7 @@ def losses(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json) if acknowledge else None
     place = open_shore(topology)
-    lost = read_losses(place.places)
+    lost = read_losses(place.paths)
 
     def show(on: Console) -> None:
         for each in lost:
@@ -147,7 +147,7 @@ def losses(
 
     done = False
     if consent is not None and lost and consent.given(show):
-        lost, done = acknowledge_losses(place.places), True
+        lost, done = acknowledge_losses(place.paths), True
 
     def render() -> None:
         if not lost:
@@ -172,7 +172,7 @@ def troubles(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog]
 
 def _lags(place: ShorePlace, found: ShoreStatus) -> dict[str, Lag]:
     try:
-        return lags(place.topology, place.endpoint, place.places, found.jobs, now=dt.datetime.now(dt.UTC))
+        return lags(place.topology, place.endpoint, place.paths, found.jobs, now=dt.datetime.now(dt.UTC))
     except FairleadError as error:
         return {name: Lag(why=error.what) for name in found.jobs}
 
@@ -262,7 +262,9 @@ def run(
     Example: fairlead shore run --once
     """
     place = open_shore(topology)
-    watch = Watch(place.topology.name, place.places, lambda lost: errors.print(_LOST.format(escape(in_words(lost)))))
+    watch = RunMonitor(
+        place.topology.name, place.paths, lambda lost: errors.print(_LOST.format(escape(in_words(lost))))
+    )
     with served(watch, metrics_port, metrics_host), LiveJobs(as_json) as show:
 
         def on_progress(states: Mapping[str, JobStatus]) -> None:
@@ -285,12 +287,12 @@ def run(
 
 
 @contextlib.contextmanager
-def served(watch: Watch, port: int | None, host: str) -> Iterator[None]:
+def served(watch: RunMonitor, port: int | None, host: str) -> Iterator[None]:
     """Serve the run's metrics meanwhile, if there is a port; tell where."""
     if port is None:
         yield
         return
-    from shore.metrics import start_metrics  # brings an HTTP server along, which few runs need
+    from shore.jobs.metrics import start_metrics  # brings an HTTP server along, which few runs need
 
     server = start_metrics(watch, port, host)
     errors.print(f"metrics at http://{host}:{server.port}/metrics")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.places import Places
+from shore.paths import TablePaths
 from topologies.context import Context, open_topology
 from topologies.model import Topology
 
@@ -18,7 +18,7 @@ class ShorePlace:
 
     topology: Topology
     folder: Path
-    places: Places
+    paths: TablePaths
     context: Context
     site: str
 
@@ -44,4 +44,4 @@ def open_shore(name: str) -> ShorePlace:
         raise ConfigurationError(
             f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    return ShorePlace(context.topology, context.folder, Places.of(context.folder, where.storage), context, where.at)
+    return ShorePlace(context.topology, context.folder, TablePaths.of(context.folder, where.storage), context, where.at)

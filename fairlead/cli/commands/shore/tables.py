@@ -19,15 +19,13 @@ from fairlead.cli.commands.tables import size
 from fairlead.cli.commands.times import check_order, parse_moment, parse_span
 from fairlead.cli.console import Consent, console, emit, lines, telling
 from fairlead.errors import ExitCode, UnknownNameError
-from shore.damage import told
-from shore.feeds.tables import kept_tables
-from shore.maintenance.compact import CompactStep, compact, plan_compaction
-from shore.maintenance.vacuum import VacuumStep, plan_vacuum, vacuum
-from shore.opened import check_tables
+from shore.delta.table_errors import as_table_errors, check_tables
+from shore.feeds.readers import kept_tables
+from shore.maintenance import CompactStep, VacuumStep, compact, plan_compaction, plan_vacuum, vacuum
 from topologies.context import DEFAULT_TOPOLOGY
 
 if TYPE_CHECKING:
-    from shore.verify.model import Difference, Verification
+    from shore.verify.compare import Difference, Verification
 
 TableOption = Annotated[
     list[str] | None, typer.Option("--table", help="Only this table; may be repeated.", metavar="TABLE")
@@ -131,19 +129,17 @@ def backfill(
     Example: fairlead shore backfill --since 2026-03-01 --until 2026-03-02 --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    from shore.backfill import apply, plan  # Spark's modules take a second
-    from shore.damage import told
-    from shore.jobs.lock import only_one
-    from shore.opened import check_tables
-    from shore.repair.derived import Span
+    from shore.delta.lease import only_one
+    from shore.delta.table_errors import as_table_errors, check_tables
+    from shore.repair.backfill import Span, apply_backfill, plan_backfill  # Spark's modules take a second
 
     place = open_shore(topology)
     check_tables(table or ())
     span = Span(parse_moment("--since", since), parse_moment("--until", until))
     check_order(span.since, span.until, ("--since", "--until"))
-    with only_one(place.folder, place.places), told(place.places):
+    with only_one(place.folder, place.paths), as_table_errors(place.paths):
         with telling(quiet=as_json) as tell:
-            todo = plan(place.topology, place.endpoint, place.places, span, table, tell=tell)
+            todo = plan_backfill(place.topology, place.endpoint, place.paths, span, table, tell=tell)
         rows = [
             {
                 "table": each.entry.name,
@@ -169,7 +165,7 @@ def backfill(
         written: dict[str, int] = {}
         if wanted:
             with telling(quiet=as_json) as tell:
-                written = apply(todo, place.endpoint, place.places, tell=tell)
+                written = apply_backfill(todo, place.endpoint, place.paths, tell=tell)
 
     def render() -> None:
         if todo.empty:
@@ -203,8 +199,8 @@ def rebuild(
     Example: fairlead shore rebuild readings --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    from shore.damage import told
-    from shore.jobs.lock import only_one  # Spark's modules take a second
+    from shore.delta.lease import only_one  # Spark's modules take a second
+    from shore.delta.table_errors import as_table_errors
     from shore.jobs.runner import JOBS
     from shore.repair.rebuild import rebuild as run_rebuild
 
@@ -215,8 +211,8 @@ def rebuild(
     show = lines([f"The checkpoint of job {job} will be put aside and made anew, its tables completed."])
     done = None
     if consent.given(show):
-        with only_one(place.folder, place.places), told(place.places), telling(quiet=as_json) as tell:
-            done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.places, tell=tell)
+        with only_one(place.folder, place.paths), as_table_errors(place.paths), telling(quiet=as_json) as tell:
+            done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.paths, tell=tell)
 
     def render() -> None:
         if done is None:
@@ -275,13 +271,13 @@ def compact_(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     shore = open_shore(topology)
-    places, kept = shore.places, kept_tables(shore.topology)
-    plan = plan_compaction(places, tables, tables=kept)
+    paths, kept = shore.paths, kept_tables(shore.topology)
+    plan = plan_compaction(paths, tables, tables=kept)
     todo = [step for step in plan if step.why]
     done = {}
     if todo and consent.given(lambda on: _show_compaction(plan, on)):
-        with told(places, kept):
-            done = {step.table: compact(places, step) for step in todo}
+        with as_table_errors(paths, kept):
+            done = {step.table: compact(paths, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
     def render() -> None:
@@ -316,16 +312,16 @@ def vacuum_(
     from shore.jobs.runner import JOBS  # Spark's modules take a second
 
     shore, span = open_shore(topology), parse_span("--keep", keep)
-    places, kept = shore.places, kept_tables(shore.topology)
+    paths, kept = shore.paths, kept_tables(shore.topology)
     readers = [job.name for job in JOBS.values() if not job.reads_logs]
     now = dt.datetime.now(dt.UTC)
-    with told(places, kept):
-        plan = plan_vacuum(places, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
+    with as_table_errors(paths, kept):
+        plan = plan_vacuum(paths, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and consent.given(lambda on: _show_vacuum(plan, on)):
-        with told(places, kept):
-            done = {step.table: vacuum(places, step, keep=span, force=force) for step in todo}
+        with as_table_errors(paths, kept):
+            done = {step.table: vacuum(paths, step, keep=span, force=force) for step in todo}
 
     def render() -> None:
         if not todo:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edge.status import read_bridge
-from fairlead.certs.served import served
+from fairlead.certs.trust import served
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition

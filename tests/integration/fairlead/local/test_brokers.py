@@ -9,7 +9,7 @@ from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
 
 from fairlead.certs.authority import issue, new_authority
-from fairlead.certs.served import served
+from fairlead.certs.trust import served
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.kafka.admin import admin_client, create_logs
 from fairlead.kafka.endpoint import KafkaEndpoint

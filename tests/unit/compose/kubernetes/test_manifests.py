@@ -101,7 +101,7 @@ def test_a_planted_mistake_is_found(kind: str, name: str, path: str, value: obje
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_every_container_is_shut_in(site: str) -> None:
+def test_pods_have_no_privileges(site: str) -> None:
     for name, pod in pods(manifests(site)):
         spec = pod["spec"]
         assert spec["securityContext"]["runAsNonRoot"] and spec["securityContext"]["runAsUser"] > 0, name
@@ -122,7 +122,7 @@ def test_every_container_is_shut_in(site: str) -> None:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_services_are_looked_after(site: str) -> None:
+def test_pods_have_probes_and_limits(site: str) -> None:
     for name, pod in pods(manifests(site)):
         for container in pod["spec"]["containers"]:
             if name != "access":  # which ends
@@ -236,7 +236,7 @@ def test_a_site_has_one_replicator_and_one_bridge(site: str) -> None:
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_policies_select_pods_that_there_are(site: str) -> None:
+def test_network_policies_select_existing_pods(site: str) -> None:
     found = manifests(site)
     labels = [pod["metadata"]["labels"] for _, pod in pods(found)]
     for policy in (each for each in found if each["kind"] == "NetworkPolicy"):

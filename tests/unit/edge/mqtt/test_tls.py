@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from edge.errors import MqttUnavailableError, MqttUntrustedError
 from fairlead.certs.authority import issue, new_authority
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.kafka.endpoint import MqttEndpoint
 from tests.support.mqttsessions import end_session
 

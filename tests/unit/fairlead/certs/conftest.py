@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.certs.authority import issue, new_authority
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fairlead.certs.authority import AUTHORITY_DAYS, DAYS, issue, new_authority
 from fairlead.certs.facts import all_facts, facts
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError
 
 NOW = dt.datetime(2026, 11, 22, 12, tzinfo=dt.UTC)

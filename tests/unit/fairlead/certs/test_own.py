@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.facts import CertificateError, check_accepted, load
-from fairlead.certs.model import KeyPair
-from fairlead.certs.trust import TrustError
+from fairlead.certs.trust import KeyPair, TrustError
 from tests.unit.fairlead.certs.conftest import Files, written
 
 NOW = dt.datetime.now(dt.UTC)

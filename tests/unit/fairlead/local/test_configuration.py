@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from fairlead.certs.model import KeyPair
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.local import kafka, mosquitto
 from fairlead.local.passwords import Passwords

@@ -7,8 +7,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from shore.alerts.box import Reading
-from shore.alerts.limits import DAY_MS, HOUR_MS, MINUTE_MS
+from shore.alerts.rules import DAY_MS, HOUR_MS, MINUTE_MS, AlertReading
 
 BOX: Final = "BIGU0000016"
 LOG: Final = f"containers.{BOX}"
@@ -16,11 +15,11 @@ T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 T0_MS: Final = 1_772_323_200_000
 
 
-def at(reading: Reading) -> dt.datetime:
+def at(reading: AlertReading) -> dt.datetime:
     return T0 + dt.timedelta(milliseconds=reading.at_ms - T0_MS)
 
 
-def reading(minute: float, **more: Any) -> Reading:
+def reading(minute: float, **more: Any) -> AlertReading:
     """One that is in order, measured so long after ``T0``; offset and sequence are the minute unless given."""
     values: dict[str, Any] = {
         "offset": int(minute) + 1,
@@ -41,10 +40,10 @@ def reading(minute: float, **more: Any) -> Reading:
         "latitude": 35.5,
         "longitude": 139.75,
     }
-    return Reading(**(values | more))
+    return AlertReading(**(values | more))
 
 
-def every(minutes: int, until: int, *, since: int = 0, **more: Any) -> list[Reading]:
+def every(minutes: int, until: int, *, since: int = 0, **more: Any) -> list[AlertReading]:
     """One in so many minutes, from ``since`` to before ``until``."""
     return [reading(minute, **more) for minute in range(since, until, minutes)]
 
@@ -80,7 +79,7 @@ _STEPS = st.fixed_dictionaries(
 )
 
 
-def _log(steps: list[dict[str, Any]]) -> list[Reading]:
+def _log(steps: list[dict[str, Any]]) -> list[AlertReading]:
     now, boot, sequence = T0_MS, 1, 10
     found = []
     for offset, step in enumerate(steps, 1):
@@ -88,7 +87,7 @@ def _log(steps: list[dict[str, Any]]) -> list[Reading]:
         boot += step["reboot"]
         sequence += 1
         found.append(
-            Reading(
+            AlertReading(
                 offset=offset * 2,
                 term=offset // 5 if offset % 7 else offset,  # jumps now and then
                 device=step["device"],
@@ -101,5 +100,5 @@ def _log(steps: list[dict[str, Any]]) -> list[Reading]:
     return found
 
 
-logs: st.SearchStrategy[list[Reading]] = st.lists(_STEPS, min_size=1, max_size=40).map(_log)
+logs: st.SearchStrategy[list[AlertReading]] = st.lists(_STEPS, min_size=1, max_size=40).map(_log)
 """Any log: several devices, repeats, readings that come late, clocks set back, silences of hours and of months."""

@@ -21,7 +21,7 @@ from fairlead.names import parse_log
 from fairlead.records.custody import ledger_entries
 from shore.alerts.machine import advance
 from shore.jobs import alerts_now, custody, reference
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import table_of
 from tests.support.examples import examples
@@ -46,8 +46,8 @@ def _empty() -> Path:
     atexit.register(shutil.rmtree, folder)
     names = ("alerts", "alerts_ashore", "alerts_now", "booking_changes", "custody", "custody_entries")
     fill(folder, dict.fromkeys((*names, "sites", "owners"), ()))
-    reference.refresh(Places.of(folder), topology())
-    alerts_now.follow_sites(Places.of(folder))
+    reference.refresh(TablePaths.of(folder), topology())
+    alerts_now.follow_sites(TablePaths.of(folder))
     return folder
 
 
@@ -55,22 +55,22 @@ class World:
     """Tables in a folder, and what the job does with each batch."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.places = folder, Places.of(folder)
+        self.folder, self.paths = folder, TablePaths.of(folder)
         shutil.copytree(_empty() / "delta", folder / "delta")
 
     def add(self, *, custody_first: bool = False, **rows: Sequence[Mapping[str, Any]]) -> None:
         fill(self.folder, rows)
         logs = {row["entry_log"] for row in rows.get("custody_entries", ())}
         if custody_first:
-            custody.rebuild(self.places, logs)
+            custody.rebuild(self.paths, logs)
         boxes = {
             row["equipment_reference"] for table, found in rows.items() if table != "custody_entries" for row in found
         }
-        alerts_now.update(self.places, boxes, logs)
-        custody.rebuild(self.places, logs)
+        alerts_now.update(self.paths, boxes, logs)
+        custody.rebuild(self.paths, logs)
 
     def rows(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._sorted(DeltaTable(self.places.table("alerts_now")).to_pyarrow_table())
+        found: list[dict[str, Any]] = self._sorted(DeltaTable(self.paths.table("alerts_now")).to_pyarrow_table())
         return found
 
     def row(self) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class World:
         return row
 
     def check(self) -> None:
-        assert self.rows() == self._sorted(alerts_now.everything(self.places))
+        assert self.rows() == self._sorted(alerts_now.everything(self.paths))
 
     def _sorted(self, table: pa.Table) -> Any:
         names = TABLES["alerts_now"].plain_schema.names
@@ -201,12 +201,12 @@ def test_a_ship_that_the_topology_comes_to_know(world: World) -> None:
     more = topology()
     swan = Site(kind=SiteKind.SHIP, imo="9321483")
     known = more.model_copy(update={"sites": more.sites | {"swan": swan}})
-    reference.refresh(world.places, known)
-    alerts_now.follow_sites(world.places)
+    reference.refresh(world.paths, known)
+    alerts_now.follow_sites(world.paths)
     assert world.row()["vessel_imo_number"] == "9321483"
-    version = DeltaTable(world.places.table("alerts_now")).version()
-    alerts_now.follow_sites(world.places)
-    assert DeltaTable(world.places.table("alerts_now")).version() == version
+    version = DeltaTable(world.paths.table("alerts_now")).version()
+    alerts_now.follow_sites(world.paths)
+    assert DeltaTable(world.paths.table("alerts_now")).version() == version
     world.check()
 
 

@@ -15,16 +15,15 @@ from edge.alerts.rules.reefer import HumidityRule, PowerLostRule, TemperatureRul
 from edge.alerts.thresholds import default_thresholds
 from edge.messages import MessageId, ReadingMessage
 from fairlead.records import reading as records
-from shore.alerts import limits
-from shore.alerts.box import Box, Bucket, Reading, pack, unpack
-from shore.alerts.limits import DAY_MS, FORGET_MS, HOUR_MS
+from shore.alerts import rules
 from shore.alerts.machine import State, advance, expire
+from shore.alerts.rules import DAY_MS, FORGET_MS, HOUR_MS, AlertReading, BoxState, Bucket, pack, unpack
 from shore.tables.alerts_ashore import ALERTS_ASHORE, compared, table_of
 from tests.support.examples import examples
 from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, at, every, logs, reading
 
 
-def states(*readings: Reading) -> list[State]:
+def states(*readings: AlertReading) -> list[State]:
     return advance(LOG, None, readings)[1]
 
 
@@ -160,7 +159,7 @@ def test_time_passing_opens_a_silence_that_is_the_same_as_the_next_readings() ->
     early = expire(LOG, box, T0_MS + HOUR_MS, watched=True)
     assert (early.states, early.look_again_ms) == ([], T0_MS + 2 * HOUR_MS), "counted from when it was heard"
     not_ours = expire(LOG, box, T0_MS + 2 * HOUR_MS, watched=False)
-    assert (not_ours.states, not_ours.look_again_ms) == ([], T0_MS + 2 * HOUR_MS + limits.LOOK_AGAIN_MS)
+    assert (not_ours.states, not_ours.look_again_ms) == ([], T0_MS + 2 * HOUR_MS + rules.LOOK_AGAIN_MS)
     opened = expire(LOG, box, T0_MS + 2 * HOUR_MS, watched=True)
     assert opened.box is not None
     assert opened.look_again_ms == T0_MS + HOUR_MS + FORGET_MS
@@ -219,16 +218,16 @@ def test_what_is_remembered_of_a_container_is_small() -> None:
     assert len(pack(Bucket(boxes={LOG: box}))) < 130
 
 
-def again(box: Box | None) -> Box | None:
+def again(box: BoxState | None) -> BoxState | None:
     """As the next batch finds it."""
     return unpack(pack(Bucket(boxes={LOG: box}))).boxes[LOG] if box is not None else None
 
 
-def cut(log: list[Reading], cuts: set[int], passing: list[tuple[int, int, bool]]) -> list[State]:
+def cut(log: list[AlertReading], cuts: set[int], passing: list[tuple[int, int, bool]]) -> list[State]:
     """As the processor does it: batches that end at ``cuts``; after the n-th one time passes, maybe. A box is packed
     between two batches."""
     found: list[State] = []
-    box: Box | None = None
+    box: BoxState | None = None
     begin = 0
     for number, end in enumerate([*sorted(c for c in cuts if 0 < c < len(log)), len(log)]):
         box, more = advance(LOG, again(box), log[begin:end], now_ms=0)
@@ -244,7 +243,7 @@ def cut(log: list[Reading], cuts: set[int], passing: list[tuple[int, int, bool]]
     return found
 
 
-def _jumps(box: Box, rest: list[Reading]) -> bool:
+def _jumps(box: BoxState, rest: list[AlertReading]) -> bool:
     """Whether the next newer reading is of more than ``FORGET_MS`` later: what then is forgotten was to be."""
     newer = next((r for r in rest if box.is_newer(r)), None)
     return newer is not None and newer.at_ms - box.at_ms > FORGET_MS
@@ -257,7 +256,7 @@ def _jumps(box: Box, rest: list[Reading]) -> bool:
     st.lists(st.tuples(st.integers(0, 8), st.sampled_from([1, 2, 5, 30, 200 * 24]), st.booleans()), max_size=6),
 )
 def test_batches_and_time_passing_change_nothing(
-    log: list[Reading], cuts: set[int], passing: list[tuple[int, int, bool]]
+    log: list[AlertReading], cuts: set[int], passing: list[tuple[int, int, bool]]
 ) -> None:
     whole = states(*log)
     parts = cut(log, cuts, passing)
@@ -283,20 +282,20 @@ def _whole_alerts(found: list[State]) -> None:
 def test_the_limits_are_those_of_detection_on_board() -> None:
     board = default_thresholds().default
     assert (
-        limits.FROZEN_SETPOINT,
-        limits.TEMPERATURE_TOLERANCE,
-        limits.TEMPERATURE_CRITICAL,
-        limits.TEMPERATURE_DWELL_MS,
-        limits.TEMPERATURE_RECOVERY_MS,
-        limits.AFTER_DEFROST_MS,
-        limits.POWER_DWELL_MS,
-        limits.HUMIDITY_TOLERANCE,
-        limits.HUMIDITY_DWELL_MS,
-        limits.HUMIDITY_RECOVERY_MS,
-        limits.SILENCE_INTERVALS,
-        limits.SILENCE_AT_LEAST_MS,
-        limits.SILENCE_UNKNOWN_MS,
-        limits.CLOCK_AHEAD_MS,
+        rules.FROZEN_SETPOINT,
+        rules.TEMPERATURE_TOLERANCE,
+        rules.TEMPERATURE_CRITICAL,
+        rules.TEMPERATURE_DWELL_MS,
+        rules.TEMPERATURE_RECOVERY_MS,
+        rules.AFTER_DEFROST_MS,
+        rules.POWER_DWELL_MS,
+        rules.HUMIDITY_TOLERANCE,
+        rules.HUMIDITY_DWELL_MS,
+        rules.HUMIDITY_RECOVERY_MS,
+        rules.SILENCE_INTERVALS,
+        rules.SILENCE_AT_LEAST_MS,
+        rules.SILENCE_UNKNOWN_MS,
+        rules.CLOCK_AHEAD_MS,
     ) == (
         board.temperature.frozen_setpoint,
         board.temperature.tolerance,
@@ -317,7 +316,7 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(logs)
-def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[Reading]) -> None:
+def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[AlertReading]) -> None:
     calm = [r for n, r in enumerate(log) if all(abs(r.at_ms - o.at_ms) < FORGET_MS for o in log[:n])]
     watch = AlertEngine("tokyo", [TemperatureRule(), PowerLostRule(), HumidityRule()])
     board = [alert for r in calm for alert in watch.see(message(r), LOG, r.at_ms)]
@@ -328,7 +327,7 @@ def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[Reading])
     ]
 
 
-def message(r: Reading) -> ReadingMessage:
+def message(r: AlertReading) -> ReadingMessage:
     """As the bridge gives it to detection on board."""
     record = records.Reading(
         equipment_reference=BOX,

@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
-from shore.alerts.box import COLUMNS, Reading, unpack
-from shore.alerts.limits import FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS
 from shore.alerts.machine import State, advance
-from shore.alerts.processor import Detection
-from shore.alerts.watched import Sites, SitesNow, watched
-from shore.places import Places
+from shore.alerts.processor import Detection, Sites, SitesNow, watched
+from shore.alerts.rules import COLUMNS, FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS, AlertReading, unpack
+from shore.paths import TablePaths
 from shore.tables.alerts_ashore import compared, table_of
 from tests.support.tables import fill
 from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, every, logs, reading
@@ -46,10 +44,10 @@ class Task:
         self.asked += 1
         return self.sites
 
-    def batch(self, log: str, readings: Sequence[Reading]) -> list[State]:
+    def batch(self, log: str, readings: Sequence[AlertReading]) -> list[State]:
         return self.batch_of([(log, r) for r in readings])
 
-    def batch_of(self, rows: Sequence[tuple[str, Reading]]) -> list[State]:
+    def batch_of(self, rows: Sequence[tuple[str, AlertReading]]) -> list[State]:
         return self._states(self.tester.test(KEY, [_row(log, r) for log, r in rows]))
 
     def watermark(self, at_ms: int) -> list[State]:
@@ -78,7 +76,7 @@ class Task:
         return [State(**row.asDict()) for row in rows]
 
 
-def _row(log: str, r: Reading) -> Row:
+def _row(log: str, r: AlertReading) -> Row:
     return Row(log=log, **dict(zip(COLUMNS, r._replace(at_ms=r.at_ms * 1000), strict=True)))
 
 
@@ -139,7 +137,7 @@ def test_what_is_known_of_sites_comes_from_containers_now(tmp_path: Path) -> Non
         row("AAAU0000061", "osaka", None, holder_kind="port", custody_event="GTIN"),
     ]
     fill(tmp_path, {"containers_now": rows})
-    sites = SitesNow(Places.of(tmp_path).table("containers_now"))()
+    sites = SitesNow(TablePaths.of(tmp_path).table("containers_now"))()
     assert list(sites.holders.values()) == ["tokyo", "tokyo", None, None, "", "osaka"]
     minute = T0_MS // MINUTE_MS
     assert {site: ms // MINUTE_MS - minute for site, ms in sites.clocks.items()} == {"tokyo": 30, "star": 90, "": 40}
@@ -196,7 +194,7 @@ def test_what_is_kept_can_be_read_by_the_next_version() -> None:
     st.integers(-5 * HOUR_MS, 50 * HOUR_MS),
 )
 def test_batches_restarts_and_timers_change_nothing(
-    log: list[Reading], cuts: set[int], steps: list[int], clock: int
+    log: list[AlertReading], cuts: set[int], steps: list[int], clock: int
 ) -> None:
     """Two logs in one task, whose clock goes on beside them: other sites may be ahead of them or behind."""
     task, found, begin, now = Task(), [], 0, T0_MS + clock

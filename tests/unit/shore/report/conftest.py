@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from shore.places import Places
+from shore.paths import TablePaths
 from tests.support import port_story
 
 
 @pytest.fixture(scope="package")
-def story(tmp_path_factory: pytest.TempPathFactory) -> Places:
+def story(tmp_path_factory: pytest.TempPathFactory) -> TablePaths:
     folder = tmp_path_factory.mktemp("story")
     port_story.write(folder)
-    return Places.of(Path(folder))
+    return TablePaths.of(Path(folder))
 
 
 @pytest.fixture
-def folder(story: Places, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(story: TablePaths, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The state folder of topology ``minimal``, with the story's tables."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("FAIRLEAD_HOME", str(home))

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from shore.report.approach import Place, approach, sea_distance
+from shore.report.port import Place, approach, sea_distance
 from shore.report.slices import Row
 from tests.support.port_story import at
 

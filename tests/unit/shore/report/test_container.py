@@ -10,11 +10,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.errors import UnavailableError
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.report import course
-from shore.report.container import ContainerReport, container_report, open_container
+from shore.report.container import ContainerReport, UnknownContainerError, container_report, normalised, open_container
 from shore.report.course import Interval
-from shore.report.known import UnknownContainerError, normalised
 from shore.tables import TABLES
 from tests.support.port_story import (
     FROZEN,
@@ -35,9 +34,9 @@ from tests.support.tables import fill
 
 
 def report(
-    places: Places, box: str, since: dt.datetime | None = None, until: dt.datetime | None = None
+    paths: TablePaths, box: str, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> ContainerReport:
-    with open_container(places, box, since, until) as found:
+    with open_container(paths, box, since, until) as found:
         return container_report(found, box, since, until)
 
 
@@ -48,7 +47,7 @@ def reading(box: str, offset: int, moment: dt.datetime, **values: object) -> Row
     } | values  # fmt: skip
 
 
-def test_everything_about_a_box_that_was_warm(story: Places) -> None:
+def test_everything_about_a_box_that_was_warm(story: TablePaths) -> None:
     found = report(story, WARM)
     figures = found.figures
     assert (figures.records, figures.repeats, figures.rejected, figures.late) == (210, 1, 1, 0)
@@ -70,7 +69,7 @@ def test_everything_about_a_box_that_was_warm(story: Places) -> None:
     assert found.versions["readings"] == 1
 
 
-def test_states_last_from_the_first_reading_to_the_next_one_without(story: Places) -> None:
+def test_states_last_from_the_first_reading_to_the_next_one_without(story: TablePaths) -> None:
     found = report(story, WARM)
     assert [(s.start, s.end) for s in found.states if s.kind == "UNPLUGGED"] == [(UNPOWERED, POWERED)]
     defrosts = [s for s in found.states if s.kind == "DEFROST"]
@@ -79,7 +78,7 @@ def test_states_last_from_the_first_reading_to_the_next_one_without(story: Place
     assert [(g.start, g.end) for g in found.gaps] == [(at(4, 2, 45), at(4, 5))]
 
 
-def test_a_set_point_other_than_agreed_is_told_with_both(story: Places) -> None:
+def test_a_set_point_other_than_agreed_is_told_with_both(story: TablePaths) -> None:
     found = report(story, WRONG).wrong_set_points
     assert [(w.start, w.end) for w in found] == [(SAILED, at(4, 3, 15)), (at(4, 5), NEWEST + dt.timedelta(minutes=30))]
     assert found[0].detail == "set to 5 Cel, agreed 2 Cel (BK3)"
@@ -98,25 +97,25 @@ def test_a_cancelled_booking_is_that_of_the_time_before(tmp_path: Path) -> None:
     ]
     fill(tmp_path, {"readings": readings, "booking_changes": changes})
     derive(tmp_path, "bookings")
-    places = Places.of(tmp_path)
-    found = report(places, WARM)
+    paths = TablePaths.of(tmp_path)
+    found = report(paths, WARM)
     assert [(w.start, w.end) for w in found.wrong_set_points] == [(at(1), at(1, 3))]
     assert found.booking is not None
     assert (found.booking["booking_reference"], found.booking["valid_to"]) == ("BK1", at(1, 3))
     assert [row["status"] for row in found.bookings] == ["CONFIRMED", "CANCELLED"]
-    later = report(places, WARM, at(1, 4))
+    later = report(paths, WARM, at(1, 4))
     assert (later.booking, later.wrong_set_points) == (None, ())
     assert [row["status"] for row in later.bookings] == ["CONFIRMED", "CANCELLED"]
 
 
-def test_its_way_is_its_own_or_that_of_the_ship_that_held_it(story: Places) -> None:
+def test_its_way_is_its_own_or_that_of_the_ship_that_held_it(story: TablePaths) -> None:
     aboard = report(story, WARM).way
     assert {p["source"] for p in aboard} == {"SHIP"}
     assert (aboard[0]["time"], aboard[-1]["time"], len(aboard)) == (SAILED, NEWEST, 55)
     assert {(p["source"], p["latitude"]) for p in report(story, ON_DOCK).way} == {("OWN", 35.61)}
 
 
-def test_the_readings_behind_alerts_are_found_by_offset_or_identity(story: Places) -> None:
+def test_the_readings_behind_alerts_are_found_by_offset_or_identity(story: TablePaths) -> None:
     by_role = {(r["source"], r["role"], r["sequence"]): r for r in report(story, WARM).alert_readings}
     causes = [r for r in by_role.values() if r["alert_id"] == "power-1"]
     assert [(r["device_date_time"], r["is_powered"]) for r in causes] == [(UNPOWERED, False), (None, None)]
@@ -125,7 +124,7 @@ def test_the_readings_behind_alerts_are_found_by_offset_or_identity(story: Place
     assert (worst["supply_temperature"], worst["log"]) == (7.9, f"containers.{WARM}")
 
 
-def test_a_time_cuts_everything_but_the_readings_behind_alerts(story: Places) -> None:
+def test_a_time_cuts_everything_but_the_readings_behind_alerts(story: TablePaths) -> None:
     since, until = at(3, 4), at(3, 6)
     found = report(story, WARM, since, until)
     assert (found.figures.records, found.figures.first_date_time, found.figures.last_date_time) == (
@@ -145,7 +144,7 @@ def test_a_long_history_keeps_its_extremes_in_the_drawing(tmp_path: Path) -> Non
         reading(WARM, i, at(1) + i * dt.timedelta(minutes=1), supply_temperature=40.0 if i == 12_345 else i % 7 / 10)
         for i in range(minutes)
     )})  # fmt: skip
-    with open_container(Places.of(tmp_path), WARM) as found:
+    with open_container(TablePaths.of(tmp_path), WARM) as found:
         curve = course.curve(found)
     assert len(curve) <= 1002
     assert max(curve, key=lambda row: float(row["celsius"]))["time"] == at(1) + dt.timedelta(minutes=12_345)
@@ -163,43 +162,43 @@ def test_intervals_that_nobody_could_tell_apart_are_drawn_as_one() -> None:
 def test_a_wrong_clock_does_not_stretch_the_drawing(tmp_path: Path) -> None:
     wrong = reading(WARM, 2, at(1) + dt.timedelta(days=3650), received_date_time=at(1))
     fill(tmp_path, {"readings": [reading(WARM, 1, at(1)), wrong]})
-    found = report(Places.of(tmp_path), WARM)
+    found = report(TablePaths.of(tmp_path), WARM)
     assert (found.figures.records, found.figures.wrong_clock) == (2, 1)
     assert found.figures.last_date_time == at(1)
 
 
 def test_only_files_with_rows_of_the_container_are_read(tmp_path: Path) -> None:
     fill(tmp_path, {"readings": [reading(WARM, i, at(1)) for i in range(3)]})
-    places = Places.of(tmp_path)
-    before = set(Path(places.table("readings")).glob("*.parquet"))
+    paths = TablePaths.of(tmp_path)
+    before = set(Path(paths.table("readings")).glob("*.parquet"))
     fill(tmp_path, {"readings": [reading(WRONG, i, at(1)) for i in range(3)]})
-    (new,) = set(Path(places.table("readings")).glob("*.parquet")) - before
+    (new,) = set(Path(paths.table("readings")).glob("*.parquet")) - before
     new.unlink()
-    assert report(places, WARM).figures.records == 3
+    assert report(paths, WARM).figures.records == 3
     with pytest.raises(UnavailableError) as error:
-        report(places, WRONG)
+        report(paths, WRONG)
     assert new.name in error.value.what
 
 
 def test_what_is_not_there_yet_is_named_and_the_rest_is_told(tmp_path: Path) -> None:
     fill(tmp_path, {"readings": [reading(WARM, 1, at(1))]})
-    found = report(Places.of(tmp_path), WARM)
+    found = report(TablePaths.of(tmp_path), WARM)
     assert found.figures.records == 1
     assert {"bookings", "custody", "excursions", "alerts_now", "sites"} <= set(found.missing)
     with pytest.raises(UnavailableError) as error:
-        report(Places.of(tmp_path / "nothing"), WARM)
+        report(TablePaths.of(tmp_path / "nothing"), WARM)
     assert "fairlead shore run" in error.value.hint
 
 
 def test_a_table_of_an_older_version_lacks_columns_and_is_read(tmp_path: Path) -> None:
-    location = Places.of(tmp_path).table("readings")
+    location = TablePaths.of(tmp_path).table("readings")
     schema = TABLES["readings"].schema
     old = [field for field in schema if field.name not in ("is_pre_trip_inspection", "door_open")]
     DeltaTable.create(location, schema=schema.empty_table().select([f.name for f in old]).schema)
     row = reading(WARM, 1, at(1))
     content = pa.Table.from_pylist([row], schema=pa.schema([pa.field(f.name, f.type) for f in old]))
     write_deltalake(DeltaTable(location), content, mode="append")
-    assert report(Places.of(tmp_path), WARM).figures.records == 1
+    assert report(TablePaths.of(tmp_path), WARM).figures.records == 1
 
 
 @pytest.mark.parametrize(
@@ -213,7 +212,7 @@ def test_a_table_of_an_older_version_lacks_columns_and_is_read(tmp_path: Path) -
         ("BIGU10000é0", "four letters and seven digits", ""),
     ],
 )
-def test_an_unknown_number_is_answered_with_those_near(story: Places, text: str, what: str, hint: str) -> None:
+def test_an_unknown_number_is_answered_with_those_near(story: TablePaths, text: str, what: str, hint: str) -> None:
     with pytest.raises(UnknownContainerError) as error:
         report(story, text)
     assert what in error.value.what
@@ -227,6 +226,6 @@ def test_numbers_are_taken_as_people_write_them() -> None:
 def test_a_box_that_the_tables_know_by_its_custody_alone(tmp_path: Path) -> None:
     fill(tmp_path, {"custody_entries": rows()["custody_entries"]})
     derive(tmp_path, "custody")
-    found = report(Places.of(tmp_path), WARM)
+    found = report(TablePaths.of(tmp_path), WARM)
     assert (found.figures.records, found.figures.first_date_time, found.way, found.logs) == (0, None, (), ())
     assert len(found.custody) == 2

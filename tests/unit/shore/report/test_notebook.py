@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from shore.places import Places
+from shore.paths import TablePaths
 from tests.support.notebook import run
 from tests.support.port_story import WARM, WRONG
 
 NOTEBOOK = Path(__file__).parents[4] / "docs" / "port-operator.ipynb"
 
 
-def test_the_notebook_tells_the_story(story: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_notebook_tells_the_story(story: TablePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.delenv("FAIRLEAD_TOPOLOGY", raising=False)
     monkeypatch.delenv("PORT", raising=False)

@@ -12,21 +12,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairlead.errors import RefusedError
-from shore.places import Places
-from shore.report.container import container_report, open_container
-from shore.report.container_page import container_page
+from shore.paths import TablePaths
+from shore.report.container import container_page, container_report, open_container
 from shore.report.pack import Manifest, read_manifest, write_pack
 from tests.support.port_story import WARM, WRONG, at, write
 from tests.support.tables import fill
 
 
-def pack(places: Places, box: str, folder: Path, page: str = "<p>page</p>") -> Manifest:
-    with open_container(places, box) as found:
+def pack(paths: TablePaths, box: str, folder: Path, page: str = "<p>page</p>") -> Manifest:
+    with open_container(paths, box) as found:
         return write_pack(found, container_report(found, box), folder, page)
 
 
 @pytest.fixture(scope="module")
-def packed(story: Places, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packed(story: TablePaths, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The whole pack of ``WARM``, page and all; tests read it only."""
     folder = tmp_path_factory.mktemp("packs") / WARM
     with open_container(story, WARM) as found:
@@ -70,7 +69,7 @@ def test_no_text_in_csv_is_a_formula_and_parquet_has_it_exactly(tmp_path: Path) 
         for n, reason in enumerate((*FORMULAS, "plain", "a=b"))
     ]
     fill(tmp_path / "state", {"readings_rejected": bad})
-    pack(Places.of(tmp_path / "state"), WARM, tmp_path / "pack")
+    pack(TablePaths.of(tmp_path / "state"), WARM, tmp_path / "pack")
     with (tmp_path / "pack" / "readings_rejected.csv").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if int(row["log_offset"]) >= 900]
     assert [row["reason"] for row in rows] == [*(f"'{each}" for each in FORMULAS), "plain", "a=b"]
@@ -117,7 +116,7 @@ def test_a_page_without_any_derived_table_says_so(tmp_path: Path) -> None:
     now = {"source": "site", "alert_id": "<b>", "equipment_reference": WARM, "kind": "TEMPERATURE", "state": "OPENED",
            "opened_date_time": at(1), "detail": "<i>warm</i>"}  # fmt: skip
     fill(tmp_path, {"readings": [strange], "alerts": [alert], "alerts_now": [now]})
-    with open_container(Places.of(tmp_path), WARM) as found:
+    with open_container(TablePaths.of(tmp_path), WARM) as found:
         page = container_page(found, container_report(found, WARM))
     assert "Table <code>excursions</code> is not there yet" in page
     assert "No position is known" in page
@@ -125,7 +124,7 @@ def test_a_page_without_any_derived_table_says_so(tmp_path: Path) -> None:
     assert "&lt;i&gt;warm&lt;/i&gt;" in page
 
 
-def test_a_pack_is_written_over_its_older_self_and_over_nothing_else(story: Places, tmp_path: Path) -> None:
+def test_a_pack_is_written_over_its_older_self_and_over_nothing_else(story: TablePaths, tmp_path: Path) -> None:
     folder = tmp_path / "claim"
     pack(story, WRONG, folder, "old")
     (folder / "notes.txt").write_text("of the handler", encoding="utf-8")

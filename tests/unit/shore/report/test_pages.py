@@ -10,19 +10,17 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.app import run
-from shore.places import Places
+from shore.paths import TablePaths
 from shore.report import drawing
-from shore.report.container import container_report, open_container
-from shore.report.container_page import container_page
+from shore.report.container import container_page, container_report, open_container
 from shore.report.course import Interval
-from shore.report.port import port_report
-from shore.report.port_page import port_page
+from shore.report.port import port_page, port_report
 from tests.support.port_story import WARM, at, derive, number
 from tests.support.tables import fill
 
 
-def page_of(places: Places, box: str, since: dt.datetime | None = None, until: dt.datetime | None = None) -> str:
-    with open_container(places, box, since, until) as found:
+def page_of(paths: TablePaths, box: str, since: dt.datetime | None = None, until: dt.datetime | None = None) -> str:
+    with open_container(paths, box, since, until) as found:
         return container_page(found, container_report(found, box, since, until))
 
 
@@ -37,7 +35,7 @@ def row(box: str, offset: int, when: dt.datetime, **more: object) -> dict[str, o
     return {"log": f"containers.{box}", "log_offset": offset, "equipment_reference": box, **device, **more}
 
 
-def test_a_time_without_readings_is_not_called_a_good_one(story: Places) -> None:
+def test_a_time_without_readings_is_not_called_a_good_one(story: TablePaths) -> None:
     told = plain(page_of(story, WARM, at(20)))
     assert "none in this time" in told
     assert "Out of band not known: nothing was observed" in told
@@ -50,7 +48,7 @@ def test_a_box_without_a_booking_or_any_other_row(tmp_path: Path) -> None:
     box = number(900001)
     fill(tmp_path, {"readings": [row(box, 1, at(1))], "alerts": (), "sites": (), "owners": ()})
     derive(tmp_path)
-    told = plain(page_of(Places.of(tmp_path), box))
+    told = plain(page_of(TablePaths.of(tmp_path), box))
     assert "Booking none is known in this time" in told
     assert "No ledger of custody knows it." in told
     assert "Alerts none" in told
@@ -61,7 +59,7 @@ def test_a_record_that_could_not_be_read_is_named_with_its_reason(tmp_path: Path
     bad = {"log": f"containers.{box}", "log_offset": 7, "equipment_reference": box, "reason": "no <device>",
            "record_date_time": at(2, 3), "payload": b"{"}  # fmt: skip
     fill(tmp_path, {"readings": [row(box, 8, at(2, 4))], "readings_rejected": [bad]})
-    page = page_of(Places.of(tmp_path), box)
+    page = page_of(TablePaths.of(tmp_path), box)
     assert f"2026-03-02 03:00 no &lt;device&gt; containers.{box}@7" in plain(page)
     assert "readings_rejected.csv" in page
 
@@ -72,7 +70,7 @@ def test_an_excursion_of_which_little_was_seen_is_told_with_all_of_its_time(tmp_
     warm = [row(box, n, at(2, 3 * n), **air) for n in range(5)]
     fill(tmp_path, {"readings": warm})
     derive(tmp_path, "conditions", "excursion_parts", "excursions")
-    told = plain(page_of(Places.of(tmp_path), box))
+    told = plain(page_of(TablePaths.of(tmp_path), box))
     assert "temperature: 1 excursion, 2 h 30 min seen, within 12 h 30 min" in told
 
 
@@ -103,7 +101,7 @@ class Seen(HTMLParser):
         assert self.open.pop()[0] == tag
 
 
-def test_pages_can_be_read_by_who_cannot_see_them(story: Places) -> None:
+def test_pages_can_be_read_by_who_cannot_see_them(story: TablePaths) -> None:
     with open_container(story, WARM) as found:
         report = container_report(found, WARM)
         pages = [container_page(found, report), port_page(port_report(story, "JPTYO"))]
@@ -135,7 +133,7 @@ def test_a_box_that_measures_no_temperature(tmp_path: Path) -> None:
     assert int(width[1]) < 1200
     box = number(900003)
     fill(tmp_path, {"readings": [row(box, 8, at(2, 4))]})
-    assert "No temperature was measured in this time." in plain(page_of(Places.of(tmp_path), box))
+    assert "No temperature was measured in this time." in plain(page_of(TablePaths.of(tmp_path), box))
 
 
 @pytest.mark.usefixtures("folder")

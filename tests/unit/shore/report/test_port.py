@@ -11,10 +11,8 @@ import pytest
 from deltalake import DeltaTable
 
 from fairlead.errors import UnavailableError
-from shore.places import Places
-from shore.report.approach import Place
-from shore.report.port import PortReport, UnknownPortError, port_report
-from shore.report.port_page import port_page
+from shore.paths import TablePaths
+from shore.report.port import Place, PortReport, UnknownPortError, port_page, port_report
 from shore.tables import TABLES
 from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, derive, rows
 from tests.support.tables import fill
@@ -28,7 +26,7 @@ def straight(start: Place, end: Place) -> float:
 
 
 @pytest.fixture(scope="module")
-def tokyo(story: Places) -> PortReport:
+def tokyo(story: TablePaths) -> PortReport:
     return port_report(story, "jp tyo", distance=straight)
 
 
@@ -63,14 +61,14 @@ def test_the_dock_and_the_last_movements(tokyo: PortReport) -> None:
     assert [(c["vessel"], c["departure_date_time"] is not None) for c in tokyo.calls] == [("MV Blue Marlin", True)]
 
 
-def test_a_ship_in_port_does_not_come(story: Places) -> None:
+def test_a_ship_in_port_does_not_come(story: TablePaths) -> None:
     sydney = port_report(story, "AUSYD", distance=straight)
     assert [ship.vessel_imo_number for ship in sydney.in_port] == [OTHER_SHIP]
     assert [(ship.vessel, ship.for_port) for ship in sydney.arriving] == [("MV Duck Star", 1)]
     assert sydney.elsewhere == 0
 
 
-def test_an_authority_is_not_told_what_is_inside(story: Places) -> None:
+def test_an_authority_is_not_told_what_is_inside(story: TablePaths) -> None:
     operator = port_report(story, "JPTYO", distance=straight)
     authority = port_report(story, "JPTYO", "authority", distance=straight)
     told, hidden = (msgspec.json.encode(each).decode() for each in (operator, authority))
@@ -93,19 +91,19 @@ def test_the_page(tokyo: PortReport) -> None:
 
 def test_what_is_not_there_yet_is_named(tmp_path: Path) -> None:
     fill(tmp_path, {"positions": rows()["positions"]})
-    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    found = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
     assert {"containers_now", "dock_movements", "sites"} <= set(found.missing)
     assert [ship.approach.bound for ship in found.arriving] == ["COURSE"]
     page = port_page(found)
     assert "Table <code>containers_now</code> is not there yet" in page
     assert "perhaps it goes elsewhere" in page
     with pytest.raises(UnavailableError):
-        port_report(Places.of(tmp_path / "nothing"), "JPTYO")
+        port_report(TablePaths.of(tmp_path / "nothing"), "JPTYO")
 
 
 def test_empty_tables_are_no_trouble(tmp_path: Path) -> None:
     fill(tmp_path, dict.fromkeys(TABLES, ()))
-    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    found = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
     assert (found.arriving, found.dock, found.as_of, found.missing) == ((), (), None, ())
     assert "None that is known of" in port_page(found)
 
@@ -118,14 +116,14 @@ def test_empty_tables_are_no_trouble(tmp_path: Path) -> None:
         ("", "no UN/LOCODE", "the tables know AUSYD, JPTYO, SGSIN"),
     ],
 )
-def test_an_unknown_port_is_answered_with_those_near(story: Places, code: str, what: str, hint: str) -> None:
+def test_an_unknown_port_is_answered_with_those_near(story: TablePaths, code: str, what: str, hint: str) -> None:
     with pytest.raises(UnknownPortError) as error:
         port_report(story, code, distance=straight)
     assert what in error.value.what
     assert hint in error.value.hint
 
 
-def test_a_port_that_the_topology_does_not_have(story: Places) -> None:
+def test_a_port_that_the_topology_does_not_have(story: TablePaths) -> None:
     found = port_report(story, "NLRTM", distance=straight)
     assert (found.arriving, found.dock, found.elsewhere) == ((), (), 2)
     assert found.port == "Rotterdam"
@@ -133,7 +131,7 @@ def test_a_port_that_the_topology_does_not_have(story: Places) -> None:
 
 @pytest.mark.parametrize(("hours", "agreed"), [(1, 2.0), (-1, None)])
 def test_a_box_has_what_was_agreed_until_its_booking_is_cancelled(
-    story: Places, tmp_path: Path, hours: int, agreed: float | None
+    story: TablePaths, tmp_path: Path, hours: int, agreed: float | None
 ) -> None:
     kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
             ("sites", "containers_now", "positions", "booking_changes")}  # fmt: skip
@@ -142,16 +140,16 @@ def test_a_box_has_what_was_agreed_until_its_booking_is_cancelled(
     end = {"status": "CANCELLED", "log_offset": 9, "valid_from": seen + dt.timedelta(hours=hours)}
     fill(tmp_path, {**kept, "booking_changes": [*kept["booking_changes"], booked | end]})
     derive(tmp_path, "bookings")
-    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    found = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
     (box,) = [each for each in found.arriving[0].boxes if each.equipment_reference == WRONG]
     assert box.agreed_temperature == agreed
     assert box.port_of_discharge == (None if agreed is None else "AUSYD")
 
 
-def test_an_excursion_of_the_last_journey_is_none_of_this_one(story: Places, tmp_path: Path) -> None:
+def test_an_excursion_of_the_last_journey_is_none_of_this_one(story: TablePaths, tmp_path: Path) -> None:
     kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
             ("sites", "containers_now", "positions", "bookings", "excursions")}  # fmt: skip
     old = {"start_date_time": at(1), "end_date_time": at(1, 2)}
     fill(tmp_path, {**kept, "excursions": [each | old for each in kept["excursions"]]})
-    found = port_report(Places.of(tmp_path), "JPTYO", distance=straight)
+    found = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
     assert found.arriving[0].boxes[0].excursions == 0

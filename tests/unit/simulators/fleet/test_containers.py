@@ -16,7 +16,7 @@ def numbers(owner: str, count: int, seed: int) -> list[str]:
 
 
 @given(st.sampled_from(["BIGU", "YELU", "REDU", "ZZZU"]), st.integers(0, 300), st.integers())
-def test_numbers_are_valid_different_and_unambiguous(owner: str, count: int, seed: int) -> None:
+def test_container_numbers_are_valid_and_distinct(owner: str, count: int, seed: int) -> None:
     found = numbers(owner, count, seed)
     assert len(set(found)) == count
     for number in found:

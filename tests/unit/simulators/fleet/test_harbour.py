@@ -50,7 +50,7 @@ def harbour(**replaced: str) -> Scenario:
     return scenario_file.parse(changed, "mine.yaml")
 
 
-def test_it_fits_its_topology_and_plays_in_seconds() -> None:
+def test_the_harbour_scenario_fits_its_topology() -> None:
     check_fit(harbour(), minimal())
     voyage = Voyage(harbour(), minimal(), seed=7)
     assert harbour().containers == 10
@@ -76,7 +76,7 @@ def test_the_ship_goes_out_and_comes_back() -> None:
 
 @given(st.sampled_from(["JPTYO", "SGSIN", "AUSYD", "USLAX", "NLRTM"]), st.integers(5, 14 * 24 * 60), st.floats(5, 25))
 @settings(deadline=None)
-def test_a_round_trip_lasts_as_long_as_it_says(port: str, minutes: int, speed: float) -> None:
+def test_a_round_trip_takes_the_wanted_time(port: str, minutes: int, speed: float) -> None:
     wanted = dt.timedelta(minutes=minutes)
     passage = Passage(routes.round_trip(port, wanted, speed), START, speed)
     assert abs(passage.duration - wanted) < dt.timedelta(seconds=1)
@@ -100,7 +100,7 @@ def test_a_round_trip_beyond_every_sea_lane_is_an_error() -> None:
         ("afterwards: aboard }", "afterwards: aboard, released_after: 2h }", "these boxes stay aboard"),
     ],
 )
-def test_mistakes_are_named(old: str, new: str, expected: str) -> None:
+def test_a_mistake_is_reported(old: str, new: str, expected: str) -> None:
     with pytest.raises(ScenarioError, match=expected):
         harbour(**{old: new})
 
@@ -131,7 +131,7 @@ def test_a_failure_of_a_box_that_stays_aboard_lasts_to_the_end() -> None:
     assert end > plan.ends
 
 
-def test_a_box_may_go_out_twice() -> None:
+def test_a_box_may_make_two_round_trips() -> None:
     twice = harbour(
         **{
             "at_sea: 24h }": "at_sea: 24h }\n      - { port: tokyo, stay: 12h, at_sea: 6h }"

@@ -20,7 +20,7 @@ HOUR = dt.timedelta(hours=1)
 
 @given(st.integers(0, 2**32), st.integers(10, 400))
 @settings(max_examples=examples(15), deadline=None)
-def test_every_box_is_given_away_by_its_holder_only(seed: int, containers: int) -> None:
+def test_only_the_holder_publishes_a_move(seed: int, containers: int) -> None:
     plan = make_plan(ducks().rescaled(containers), big_blue(), seed)
     assert len({box.number for box in plan.boxes}) == containers
     for box in plan.boxes:
@@ -37,7 +37,7 @@ def test_every_box_is_given_away_by_its_holder_only(seed: int, containers: int) 
         assert box.holder(box.moves[0].time - HOUR) is None
 
 
-def test_ships_handle_boxes_only_alongside() -> None:
+def test_ships_move_boxes_only_at_the_berth() -> None:
     plan = make_plan(ducks(), big_blue(), 1)
     handled = 0
     for work in plan.works:
@@ -77,7 +77,7 @@ def test_a_fault_before_the_ship_has_sailed_is_an_error() -> None:
         make_plan(scenario_file.parse(TRANSHIPMENT + fault, "mine.yaml"), big_blue(), 1)
 
 
-def test_boxes_that_fall_have_no_later_life() -> None:
+def test_a_lost_box_has_no_later_moves() -> None:
     plan = make_plan(ducks(), big_blue(), 7)
     fallen = [box for box in plan.boxes if box.falls]
     assert len(fallen) == 4
@@ -107,7 +107,7 @@ def test_customers_are_entitled_from_load_to_release() -> None:
     assert waiting.entitled(plan.ends) == "ducks"
 
 
-def test_several_ships_may_carry_more_than_one_could_and_none_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_ship_carries_more_than_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = scenario_file.load("busy-loop")
     topology = load_topology(scenario_file.topology_source(loop), env={})
     monkeypatch.setattr("simulators.fleet.planner.SHIP_TAKES", 500)

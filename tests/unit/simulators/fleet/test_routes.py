@@ -29,7 +29,7 @@ def test_routes_have_the_lengths_of_the_sea_lanes(origin: str, destination: str,
 
 
 @given(pairs, st.floats(0, 1), st.floats(8, 30))
-def test_a_passage_stays_finite_and_on_the_water_it_says(ends: list[str], share: float, speed: float) -> None:
+def test_a_position_at_sea_is_valid(ends: list[str], share: float, speed: float) -> None:
     passage = Passage(routes.route(ends[0], ends[1]), START, speed)
     fix = passage.at(START + share * passage.duration)
     assert all(map(math.isfinite, (*fix.point, fix.speed, fix.course)))
@@ -40,7 +40,7 @@ def test_a_passage_stays_finite_and_on_the_water_it_says(ends: list[str], share:
 
 
 @given(pairs)
-def test_a_passage_begins_and_ends_in_port_and_goes_no_faster_than_its_speed(ends: list[str]) -> None:
+def test_a_passage_leads_from_port_to_port_at_its_speed(ends: list[str]) -> None:
     passage = Passage(routes.route(ends[0], ends[1]), START, 18)
     assert routes.distance(passage.at(START).point, routes.port(ends[0])) < 0.01
     assert routes.distance(passage.at(passage.arrives).point, routes.port(ends[1])) < 0.01
@@ -51,13 +51,13 @@ def test_a_passage_begins_and_ends_in_port_and_goes_no_faster_than_its_speed(end
 
 
 @given(points, st.floats(0, 359.9), st.floats(0.01, 5000))
-def test_destination_is_as_far_as_it_says(start: Point, course: float, miles: float) -> None:
+def test_a_destination_is_as_far_away_as_asked(start: Point, course: float, miles: float) -> None:
     end = routes.destination(start, course, miles)
     assert routes.distance(start, end) == pytest.approx(miles, rel=1e-6, abs=1e-4)
 
 
 @given(points, points)
-def test_bearing_leads_to_the_other_point(a: Point, b: Point) -> None:
+def test_a_bearing_leads_to_the_other_point(a: Point, b: Point) -> None:
     miles = routes.distance(a, b)
     reached = routes.destination(a, routes.bearing(a, b), miles)
     assert routes.distance(reached, b) < 0.01
@@ -75,7 +75,7 @@ def test_no_route_to_the_same_port() -> None:
 
 
 @given(points, times, st.booleans())
-def test_weather_is_finite_and_of_this_earth(place: Point, time: dt.datetime, ashore: bool) -> None:
+def test_weather_stays_within_bounds(place: Point, time: dt.datetime, ashore: bool) -> None:
     assert -75 < climate.air_temperature(place, time, ashore=ashore) < 45
     assert -2 < climate.sea_temperature(place, time) < 35
     assert 0 <= climate.solar_gain(place, time) <= 9

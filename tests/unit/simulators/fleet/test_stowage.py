@@ -1,4 +1,4 @@
-"""Where boxes stand aboard, what their readings say of it, and that on-board detection can use it."""
+"""Slots aboard, the readings that carry them, and detection that uses them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PLACE = re.compile(r"\d{7}")
 
 @given(st.integers(0, 2**32), st.integers(10, 500))
 @settings(max_examples=examples(8), deadline=None)
-def test_no_place_has_two_boxes_and_boxes_on_deck_stand_there(seed: int, containers: int) -> None:
+def test_no_slot_holds_two_boxes(seed: int, containers: int) -> None:
     plan = make_plan(ducks().rescaled(containers), big_blue(), seed)
     stays: dict[tuple[str, str], list[tuple[dt.datetime, dt.datetime]]] = defaultdict(list)
     for box in plan.boxes:
@@ -50,7 +50,7 @@ def test_no_place_has_two_boxes_and_boxes_on_deck_stand_there(seed: int, contain
         assert all(one[1] <= other[0] for one, other in pairwise(spans))
 
 
-def test_readings_say_where_the_box_stands_aboard_and_nowhere_else() -> None:
+def test_readings_carry_the_slot_only_aboard() -> None:
     boxes = {box.number: box for box in small_plan().boxes}
     ships = small_plan().timetables
     seen = {True: 0, False: 0}
@@ -92,8 +92,8 @@ def test_reefers_are_inspected_before_they_are_loaded_and_never_aboard() -> None
             assert said.reefer_settings.is_defrosting or abs(air - wanted) < 2, "only heaters bring it far away"
 
 
-def test_boxes_that_fall_from_one_bay_are_evidence_for_each_other() -> None:
-    """The ducks' own voyage, judged by the rules of the ship's bridge: who fell, and nobody else."""
+def test_boxes_lost_from_one_bay_confirm_each_other() -> None:
+    """The rules of the ship's bridge raise an alert for each lost duck box, and for no other."""
     voyage = Voyage(ducks().adjusted(containers=60), big_blue(), seed=7)
     fallen = {box.number for box in voyage.plan.boxes if box.falls}
     assert len(fallen) == 4

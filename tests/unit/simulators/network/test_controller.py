@@ -23,7 +23,7 @@ SITES = ("tokyo", "duck-star")
 
 
 class Still(LinkWeather):
-    """Cuts as the scenario says, and nothing else: tests need not wait for satellites."""
+    """Only the scenario's cuts, without latency, so that tests are quick."""
 
     def at(self, link: Link, time: dt.datetime) -> Conditions:
         return Conditions(up=super().at(link, time).up)

@@ -1,4 +1,4 @@
-"""What a voyage waits for around a link that is cut, and what it does not."""
+"""Barriers around a link that is cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def steps_of(name: str) -> list[VoyageBarrier | LinkChange]:
     return [step for step in voyage.steps() if isinstance(step, VoyageBarrier | LinkChange)]
 
 
-def test_a_ship_at_sea_has_written_down_all_it_said_before_its_link_changes() -> None:
+def test_a_ship_at_sea_stores_its_readings_before_its_link_changes() -> None:
     steps = steps_of("dark-ship")
     changes = [step for step in steps if isinstance(step, LinkChange)]
     assert [change.up for change in changes] == [False, True]
@@ -29,7 +29,7 @@ def test_a_ship_at_sea_has_written_down_all_it_said_before_its_link_changes() ->
         assert len(before.log_ends) > 2
 
 
-def test_only_what_may_need_a_link_gives_way_to_one_that_is_cut() -> None:
+def test_only_barriers_that_need_a_link_give_way_to_a_cut() -> None:
     for name in ("dark-ship", "typhoon-tokyo"):
         found = barriers(steps_of(name))
         firm = {step.kind for step in found if not step.gives_way}

@@ -1,4 +1,4 @@
-"""A proxy delays, cuts and resets as it is told, in front of an echo server."""
+"""A proxy delays, cuts and resets, in front of an echo server."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_bytes_are_carried_and_counted(echo: Address, reach: Reach) -> Non
     assert proxy.open_connections == 0
 
 
-async def test_delay_and_rate_are_of_the_line(echo: Address, reach: Reach) -> None:
+async def test_all_connections_share_the_rate(echo: Address, reach: Reach) -> None:
     async with TcpProxy([echo], rtt=0.1) as proxy:
         one, two = await reach(proxy), await reach(proxy)
         began = time.monotonic()

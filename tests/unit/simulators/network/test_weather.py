@@ -73,7 +73,7 @@ def test_where_a_pair_has_two_carriers_losing_one_is_no_outage() -> None:
     assert len(list(both.outages())) == 1
 
 
-def test_a_link_may_be_worse_instead_of_cut() -> None:
+def test_trouble_may_degrade_a_link() -> None:
     bad = weather(trouble(between=["duck-star", "los-angeles"], loss=0.1, latency=900, rate="16 kbit/s"))
     now = bad.at(link("duck-star->los-angeles"), START + 6 * DAY)
     assert (now.up, now.loss, now.latency, now.rate) == (True, 0.1, 900, 2_000)
@@ -99,12 +99,12 @@ def test_outages_are_when_the_link_is_down(spans: list[tuple[int, int]], hours: 
 
 
 @pytest.mark.parametrize("body", [{}, {"site": "tokyo", "between": ["tokyo", "sydney"]}, {"site": "tokyo", "loss": 1}])
-def test_what_makes_no_sense_is_refused(body: dict[str, object]) -> None:
+def test_invalid_trouble_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         trouble(**body)
 
 
-def test_a_ship_is_linked_by_what_reaches_it() -> None:
+def test_a_ship_uses_the_berth_link_in_port() -> None:
     minimal = load("minimal", env={})
     (port,) = (name for name, site in minimal.sites.items() if site.kind == "port")
     berths = {START: port}

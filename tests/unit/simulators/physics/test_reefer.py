@@ -1,4 +1,4 @@
-"""The thermal model against what is known of real reefers (notes on reefer control): bounds, not exact values."""
+"""The thermal model against known behaviour of real reefers: bounds, not exact values."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_warm_coils_need_no_defrost() -> None:
     assert not any(flags[0] for _, flags in rows(boxes, 24, 30.0))
 
 
-def test_fruit_is_kept_humid_and_toys_dry() -> None:
+def test_humidity_depends_on_the_commodity() -> None:
     boxes = fleet([ReeferUnit(commodity("bananas"), 13.3), ReeferUnit(commodity("toy-ducks"), 18.0)])
     run(boxes, 24, 28.0)
     assert boxes.humidity[0] > 85

@@ -72,7 +72,7 @@ def test_vents_keep_the_air_of_fruit_good() -> None:
     assert 19 < boxes.o2[0] < 20.8
 
 
-def test_what_does_not_breathe_has_ordinary_air() -> None:
+def test_cargo_that_does_not_breathe_has_ordinary_air() -> None:
     boxes = fleet("frozen-fish")
     run(boxes, 48)
     assert boxes.o2[0] == pytest.approx(20.9)
@@ -93,7 +93,7 @@ def test_onions_are_kept_dry() -> None:
 
 @given(st.sampled_from(sorted(COMMODITIES)), st.floats(-20, 45), st.booleans(), st.booleans())
 @settings(max_examples=examples(25), deadline=None)
-def test_air_stays_air(name: str, ambient: float, plugged: bool, door: bool) -> None:
+def test_gas_shares_stay_physical(name: str, ambient: float, plugged: bool, door: bool) -> None:
     boxes = fleet(name, PowerChange(START + HOUR, 0, plugged=plugged, door_open=door))
     run(boxes, 200, ambient)
     sample = boxes.sample()

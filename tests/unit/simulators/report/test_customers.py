@@ -33,11 +33,11 @@ def movement(event_id: str, revision: int = 0) -> bytes:
         (b"\xff", None),
     ],
 )
-def test_a_record_is_about_a_reading_a_movement_or_nothing_that_is_counted(value: bytes, named: str | None) -> None:
+def test_a_record_counts_as_a_reading_a_movement_or_nothing(value: bytes, named: str | None) -> None:
     assert identity_of(value) == named
 
 
-def test_an_authority_gets_what_happened_at_its_port_and_nothing_of_others() -> None:
+def test_an_authority_gets_the_movements_of_its_port_only() -> None:
     planned = voyage(7, 40)
     topology, truth = planned.plan.topology, Truth(planned.plan)
     port = topology.customers[AUTHORITY].port

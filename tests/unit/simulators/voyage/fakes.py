@@ -1,4 +1,4 @@
-"""Clusters in memory, for code that looks at logs through ``fairlead.kafka.clusters``, and MQTT brokers of nobody."""
+"""Clusters in memory, for code that reads logs through ``fairlead.kafka.clusters``."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def trip(context: Context) -> Voyage:
 
 @pytest.fixture
 def lines(context: Context) -> Iterator[Path]:
-    """Lines for every link of the topology, to brokers that nobody needs."""
+    """Proxies for every link of the topology, to brokers that are not used."""
     pulls = {(link.to, link.from_): [("127.0.0.1", 1)] for link in context.topology.directed_links()}
     at = context.folder / "run" / LINES
     at.parent.mkdir(parents=True)
@@ -65,7 +65,7 @@ def closed(at: Path) -> set[str]:
         return {name for name, way in looking.send(Order()).ways.items() if not way.open}
 
 
-def test_a_voyage_leads_the_lines_that_are_there(context: Context, trip: Voyage, lines: Path) -> None:
+def test_a_voyage_controls_the_proxies_of_another_process(context: Context, trip: Voyage, lines: Path) -> None:
     (one, other), begins, ends = next(link_weather(trip.plan).outages())
     with link_network(context, trip, SETTINGS) as leader:
         assert leader is not None
@@ -76,14 +76,14 @@ def test_a_voyage_leads_the_lines_that_are_there(context: Context, trip: Voyage,
         assert {one, other} in [set(cut.between) for cut in leader.cuts]
 
 
-def test_without_lines_a_voyage_that_cuts_links_is_refused(context: Context, trip: Voyage) -> None:
+def test_without_proxies_a_voyage_that_cuts_links_is_refused(context: Context, trip: Voyage) -> None:
     with pytest.raises(ConfigurationError, match="cuts the link") as refused:
         with link_network(context, trip, SETTINGS):
             raise AssertionError
     assert "--calm" in str(refused.value.hint)
 
 
-def test_calm_leaves_the_lines_alone(context: Context, trip: Voyage, lines: Path) -> None:
+def test_calm_leaves_the_proxies_alone(context: Context, trip: Voyage, lines: Path) -> None:
     with link_network(context, trip, replace(SETTINGS, calm=True)) as leader:
         assert leader is None
     assert not closed(lines)

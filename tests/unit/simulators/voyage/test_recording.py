@@ -1,4 +1,4 @@
-"""Recorded voyages: what is written is read again, and a file that is not whole is refused before it is sailed."""
+"""Recordings are read back as written, and a broken file is refused before the voyage starts."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_cut_short_anywhere_is_refused(some: list[Step], data: st
 
 @given(steps, st.data())
 @settings(deadline=None)
-def test_a_changed_byte_is_never_taken_for_something_else(some: list[Step], data: st.DataObject) -> None:
+def test_a_changed_byte_is_found(some: list[Step], data: st.DataObject) -> None:
     whole = bytearray(written(some))
     place = data.draw(st.integers(10, len(whole) - 1))  # the first ten are gzip's own: time, system
     whole[place] ^= data.draw(st.integers(1, 255))
@@ -124,28 +124,28 @@ def test_a_changed_byte_is_never_taken_for_something_else(some: list[Step], data
         (lambda lines: [lines[0].replace(b'"version":1', b'"version":2'), *lines[1:]], "has version 2 of the format"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(change: Callable[[list[bytes]], list[bytes]], says: str) -> None:
+def test_a_bad_recording_is_refused_with_the_reason(change: Callable[[list[bytes]], list[bytes]], says: str) -> None:
     lines = gzip.decompress(written(list(small_steps()[:20]))).splitlines(keepends=True)
     with pytest.raises(BadRecording, match=says):
         read(gzip.compress(b"".join(change(lines))))
 
 
-def recorded(course: Voyage, path: Path) -> Path:
-    with recording(course, path, with_bad=course.with_bad) as sailed:
+def recorded(made: Voyage, path: Path) -> Path:
+    with recording(made, path, with_bad=made.with_bad) as sailed:
         for _ in sailed.steps():
             pass
     return path
 
 
 def test_a_recorded_voyage_is_the_voyage(tmp_path: Path) -> None:
-    course = voyage(5, 12)
-    replay = ReplayedVoyage(recorded(course, tmp_path / "voyage.gz"), big_blue())
-    steps = list(course.steps())
+    made = voyage(5, 12)
+    replay = ReplayedVoyage(recorded(made, tmp_path / "voyage.gz"), big_blue())
+    steps = list(made.steps())
     assert list(replay.steps()) == steps
     assert list(replay.steps()) == steps, "it can be sailed again"
     assert replay.expected_messages() == sum(isinstance(step, Publish) for step in steps)
-    assert (replay.starts, replay.ends) == (course.starts, course.ends)
-    truths = [Truth(course.plan), Truth(replay.plan)]
+    assert (replay.starts, replay.ends) == (made.starts, made.ends)
+    truths = [Truth(made.plan), Truth(replay.plan)]
     for truth in truths:
         for step in steps:
             if isinstance(step, Publish):
@@ -162,22 +162,22 @@ def test_the_same_voyage_makes_the_same_file(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_voyage_leaves_no_file(tmp_path: Path) -> None:
-    course = voyage(5, 12)
-    with pytest.raises(KeyboardInterrupt), recording(course, tmp_path / "voyage", with_bad=False) as sailed:
+    made = voyage(5, 12)
+    with pytest.raises(KeyboardInterrupt), recording(made, tmp_path / "voyage", with_bad=False) as sailed:
         next(sailed.steps())
         raise KeyboardInterrupt
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_fails_after_the_last_message_leaves_the_recording(tmp_path: Path) -> None:
-    course = voyage(5, 12)
-    with pytest.raises(UnavailableError), recording(course, tmp_path / "voyage", with_bad=True) as sailed:
+def test_a_failure_after_the_last_message_keeps_the_recording(tmp_path: Path) -> None:
+    made = voyage(5, 12)
+    with pytest.raises(UnavailableError), recording(made, tmp_path / "voyage", with_bad=True) as sailed:
         steps = list(sailed.steps())
         raise UnavailableError("no report can be made")
     assert list(ReplayedVoyage(tmp_path / "voyage", big_blue()).steps()) == steps
 
 
-def test_another_topology_is_named(tmp_path: Path) -> None:
+def test_a_recording_of_another_topology_is_refused(tmp_path: Path) -> None:
     file = recorded(voyage(5, 12), tmp_path / "voyage")
     with pytest.raises(BadRecording, match="recorded on topology big-blue, not on minimal") as error:
         ReplayedVoyage(file, load_topology("minimal", env={}))
@@ -186,7 +186,7 @@ def test_another_topology_is_named(tmp_path: Path) -> None:
     assert error.value.exit_code == ExitCode.CONFIG
 
 
-def test_another_plan_of_the_same_scenario_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recording_of_another_plan_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = recorded(voyage(5, 12), tmp_path / "voyage")
     monkeypatch.setattr(
         "simulators.voyage.recording.make_plan",
@@ -197,11 +197,11 @@ def test_another_plan_of_the_same_scenario_is_noticed(tmp_path: Path, monkeypatc
 
 
 def test_every_scenario_can_be_written_down(tmp_path: Path) -> None:
-    course = Voyage(transhipment(), big_blue(), seed=1)
-    assert ReplayedVoyage(recorded(course, tmp_path / "voyage"), big_blue()).plan.scenario == course.plan.scenario
+    made = Voyage(transhipment(), big_blue(), seed=1)
+    assert ReplayedVoyage(recorded(made, tmp_path / "voyage"), big_blue()).plan.scenario == made.plan.scenario
 
 
-def test_no_file_and_no_recording(tmp_path: Path) -> None:
+def test_a_missing_file_and_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadRecording, match="cannot be read"):
         ReplayedVoyage(tmp_path / "none", big_blue())
     (tmp_path / "text").write_text("ships")

@@ -40,7 +40,7 @@ class NoBrokers:
         return MqttEndpoint(site=site, host="127.0.0.1", port=1)
 
 
-async def test_a_voyage_does_not_wait_for_ever_for_an_mqtt_broker_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_mqtt_broker_ends_the_voyage(monkeypatch: pytest.MonkeyPatch) -> None:
     clusters = FakeClusters(*big_blue().sites)
     monkeypatch.setattr(run, "Clusters", lambda *_, **__: clusters)
     monkeypatch.setattr(run, "AlertWatch", lambda *_, **__: NoAlerts())

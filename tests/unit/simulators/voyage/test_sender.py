@@ -87,7 +87,7 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, last)]
 
 
-async def test_what_is_not_acknowledged_is_sent_again_before_anything_newer(broker: Broker) -> None:
+async def test_unacknowledged_messages_are_sent_again_first(broker: Broker) -> None:
     async with device(0.0) as one:
         first = await broker.connected()
         for payload in numbers(0, 5):
@@ -100,7 +100,7 @@ async def test_what_is_not_acknowledged_is_sent_again_before_anything_newer(brok
         assert (one.acknowledged, one.sent_again) == (2, 0)
 
 
-async def test_what_the_broker_may_not_have_saved_is_sent_again_first(broker: Broker, clock: Clock) -> None:
+async def test_messages_that_the_broker_may_not_have_saved_are_sent_again(broker: Broker, clock: Clock) -> None:
     async with device(10.0, clock) as one:
         first = await broker.connected()
         for payload in numbers(0, 6):
@@ -117,7 +117,7 @@ async def test_what_the_broker_may_not_have_saved_is_sent_again_first(broker: Br
         assert (one.acknowledged, one.sent_again, one.waiting) == (2, 2, 5)
 
 
-async def test_a_broker_that_is_killed_twice_gets_it_a_third_time(broker: Broker, clock: Clock) -> None:
+async def test_a_broker_killed_twice_gets_the_message_a_third_time(broker: Broker, clock: Clock) -> None:
     async with device(10.0, clock) as one:
         first = await broker.connected()
         for payload in numbers(0, 3):
@@ -135,7 +135,7 @@ async def test_a_broker_that_is_killed_twice_gets_it_a_third_time(broker: Broker
         assert one.acknowledged == 3
 
 
-async def test_nothing_is_kept_for_longer_than_needed(broker: Broker, clock: Clock) -> None:
+async def test_saved_messages_are_dropped(broker: Broker, clock: Clock) -> None:
     async with device(10.0, clock) as one:
         first = await broker.connected()
         for payload in numbers(0, 3):

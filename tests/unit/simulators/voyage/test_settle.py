@@ -28,7 +28,7 @@ def close(folder: Path, site: str, *links: str) -> None:
     file.write_text(json.dumps({"links": states}), encoding="utf-8")
 
 
-async def test_what_a_target_lacks_is_counted_over_each_open_link(sites: FakeClusters, tmp_path: Path) -> None:
+async def test_missing_records_are_counted_over_each_open_link(sites: FakeClusters, tmp_path: Path) -> None:
     sites["duck-star"].lengthen("events.duck-star", 5)
     sites["tokyo"].lengthen("events.duck-star", 3)
     sites["duck-star"].lengthen(LOG, 4)
@@ -68,13 +68,13 @@ async def test_a_closed_link_is_not_waited_for(sites: FakeClusters, tmp_path: Pa
     assert await behind_of(MINIMAL, sites, tmp_path) == {"events.duck-star over duck-star->tokyo": 5}
 
 
-async def test_nothing_is_behind_when_targets_have_everything_or_more(sites: FakeClusters, tmp_path: Path) -> None:
+async def test_a_complete_target_is_not_behind(sites: FakeClusters, tmp_path: Path) -> None:
     for name, end in (("tokyo", 6), ("duck-star", 5)):
         sites[name].lengthen("events.duck-star", end)
     assert await behind_of(MINIMAL, sites, tmp_path) == {}
 
 
-async def test_what_is_aboard_and_what_no_link_carries_is_not_judged(sites: FakeClusters, tmp_path: Path) -> None:
+async def test_aboard_logs_and_unlinked_logs_are_ignored(sites: FakeClusters, tmp_path: Path) -> None:
     sites["tokyo"].lengthen(LOG, 9)  # to the ship only while it is aboard
     sites["tokyo"].lengthen("bookings.tokyo", 9)  # no link takes bookings to the ship
     sites["tokyo"].lengthen("__consumer_offsets", 9)

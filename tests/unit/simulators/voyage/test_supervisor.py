@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.errors import UnavailableError
 from fairlead.local.workers import Workers
-from simulators.voyage.supervisor import Supervisor, WorkerEnd
+from simulators.voyage.supervisor import Supervisor
 
 NAME = "bridge.tokyo"
 
@@ -33,7 +33,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_who_is_killed_is_started_again(workers: Workers) -> None:
+def test_a_killed_worker_is_started_again(workers: Workers) -> None:
     told: list[str] = []
     with Supervisor(workers, on_end=lambda end: told.append(f"{end.name} {end.how}")) as supervisor:
         supervisor.start(NAME, ["0"])
@@ -47,7 +47,7 @@ def test_who_is_killed_is_started_again(workers: Workers) -> None:
     assert workers.all() == []  # and it is over
 
 
-def test_who_is_stopped_by_another_command_is_not_started_again(workers: Workers) -> None:
+def test_a_worker_stopped_by_another_command_stays_stopped(workers: Workers) -> None:
     with Supervisor(workers) as supervisor:
         supervisor.start(NAME, ["0"])
         workers.stop([NAME])
@@ -57,21 +57,7 @@ def test_who_is_stopped_by_another_command_is_not_started_again(workers: Workers
         assert workers.all() == []
 
 
-@pytest.mark.parametrize(
-    ("code", "how"),
-    [
-        (None, "has ended"),
-        (0, "ended with exit code 0"),
-        (4, "ended with exit code 4"),
-        (-signal.SIGTERM, "was killed by SIGTERM"),
-        (-99, "was killed by signal 99"),
-    ],
-)
-def test_how_a_worker_ended_in_words(code: int | None, how: str) -> None:
-    assert WorkerEnd(NAME, code, 1.0).how == how
-
-
-def test_who_cannot_live_is_given_up_and_says_why(tmp_path: Path) -> None:
+def test_a_worker_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
     workers = Workers(tmp_path, module="no_such_module")
     with Supervisor(workers, tries=3) as supervisor:
         supervisor.start(NAME, [])

@@ -19,7 +19,7 @@ NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=3, deadline=None)
-def test_the_truth_counts_what_the_messages_say(seed: int) -> None:
+def test_the_truth_counts_the_published_messages(seed: int) -> None:
     """Everything is counted again from the payloads alone, as a reader of the logs would."""
     planned = voyage(seed, 40)
     messages = published(planned.steps())
@@ -71,7 +71,7 @@ def test_the_truth_counts_what_the_messages_say(seed: int) -> None:
     assert len(truth.losses) == sum(box.falls is not None for box in planned.plan.boxes)
 
 
-def test_the_truth_is_json_and_has_what_a_report_draws() -> None:
+def test_the_truth_is_written_as_json() -> None:
     planned = voyage(7, 30)
     truth = Truth(planned.plan)
     for message in published(planned.steps()):
@@ -101,7 +101,7 @@ def test_an_interrupted_voyage_has_the_truth_of_its_part() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("AB"), st.integers(1, 3), st.integers(0, 9)), unique=True))
-def test_runs_are_a_set_of_readings(parts: list[tuple[str, int, int]]) -> None:
+def test_sequence_runs_behave_as_a_set(parts: list[tuple[str, int, int]]) -> None:
     wanted = [ReadingId(box, f"device-{box}", boot, sequence) for box, boot, sequence in parts]
     runs = ReadingSet()
     for one in wanted:

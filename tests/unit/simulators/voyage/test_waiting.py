@@ -81,14 +81,14 @@ async def test_recorded_waits_for_the_end_at_the_site(sites: FakeClusters) -> No
         await waiting
 
 
-async def test_a_barrier_that_comes_no_nearer_names_what_is_missing(sites: FakeClusters) -> None:
+async def test_a_stuck_barrier_names_what_is_missing(sites: FakeClusters) -> None:
     sites["tokyo"].lengthen("bookings.tokyo", 2)
     with pytest.raises(BarrierTimeout, match=r"bookings\.tokyo at tokyo: 2 of 3") as error:
         await waiter(sites, 0.15).wait(barrier(BarrierKind.RECORDED, {"bookings.tokyo": 3}))
     assert error.value.fields["missing"] == ["bookings.tokyo at tokyo: 2 of 3"]
 
 
-async def test_a_barrier_that_comes_nearer_is_waited_for_beyond_its_patience(sites: FakeClusters) -> None:
+async def test_progress_extends_the_patience_of_a_barrier(sites: FakeClusters) -> None:
     """One long log that grows all the time is progress, though the number of logs that are short stays the same."""
     waiting = asyncio.create_task(waiter(sites, 0.5).wait(barrier(BarrierKind.RECORDED, {"bookings.tokyo": 12})))
     for end in range(1, 12):
@@ -113,9 +113,7 @@ async def test_a_site_that_does_not_answer_is_waited_for(sites: FakeClusters, mo
         await waiting
 
 
-async def test_a_site_that_says_something_else_at_every_look_comes_no_nearer(
-    sites: FakeClusters, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changing_errors_are_no_progress(sites: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
     sites["tokyo"].lengthen("bookings.tokyo", 3)
     looks = itertools.count()
 
@@ -132,7 +130,7 @@ async def _away(_logs: Collection[TP]) -> dict[TP, int]:
     raise ConnectionLost("tokyo was killed")
 
 
-async def test_custody_is_taken_when_the_sites_own_ledger_says_so_and_the_log_is_there(sites: FakeClusters) -> None:
+async def test_a_custody_barrier_needs_the_ledger_and_the_log(sites: FakeClusters) -> None:
     wanted = barrier(BarrierKind.CUSTODY, {LOG: 6}, site="duck-star")
     at_ship = sites["duck-star"]
     at_ship.lengthen(LOG, 6)
@@ -170,7 +168,7 @@ async def test_finished_means_at_any_site_for_each_log(sites: FakeClusters) -> N
     assert await reaches(waiter(sites), wanted)
 
 
-async def test_what_ends_a_worker_ends_the_wait(sites: FakeClusters) -> None:
+async def test_a_failed_worker_ends_the_wait(sites: FakeClusters) -> None:
     class Ended(Exception):
         pass
 
@@ -182,7 +180,7 @@ async def test_what_ends_a_worker_ends_the_wait(sites: FakeClusters) -> None:
         await waiting.wait(barrier(BarrierKind.RECORDED, {"bookings.tokyo": 3}))
 
 
-async def test_what_may_need_a_cut_link_is_not_waited_for(sites: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_barrier_gives_way_to_a_cut_link(sites: FakeClusters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "GIVE_WAY", 0.2)
     sites["tokyo"].append(LOG)
     wanted = barrier(BarrierKind.CUSTODY, {})

@@ -1,4 +1,4 @@
-"""The graph, the terminal drawing and the Mermaid text show what the topology says."""
+"""The graph, the terminal drawing and the Mermaid text of a topology."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_drawings_fit_100_columns_and_name_everything(name: str) -> None:
         assert word in shown
 
 
-def test_too_many_links_are_told_not_drawn_wrong() -> None:
+def test_too_many_links_are_counted_instead_of_drawn() -> None:
     (line,) = diagram(_many(12))
     assert "66 connections are too many" in line.plain
 

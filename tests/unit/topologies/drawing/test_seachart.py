@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from topologies.drawing.seachart import backdrop, frame
+from topologies.drawing.seachart import frame
 
 
 @pytest.mark.parametrize(
@@ -31,9 +29,3 @@ def test_all_places_are_in_the_frame_with_a_margin(places: list[tuple[float, flo
     assert not found.has(found.longitude + 1.3 * found.half_width, found.latitude)
     assert found.half_width >= 2.0
     assert found.half_width / found.half_height == pytest.approx(900 / 420)
-
-
-def test_a_framed_backdrop_is_a_small_part_of_the_world() -> None:
-    part = json.dumps([layer.to_dict() for layer in backdrop(frame([(103.8, 1.3), (104.0, 1.5)], 900, 420))])
-    world = json.dumps([layer.to_dict() for layer in backdrop()])
-    assert 1_000 < len(part) < len(world) / 10

@@ -1,4 +1,4 @@
-"""Whatever the loader is given, it answers with a topology or with ``TopologyErrors``; Hypothesis looks for a third."""
+"""For any input, the loader returns a topology or raises ``TopologyErrors``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of mistake has its line, column, path, what was expected and the nearest valid name."""
+"""Every mistake is reported with line, column, path, the expected form and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_mistakes_of_form_and_between_parts_come_together_in_the_order_of_the_li
     ]
 
 
-def test_a_mistake_behind_an_anchor_is_told_once() -> None:
+def test_a_mistake_behind_an_anchor_is_reported_once() -> None:
     text = RIGHT.replace("streams: {containers: aboard}", "streams: &x {containrs: aboard}")
     found = mistakes_of(text.replace("rate: 64 kbit/s, streams: {alerts: all}", "streams: *x"))
     assert [(m.line, m.path) for m in found] == [(12, "links[1].streams.containrs")]
@@ -383,7 +383,7 @@ def test_a_mistake_behind_an_anchor_is_told_once() -> None:
         ("[" * 1500, 1, 1, "nested too deeply"),
     ],
 )
-def test_what_is_no_topology_at_all(text: str, line: int, column: int, problem: str) -> None:
+def test_other_files_are_refused(text: str, line: int, column: int, problem: str) -> None:
     first = mistakes_of(text)[0]
     assert (first.line, first.column) == (line, column)
     assert problem in first.problem
@@ -400,7 +400,7 @@ def test_what_is_no_topology_at_all(text: str, line: int, column: int, problem: 
         (with_line(3, "  tokyo: {kind: port, unlocode: JPTYO, <<: 3}"), 3, "sites.tokyo", "no other mapping"),
     ],
 )
-def test_what_yaml_allows_and_topologies_do_not(text: str, line: int, path: str, problem: str) -> None:
+def test_yaml_that_topologies_do_not_allow_is_refused(text: str, line: int, path: str, problem: str) -> None:
     found = [m for m in mistakes_of(text) if m.path == path and problem in m.problem]
     assert [m.line for m in found] == [line]
 
@@ -522,7 +522,7 @@ def test_secrets_do_not_show_where_the_file_is_no_yaml() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_mistakes_are_shown_as_a_compiler_would() -> None:
+def test_mistakes_are_shown_with_their_line() -> None:
     shown = render(
         [
             Mistake("f.yaml", 12, 7, "links[0].to", "there is no site 'x'", "a, b", "a", excerpt="  - to: x"),

@@ -56,7 +56,7 @@ def test_a_shipped_topology_takes_the_local_file_of_the_current_folder(here: Pat
 
 
 def of_somebody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a file another user's; or, who may not do that, oneself."""
+    """Give a file to another user; without the right to do so, change our own user id instead."""
     if os.geteuid() == 0:
         os.chown(file, 54321, 54321, follow_symlinks=False)
     else:
@@ -64,10 +64,8 @@ def of_somebody_else(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("link", [False, True])
-def test_a_local_file_that_somebody_else_has_planted_is_refused(
-    here: Path, link: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would say where passwords are sent, and what Spark runs."""
+def test_a_local_file_of_another_user_is_refused(here: Path, link: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such a file could redirect passwords and choose what Spark runs."""
     planted = Path("minimal.local.yaml")
     if link:
         planted.symlink_to(here / "small.yaml")
@@ -79,7 +77,7 @@ def test_a_local_file_that_somebody_else_has_planted_is_refused(
     assert "chown" in caught.value.hint
 
 
-def test_a_topology_of_somebody_else_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topology_of_another_user_is_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     of_somebody_else(here / "small.yaml", monkeypatch)
     with pytest.raises(RefusedError, match="it belongs to"):
         load(here / "small.yaml", env={})
@@ -110,8 +108,8 @@ def test_a_group_of_ones_own_may_write(here: Path, monkeypatch: pytest.MonkeyPat
     assert load(here / "small.yaml", env={}).name == "small"
 
 
-def test_what_is_mounted_read_only_is_its_mounters(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A container runs as another user than owns the files that it is given; here the system call says that it is."""
+def test_a_read_only_mount_may_belong_to_another_user(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container's user does not own the files mounted into it; here ``fstatvfs`` reports a read-only mount."""
     of_somebody_else(here / "small.yaml", monkeypatch)
     real = os.fstatvfs
 
@@ -154,7 +152,7 @@ def test_mistakes_of_a_local_file_have_its_name_and_lines(here: Path) -> None:
     ("text", "problem"),
     [("- a\n", "form of a topology"), ("sites: {\n", "not YAML"), ("", "empty"), ("sites: 3\n", "does not belong")],
 )
-def test_a_local_file_that_is_none(here: Path, text: str, problem: str) -> None:
+def test_a_local_file_of_another_form_is_refused(here: Path, text: str, problem: str) -> None:
     (here / "small.local.yaml").write_text(text)
     (found,) = _mistakes(here)
     assert found.file == str(here / "small.local.yaml")
@@ -225,7 +223,7 @@ def test_mistakes_of_a_variable_name_it(
 
 @pytest.mark.parametrize("name", ["big-blue", "minimal", "two-way", "chain", "fan-in"])
 def test_a_topology_makes_the_round_trip_through_the_environment(name: str) -> None:
-    """Every text of every site, set again by a variable, gives the same topology; set to another, gives that."""
+    """Setting every text of every site by a variable gives the same topology; another text changes it."""
     plain = load(name, env={})
     env: dict[str, str] = {}
     for site, facts in plain.sites.items():

@@ -69,7 +69,7 @@ def test_a_users_name_that_rules_could_not_keep_apart_is_refused_with_its_line(n
     assert "lower-case letters, digits and hyphens" in found.expected
 
 
-def test_all_of_them_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     found = mistakes_of(
         yellow('permissions: {consume: "u:", produce: "u:nobody"}, keys: {"A*": {consume: "g:"}, "YEL*": {topic: "x"}}')
     )

@@ -1,0 +1,66 @@
+"""Small scopes of tables on the driver: what of a table is read, and SQL over it by DuckDB."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping
+from functools import cache
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from shore.paths import TablePaths
+from shore.tables.model import TIME, Table
+
+
+def open_dataset(paths: TablePaths, table: str) -> Any:
+    """A table's newest version as an Arrow dataset."""
+    return DeltaTable(paths.table(table)).to_pyarrow_dataset()
+
+
+def rows(paths: TablePaths, table: Table, found: pc.Expression | None = None) -> pa.Table:
+    """A table's rows, all of them or those that a filter finds, with the table's own columns and types."""
+    names = table.plain_schema.names
+    return open_dataset(paths, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
+
+
+def between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expression:
+    """A filter: rows whose time in ``column`` is in [``since``, ``until``)."""
+    return (pc.field(column) >= pa.scalar(since, TIME)) & (pc.field(column) < pa.scalar(until, TIME))
+
+
+def is_in(column: str, values: Collection[str]) -> pc.Expression:
+    """A filter: rows whose text in ``column`` is one of these; none when there are none."""
+    return pc.field(column).isin(pa.array(sorted(values), pa.string()))
+
+
+def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
+    """Run a statement that names its relations in braces, as Spark's ``sql`` wants them too, and no others.
+
+    Args:
+        relations: Arrow tables or datasets by name.
+
+    Returns:
+        All rows, with the columns and types of ``schema``. Times are UTC.
+    """
+    with _database().cursor() as connection:
+        connection.execute("set timezone = 'UTC'")
+        for name, relation in relations.items():
+            connection.register(name, relation)
+        found: pa.Table = connection.sql(statement.format_map(_names(relations))).to_arrow_table()
+    return found.select(schema.names).cast(schema)
+
+
+@cache
+def _database() -> duckdb.DuckDBPyConnection:
+    """One for the process: opening one takes longer than most statements. Each cursor has relations of its own."""
+    found = duckdb.connect(":memory:")
+    found.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
+    return found
+
+
+def _names(relations: Mapping[str, Any]) -> dict[str, str]:
+    return {name: name for name in relations}

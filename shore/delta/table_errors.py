@@ -1,0 +1,164 @@
+"""Opening a Delta table without a JVM, and the errors of one that cannot be: the same for all who read tables."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from shore.joins import VIEWS
+from shore.paths import CUSTOMERS, TablePaths
+from shore.tables import TABLES
+from shore.tables.catalogue import job_of
+
+_DISK: Final = re.compile(r"No space left|File too large|Permission denied|Read-only file system")
+_VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_view")
+
+
+def check_tables(names: Iterable[str], known: Collection[str] = TABLES) -> None:
+    """Do nothing when each is the name of a table (one of ``known``), whether it is there yet or not.
+
+    Raises:
+        UnknownNameError: one is not; the error has the nearest and all that are valid.
+        ConfigurationError: one is a view, which keeps nothing of its own.
+    """
+    for name in names:
+        if name in VIEWS:
+            raise ConfigurationError(
+                f"{name} is a view and no table",
+                hint=f"'fairlead sql' reads it; its rows are those of {', '.join(VIEWS[name].inputs)}",
+            )
+        if name not in known:
+            raise UnknownNameError("table", name, known)
+
+
+def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
+    """The newest version of a table; None when it is not there yet.
+
+    Raises:
+        UnavailableError: it is there and cannot be opened.
+    """
+    location = paths.table(name)
+    try:
+        return DeltaTable(location)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        from shore.delta.table_errors import rebuild_hint  # imports this module
+
+        raise UnavailableError(
+            f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
+            hint=rebuild_hint(paths, name),
+            table=name,
+        ) from error
+
+
+def mending(message: str) -> str:
+    """What to do about a table that is there and cannot be read, where an error's message tells; else nothing."""
+    if _VIEWS.search(message):
+        return (
+            "somebody changed rows with delta-rs's delete, update or merge, and files that these write cannot be "
+            "filtered: fairlead shore compact --yes writes them again, then fairlead shore verify tells what is wrong"
+        )
+    return ""
+
+
+def unreadable(message: str) -> UnavailableError:
+    """What to raise when tables are there and their rows cannot be read: files are gone (vacuumed while they were read,
+    or removed by hand), damaged, or of a kind that cannot be filtered."""
+    first, *_ = message.splitlines() or ["a file is damaged"]
+    if _DISK.search(message):
+        return UnavailableError(
+            f"a table cannot be written: {first}",
+            hint="give it room, or this user the right to write there, then run the same command again: nothing was "
+            "written by half",
+        )
+    return UnavailableError(
+        f"a table cannot be read: {first}",
+        hint=mending(first)
+        or "try again; if it stays so, a file was removed or damaged: 'fairlead shore verify' tells "
+        "which table, and how to have it again",
+    )
+
+
+def not_there(name: str, *, view: str = "") -> UnavailableError:
+    """What to raise when a table is needed that is not there yet.
+
+    Args:
+        view: The view that needs it, if it was not asked for by its own name.
+    """
+    needed = f", and view {view} reads it" if view else ""
+    return UnavailableError(
+        f"table {name} is not there yet{needed}",
+        hint="the job that writes it has not run: fairlead shore run --once",
+        table=name,
+    )
+
+
+def nothing_yet(paths: TablePaths) -> UnavailableError:
+    """What to raise when there is no table at all."""
+    return UnavailableError(
+        f"there are no tables in {paths.tables} yet",
+        hint="run 'fairlead shore run --once' (the site must be up); if they are elsewhere, set FAIRLEAD_HOME "
+        "(those of 'make demo' are in build/demo/home)",
+    )
+
+
+READ_ERRORS: Final = (DeltaError, OSError, pa.ArrowException, duckdb.Error)
+"""What reading tables raises when files are gone or damaged, and writing them when the disk refuses."""
+
+
+def damaged(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
+    """Those of these tables that are there and cannot be read, with the reason. Data files are looked at (not their
+    rows, but their ends) for tables on this machine."""
+    found = {}
+    for name in names:
+        try:
+            _look(paths, name)
+        except TableNotFoundError:
+            continue
+        except READ_ERRORS as error:
+            found[name] = (str(error).splitlines() or [type(error).__name__])[0]
+    return found
+
+
+def rebuild_hint(paths: TablePaths, name: str) -> str:
+    """What to do about a damaged table."""
+    if name.startswith(CUSTOMERS):
+        return f"remove {paths.table(name)}: the next run fills it again from the feed"
+    return (
+        f"the logs still hold everything, shore can build it again: move {paths.table(name)} away (or put it back "
+        f"from a copy), then fairlead shore rebuild {job_of(name)} --yes"
+    )
+
+
+@contextlib.contextmanager
+def as_table_errors(paths: TablePaths, names: Iterable[str] = TABLES) -> Iterator[None]:
+    """Whatever cannot be read inside, as an error that names the damaged one of these tables.
+
+    Raises:
+        UnavailableError: a table cannot be read, or not be written.
+    """
+    try:
+        yield
+    except READ_ERRORS as error:
+        for name, why in damaged(paths, names).items():
+            raise UnavailableError(
+                f"table {name} cannot be read: {why}", hint=rebuild_hint(paths, name), table=name
+            ) from error
+        raise unreadable(str(error)) from error
+
+
+def _look(paths: TablePaths, name: str) -> None:
+    files = pa.table(DeltaTable(paths.table(name)).get_add_actions())["path"].to_pylist()
+    for path in files if paths.is_local else ():
+        pq.read_metadata(Path(paths.table(name), path))

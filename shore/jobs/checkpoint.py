@@ -1,0 +1,306 @@
+"""Reading the checkpoints of jobs without Spark: which batch was begun, which is done, and where its sources stood.
+
+Spark keeps, in a job's checkpoint folder, ``metadata`` (the query's id), ``offsets/<batch>`` (written before a batch is
+worked on: a line with its version, a line of settings, then one line of JSON for each source) and ``commits/<batch>``
+(written when the batch is done). Sources are the logs (positions as ``shore.source.offsets.store`` writes them) or
+Delta tables (``reservoirId`` is the table's own id, ``reservoirVersion`` the version that is read next).
+
+``backlog_of`` says what a job has not read yet of the tables that it follows, by their own logs.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from shore.errors import CheckpointDamagedError
+from shore.paths import TablePaths
+from shore.source.offsets import Positions, restore, store
+from shore.storage import Storage
+
+
+def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
+    """The actions of one commit (``add``, ``remove``, ``commitInfo``, ``txn``, ...), one key each.
+
+    Raises:
+        FileNotFoundError: the commit is not in the table's log any more.
+    """
+    uri = table.table_uri.rstrip("/")
+    here = unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
+    found = Storage(here).read(f"_delta_log/{version:020d}.json")
+    return [msgspec.json.decode(line) for line in found.splitlines() if line]
+
+
+def table_ids(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
+    """Names of the tables that are there by their own ids: a table that is made anew has another."""
+    found = {}
+    for name in names:
+        try:
+            found[str(DeltaTable(paths.table(name)).metadata().id)] = name
+        except DeltaError:
+            continue
+    return found
+
+
+_VERSION: Final = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """Where a job stands in a Delta table: all versions before ``version`` are read; of that one, if ``index`` is not
+    negative, the files up to this one. ``snapshot``: the version is read as a whole and not only what it added."""
+
+    table_id: str
+    version: int
+    index: int
+    snapshot: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A job's checkpoint. ``begun`` and ``done`` are batch numbers; None before the first.
+
+    Args:
+        sources: For each source of the query, in its order, the offsets after batch ``done``: parsed JSON, or None when
+            nothing of that source was ever read.
+        ahead: The same for batch ``begun``: no table can hold anything beyond it.
+    """
+
+    job: str
+    query_id: str
+    begun: int | None
+    done: int | None
+    sources: tuple[Mapping[str, Any] | None, ...]
+    ahead: tuple[Mapping[str, Any] | None, ...]
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a batch was begun that is not done: it runs, or was broken off."""
+        return self.begun != self.done
+
+    @property
+    def positions(self) -> Positions:
+        """How far the logs are read, by batch ``done``; empty for jobs that read tables."""
+        return _positions(self.sources)
+
+    @property
+    def positions_ahead(self) -> Positions:
+        """The same by batch ``begun``."""
+        return _positions(self.ahead)
+
+    @property
+    def tables(self) -> tuple[TablePosition, ...]:
+        """Where the job stands in the tables that it reads, by batch ``done``."""
+        return tuple(
+            TablePosition(
+                source["reservoirId"],
+                int(source["reservoirVersion"]),
+                int(source["index"]),
+                bool(source.get("isStartingVersion", False)),
+            )
+            for source in self.sources
+            if source is not None and "reservoirId" in source
+        )
+
+
+def read_checkpoint(paths: TablePaths, job: str) -> Checkpoint | None:
+    """A job's checkpoint; None when it has not begun a batch yet.
+
+    Raises:
+        CheckpointDamagedError: a file that Spark needs to go on cannot be read; the error names it.
+    """
+    files = Storage(paths.checkpoint(job))
+    offsets, commits = _batches(files, "offsets"), _batches(files, "commits")
+    if not offsets:
+        return None
+    begun, done = offsets[-1], commits[-1] if commits else None
+    if done is not None and done > begun:
+        raise _damaged(paths, job, f"offsets/{done}", "it is not there, although the batch is done")
+    try:
+        query_id = json.loads(files.read("metadata"))["id"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(paths, job, "metadata", _why(error)) from error
+    if done is not None:
+        _lines(paths, job, files, f"commits/{done}")
+    ahead = _sources(paths, job, files, begun)
+    sources = ahead if done == begun else _sources(paths, job, files, done) if done is not None else ()
+    return Checkpoint(job, query_id, begun, done, sources, ahead)
+
+
+def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: str) -> None:
+    """Make a checkpoint of a job that reads logs, from which it goes on at these positions.
+
+    Args:
+        like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark take its defaults).
+    """
+    files = Storage(paths.checkpoints)
+    offset = json.dumps(store(positions), separators=(",", ":"))
+    contents = {  # a checkpoint with offsets is one: these come last
+        "metadata": json.dumps({"id": str(uuid.uuid4())}),
+        "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
+        "offsets/0": f"{_VERSION}\n{like}\n{offset}",
+    }
+    fresh = f"{job}.new"
+    files.delete(fresh)
+    folder = job if files.is_url else fresh  # here it appears at once
+    for name, text in contents.items():
+        files.write(f"{folder}/{name}", text.encode())
+    if folder != job:
+        files.move(folder, job)
+
+
+def settings_line(paths: TablePaths, job: str) -> str:
+    """The line of settings in the newest of a checkpoint's ``offsets`` that can be read; ``{}`` when none can."""
+    files = Storage(paths.checkpoint(job))
+    for batch in reversed(_batches(files, "offsets")):
+        try:
+            return _lines(paths, job, files, f"offsets/{batch}")[0]
+        except CheckpointDamagedError:
+            continue
+    return "{}"
+
+
+def archive_checkpoint(paths: TablePaths, job: str, name: str) -> str | None:
+    """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
+    moved = Storage(paths.checkpoints).move(job, f"{job}.{name}")
+    return f"{paths.checkpoint(job)}.{name}" if moved else None
+
+
+def has_begun(paths: TablePaths, job: str) -> bool:
+    """Whether the job has begun a batch."""
+    return bool(_batches(Storage(paths.checkpoint(job)), "offsets"))
+
+
+def _batches(files: Storage, folder: str) -> list[int]:
+    return sorted(int(name) for name in files.names(folder) if name.isdecimal())
+
+
+def _sources(paths: TablePaths, job: str, files: Storage, batch: int) -> tuple[Mapping[str, Any] | None, ...]:
+    name = f"offsets/{batch}"
+    _, *lines = _lines(paths, job, files, name)
+    if not lines:
+        raise _damaged(paths, job, name, "it has no offsets")
+    try:
+        found = [json.loads(line) if line != "-" else None for line in lines]
+    except ValueError as error:
+        raise _damaged(paths, job, name, _why(error)) from error
+    if not all(each is None or isinstance(each, dict) for each in found):
+        raise _damaged(paths, job, name, "it has something else where offsets should be")
+    return tuple(found)
+
+
+def _lines(paths: TablePaths, job: str, files: Storage, name: str) -> list[str]:
+    """The lines after the version; the first of them is JSON, which is checked."""
+    try:
+        version, *lines = files.read(name).decode().splitlines()
+        if not version.startswith("v") or not lines:
+            raise ValueError("it is cut off")
+        json.loads(lines[0])
+    except (FileNotFoundError, ValueError) as error:
+        raise _damaged(paths, job, name, _why(error)) from error
+    return lines
+
+
+def _positions(sources: tuple[Mapping[str, Any] | None, ...]) -> Positions:
+    logs = [source for source in sources if source is not None and "reservoirId" not in source]
+    return restore(logs[0]) if logs else {}
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "it is not there"
+    return f"it is cut off or not Spark's ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+
+
+def _damaged(paths: TablePaths, job: str, name: str, why: str) -> CheckpointDamagedError:
+    return CheckpointDamagedError(
+        f"the checkpoint of job {job} is damaged: {paths.checkpoint(job)}/{name}: {why}",
+        hint=f"put the file back from a copy, or run 'fairlead shore rebuild {job}': it makes the checkpoint anew from "
+        "the tables and the logs, and nothing is lost or doubled",
+        job=job,
+        file=f"{paths.checkpoint(job)}/{name}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Rows that wait, and since when (None: none do). ``unknown``: tables that the job has read and that are gone, made
+    anew, or whose commits that it has not read are deleted."""
+
+    rows: int = 0
+    since: dt.datetime | None = None
+    unknown: tuple[str, ...] = ()
+
+
+def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]) -> Backlog:
+    """What the job of a checkpoint has not read yet.
+
+    Args:
+        ids: Tables by their own ids (``table_ids``).
+    """
+    rows, since, unknown = 0, [], []
+    for position in checkpoint.tables:
+        name = ids.get(position.table_id)
+        if name is None:
+            unknown.append(position.table_id)
+            continue
+        try:
+            count, time = waiting(DeltaTable(paths.table(name)), position)
+        except FileNotFoundError:
+            unknown.append(name)
+            continue
+        rows += count
+        since += [time] if count and time is not None else []
+    return Backlog(rows, min(since, default=None), tuple(unknown))
+
+
+def waiting(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+    """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
+
+    Raises:
+        FileNotFoundError: a commit that it has not read is not in the table's log any more.
+    """
+    rows, since, first = 0, None, position.version
+    if position.snapshot:
+        rows, since = _of_snapshot(table, position)
+        first += 1
+    for version in range(first, table.version() + 1):
+        actions = commit_actions(table, version)
+        if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+            continue
+        added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
+        if version == position.version:
+            added = added[position.index + 1 :]
+        if found := sum(_records(add) for add in added):
+            rows += found
+            since = since or max(_time(add["modificationTime"]) for add in added)
+    return rows, since
+
+
+def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+    """A table that is read for the first time is read as a whole, its oldest files first."""
+    then = DeltaTable(table.table_uri, version=position.version)
+    files = pa.table(then.get_add_actions(flatten=True)).select(["modification_time", "path", "num_records"])
+    left = files.sort_by([("modification_time", "ascending"), ("path", "ascending")]).slice(position.index + 1)
+    if not left.num_rows:
+        return 0, None
+    return sum(left["num_records"].to_pylist()), _time(left["modification_time"][0].as_py())
+
+
+def _records(add: Mapping[str, Any]) -> int:
+    stats = add.get("stats")
+    return int(msgspec.json.decode(stats).get("numRecords", 0)) if stats else 0
+
+
+def _time(milliseconds: int) -> dt.datetime:
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC)

@@ -1,0 +1,76 @@
+"""Who may see which record, from the tables: delta-rs opens them, ``shore.feeds.due`` compares. Runs on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shore.delta.datasets import is_in, open_dataset
+from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
+from shore.feeds.readers import FeedReader, readers_here
+from shore.jobs.custody import believed, logs_of
+from shore.jobs.reference import stored
+from shore.paths import TablePaths
+from shore.tables.reference import OWNERS, SITES
+from topologies.model import Topology
+
+__all__ = ["TOUCHED", "all_touched", "customers_here", "entitled"]
+
+
+def customers_here(topology: Topology) -> tuple[str, ...]:
+    """Customers whose feed begins at the site where shore runs."""
+    return tuple(reader.customer for reader in readers_here(topology))
+
+
+def all_touched(paths: TablePaths) -> pa.Table:
+    """Rows of ``TOUCHED`` that have everything looked at: all containers that were ever booked, and all movements."""
+    changes = open_dataset(paths, "booking_changes").to_table(columns=[BOX])
+    boxes = pc.unique(pa.chunked_array([*changes[BOX].chunks, pa.nulls(1, pa.string())]))
+    return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
+
+
+def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Table, *, limit: int) -> pa.Table:
+    """Records that customers may see and do not have, or have and may not see any more, among those touched.
+
+    Args:
+        readers: Of these feeds.
+        touched: Rows of schema ``TOUCHED``.
+        limit: At most so many rows, the first: what is to be taken back, then what is to be delivered, each by
+            customer, log and offset.
+
+    Returns:
+        Rows of schema ``shore.feeds.due.DUE``.
+    """
+    if any(reader.grain == "coarse" for reader in readers):
+        touched = _with_cargo(paths, touched)
+    with look(readers, touched) as due:
+        boxes = due.boxes(open_dataset(paths, "booking_changes").filter(is_in(BOX, touched_boxes(touched))))
+        # Named containers let Arrow skip files and row groups by their statistics.
+        wanted = is_in(BOX, boxes)
+        movers = [reader.customer for reader in readers if reader.grain == "movements"]
+        relations = {name: open_dataset(paths, name).filter(wanted) for name in ("readings", "alerts")}
+        if (first := due.first_reading) is not None:  # in steady state most files are left out by it
+            relations["readings"] = relations["readings"].filter(pc.field("log_offset") >= first)
+        given = wanted | is_in("customer", movers)
+        if due.everything:  # some may have been given movements before
+            given |= pc.starts_with(pc.field("log"), "movements/")
+        relations["feeds"] = open_dataset(paths, "feeds").filter(given)
+        relations["custody_entries"] = believed(paths, logs_of(paths, boxes))
+        events = open_dataset(paths, "events")
+        relations["events"] = events if movers else events.filter(wanted | pc.field(BOX).is_null())
+        if movers:
+            relations |= {table.name: stored(paths, table) for table in (SITES, OWNERS)}
+        return due.rows(relations, limit=limit)
+
+
+def _with_cargo(paths: TablePaths, touched: pa.Table) -> pa.Table:
+    """What was touched, and with a ship's event the events of all boxes that were ever loaded on that ship."""
+    ships = {name for name in touched_boxes(touched) if name.isdecimal()}
+    if not ships:
+        return touched
+    loaded = is_in("vessel_imo_number", ships) & (pc.field("equipment_event_type_code") == "LOAD")
+    boxes = pc.unique(open_dataset(paths, "events").to_table(columns=[BOX], filter=loaded)[BOX])
+    cargo = pa.table([boxes, pa.repeat("events.", len(boxes)), pa.repeat(0, len(boxes))], names=TOUCHED.names)
+    return pa.concat_tables([touched, cargo.cast(TOUCHED)])

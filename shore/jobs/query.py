@@ -1,0 +1,213 @@
+"""One running query: the endpoint that it logs in to, what its progress tells in the words of
+``shore.jobs.status``, when it is started again, and its error in one sentence."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fairlead.errors import FairleadError
+from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
+from shore.datasource import register
+from shore.delta.table_errors import mending
+from shore.errors import JobFailedError, SlowWorkerError
+from shore.jobs.model import Job
+from shore.jobs.status import JobStatus, State
+
+
+class RotatingEndpoint:
+    """Asked at each start of a query; what is started already keeps the password that it was started with, because
+    that has gone to Spark's tasks."""
+
+    def __init__(self, ask: Endpoint, spark: SparkSession) -> None:
+        self._ask, self._spark = ask, spark
+        self._registered: KafkaEndpoint | None = None
+        self._of_jobs: dict[str, KafkaEndpoint] = {}
+
+    def renew(self, job: str) -> KafkaEndpoint:
+        """The endpoint for a job's query that starts now, and for the sources and sinks that it makes."""
+        endpoint = self._of_jobs[job] = current(self._ask)
+        if endpoint != self._registered:
+            register(self._spark, endpoint)
+            self._registered = endpoint
+        return endpoint
+
+    def has_changed(self, job: str) -> bool:
+        """Whether a job's query would log in otherwise if it started now: then a refused login passes by itself."""
+        return current(self._ask) != self._of_jobs.get(job)
+
+
+_SLOW_WORKER = "Python worker failed to connect back"
+# Spark then advises to remove the checkpoint, which would repeat what is in the table.
+_LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
+_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
+
+
+# Of Delta's and delta-rs's writers: another one was first; the batch is made again from what is there then.
+_CONFLICTS = frozenset(
+    {
+        "CommitFailedError",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "MetadataChangedException",
+    }
+)
+STORED: Final = "stored"
+"""Name of what a query observes when rows of its DataFrame stand for many: ``rows``, how many it has stored."""
+PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
+
+
+class NotStarted:
+    """What ``Running`` asks of a query, for one that could not be started yet."""
+
+    isActive = False  # Spark's name
+    recentProgress: tuple[Any, ...] = ()  # Spark's name
+
+    def exception(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(slots=True)
+class QueryHandle:
+    """One started query, and the rows of its batches in this run.
+
+    ``failed`` is why it stands still: for good, or until ``again``, the time (of ``time.monotonic``) of its next start.
+    ``failing_since`` is when that began; a batch that is done ends it.
+    """
+
+    job: Job
+    query: StreamingQuery
+    starts: int = 1
+    batches: dict[int, int] = field(default_factory=dict)
+    failed: JobFailedError | None = None
+    again: float | None = None
+    failing_since: dt.datetime | None = None
+    error: str | None = None
+    error_at: dt.datetime | None = None
+    _tries: int = 0
+
+    def fail(self, error: JobFailedError, *, now: float | None = None) -> None:
+        """Note why the query ended; with ``now`` it is to be started again after a pause that grows."""
+        self.failed = error
+        self.error, self.error_at = str(error), dt.datetime.now(dt.UTC)
+        self.failing_since = self.failing_since or self.error_at
+        if now is not None:
+            self.again = now + PAUSES[min(self._tries, len(PAUSES) - 1)]
+            self._tries += 1
+
+    def restarted(self, query: StreamingQuery) -> None:
+        self.query, self.failed, self.again = query, None, None
+        self.starts += 1
+
+    @property
+    def _state(self) -> State:
+        if self.failed is not None:
+            return "failed" if self.again is None else "retrying"
+        if self.query.isActive or self.query.exception() is not None:  # that it has ended is seen in a moment
+            return "running" if self.failing_since is None else "retrying"
+        return "done"
+
+    def status(self) -> JobStatus:
+        """What the query's progress tells so far."""
+        recent: list[Any] = list(self.query.recentProgress)
+        for progress in recent:
+            if rows := rows_of(progress):
+                self.batches[progress["batchId"]] = rows
+        last = recent[-1] if recent else None
+        backlog = _backlog(last)
+        if last and self.failed is None:  # the query has come through: what stood in its way is over
+            waits = "unreachable" in backlog  # but its site is away, and nothing can be read
+            self.failing_since = (self.failing_since or dt.datetime.now(dt.UTC)) if waits else None
+            self._tries = 0
+        state = list(last["stateOperators"]) if last else []
+        return JobStatus(
+            job=self.job.name,
+            state=self._state,
+            batches=len(self.batches),
+            rows=sum(self.batches.values()),
+            rows_per_second=_speed(last),
+            batch_seconds=_seconds(last) if last else None,
+            logs=backlog.get("logs"),
+            behind=backlog.get("behind"),
+            skipped=tuple(backlog.get("examples", ())),
+            unreadable=backlog.get("unreadable", 0),
+            vanished=backlog.get("vanished", 0),
+            lost=backlog.get("lost", 0),
+            error=self.error,
+            error_at=self.error_at,
+            failing_since=self.failing_since,
+            starts=self.starts,
+            state_rows=sum(one["numRowsTotal"] for one in state) if state else None,
+            state_bytes=sum(one["memoryUsedBytes"] for one in state) if state else None,
+        )
+
+
+def rows_of(progress: Any) -> int:
+    """How many rows a batch had: as many as the query says were stored, where it observes ``STORED``."""
+    stored = (progress.get("observedMetrics") or {}).get(STORED)
+    return int((stored["rows"] or 0) if stored is not None else progress["numInputRows"])
+
+
+def _seconds(progress: Any) -> float:
+    return float(progress["durationMs"].get("triggerExecution", 0) / 1000)
+
+
+def _speed(progress: Any) -> float | None:
+    if not progress or not (seconds := _seconds(progress)):
+        return None
+    return round(rows_of(progress) / seconds, 1)
+
+
+def _backlog(progress: Any) -> dict[str, Any]:
+    """What the source ``fairlead`` reports; empty for queries that read tables."""
+    if not progress or len(progress["sources"]) != 1:
+        return {}
+    text = progress["sources"][0]["latestOffset"]
+    try:
+        found = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) and "behind" in found else {}
+
+
+def failure(job: str, message: str) -> JobFailedError:
+    """The error of a query in one sentence: Spark wraps the cause in pages of Java and Python."""
+    causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
+    first, *_ = message.strip().splitlines() or ["Spark gave no reason"]
+    if _SLOW_WORKER in message:
+        return SlowWorkerError(
+            f"job {job} failed: a Python worker of Spark did not start within Spark's ten seconds",
+            hint="the machine is too busy; run the same command again, it goes on where this one stopped",
+            job=job,
+        )
+    if _LOST_STATE in message:
+        return JobFailedError(
+            f"job {job} failed: what it keeps in its checkpoint cannot be read: {first}",
+            hint=f"put checkpoints/{job} back from a copy, or run 'fairlead shore rebuild {job}': it makes table and "
+            "checkpoint anew from the logs",
+            job=job,
+        )
+    cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
+    return JobFailedError(
+        f"job {job} failed: {cause}",
+        hint=mending(cause)
+        or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
+        "details are in the folder's spark/spark.log",
+        passing=bool(causes) and causes[-1][1] in _CONFLICTS | _retriable(FairleadError),
+        job=job,
+    )
+
+
+def _retriable(kind: type[FairleadError]) -> frozenset[str]:
+    """The names of all errors below ``kind`` that may pass by themselves."""
+    own = {kind.__name__} if kind.retriable else set()
+    return frozenset(own.union(*(_retriable(below) for below in kind.__subclasses__())))

@@ -1,0 +1,132 @@
+"""Reading a job's checkpoint: which batch is done, where its sources stood, and what is said of a damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from shore.errors import CheckpointDamagedError
+from shore.jobs.checkpoint import archive_checkpoint, has_begun, read_checkpoint, write_checkpoint
+from shore.jobs.runner import JOBS
+from shore.jobs.state import renew_checkpoint
+from shore.paths import TablePaths
+from shore.tables import TABLES
+
+OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
+
+
+def checkpoint(folder: Path, begun: dict[int, str], done: list[int], job: str = "readings") -> TablePaths:
+    """A checkpoint as Spark writes it, with these offsets by batch."""
+    root = folder / "checkpoints" / job
+    for name in ("offsets", "commits"):
+        (root / name).mkdir(parents=True)
+    (root / "metadata").write_text('{"id":"q-1"}')
+    for batch, sources in begun.items():
+        (root / "offsets" / str(batch)).write_text(OFFSETS + sources)
+        (root / "offsets" / f".{batch}.crc").write_bytes(b"crc")
+    for batch in done:
+        (root / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
+    return TablePaths.of(folder)
+
+
+def test_a_batch_that_is_done_and_one_under_way(tmp_path: Path) -> None:
+    begun = {9: '{"containers":{"A":3}}', 10: '{"containers":{"A":7,"B":2}}'}
+    found = read_checkpoint(checkpoint(tmp_path, begun, [9]), "readings")
+    assert found is not None
+    assert (found.query_id, found.begun, found.done, found.under_way) == ("q-1", 10, 9, True)
+    assert found.positions == {"containers.A": 3}
+    assert found.positions_ahead == {"containers.A": 7, "containers.B": 2}
+    assert found.tables == ()
+
+
+def test_before_the_first_batch(tmp_path: Path) -> None:
+    assert read_checkpoint(TablePaths.of(tmp_path), "readings") is None
+    assert read_checkpoint(checkpoint(tmp_path, {}, []), "readings") is None
+    first = read_checkpoint(checkpoint(tmp_path, {0: '{"a":{"b":1}}'}, [], job="events"), "events")
+    assert first is not None
+    assert (first.begun, first.done, first.positions, first.positions_ahead) == (0, None, {}, {"a.b": 1})
+
+
+def test_sources_that_are_tables(tmp_path: Path) -> None:
+    table = '{"sourceVersion":1,"reservoirId":"t-1","reservoirVersion":5,"index":-1,"isStartingVersion":false}'
+    found = read_checkpoint(checkpoint(tmp_path, {0: f"{table}\n-"}, [0], job="feeds"), "feeds")
+    assert found is not None
+    (only,) = found.tables
+    assert (only.table_id, only.version, only.index, only.snapshot) == ("t-1", 5, -1, False)
+    assert found.positions == {}
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    paths = TablePaths.of(tmp_path)
+    positions = {"containers.A": 3, "odd": 4, "x.y/2": 5}
+    write_checkpoint(paths, "readings", positions, "{}")
+    found = read_checkpoint(paths, "readings")
+    assert found is not None
+    assert (found.positions, found.under_way) == (positions, False)
+    assert archive_checkpoint(paths, "readings", "lost") == f"{paths.checkpoint('readings')}.lost"
+    assert read_checkpoint(paths, "readings") is None
+    assert archive_checkpoint(paths, "readings", "again") is None
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "why"),
+    [
+        ("offsets/4", "", "cut off"),
+        ("offsets/4", "v1", "cut off"),
+        ("offsets/4", 'v1\n{"batchWatermarkMs"', "cut off"),
+        ("offsets/4", "v1\n{}", "no offsets"),
+        ("offsets/4", 'v1\n{}\n{"containers":{"A"', "cut off"),
+        ("offsets/4", "v1\n{}\n[1]", "something else"),
+        ("offsets/4", None, "not there, although the batch is done"),
+        ("commits/4", "", "cut off"),
+        ("commits/4", "v1\n{", "cut off"),
+        ("metadata", "{", "cut off"),
+        ("metadata", "{}", "cut off"),
+        ("metadata", None, "not there"),
+    ],
+)
+def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, content: str | None, why: str) -> None:
+    paths = checkpoint(tmp_path, {3: '{"a":{"b":1}}', 4: '{"a":{"b":2}}'}, [3, 4])
+    damaged = tmp_path / "checkpoints" / "readings" / file
+    damaged.unlink()
+    if content is not None:
+        damaged.write_text(content)
+    with pytest.raises(CheckpointDamagedError, match=why) as error:
+        read_checkpoint(paths, "readings")
+    assert error.value.fields == {"job": "readings", "file": str(damaged)}
+    assert "fairlead shore rebuild readings" in error.value.hint
+
+
+READERS = sorted(name for name, job in JOBS.items() if job.inputs)
+
+
+def test_jobs_that_read_no_logs_name_their_inputs() -> None:
+    assert READERS == sorted(job.name for job in JOBS.values() if not job.reads_logs)
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("change", ["none", "one unread", "one fewer", "one more", "another order"])
+def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, change: str) -> None:
+    job = JOBS[name]
+    if change == "another order" and len(job.inputs) == 1:
+        change = "one fewer"
+    ids: list[str | None] = []
+    for table in job.inputs:
+        TABLES[table].create(TablePaths.of(tmp_path).table(table))
+        ids.append(str(DeltaTable(TablePaths.of(tmp_path).table(table)).metadata().id))
+    before: dict[str, list[str | None]] = {
+        "none": ids,
+        "one unread": [*ids[:-1], None],
+        "one fewer": ids[:-1] or [*ids, "gone"],
+        "one more": [*ids, "another"],
+        "another order": [*ids[1:], ids[0]],
+    }
+    source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":5,"index":-1,"isStartingVersion":false}'
+    lines = [source % each if each is not None else "-" for each in before[change]]
+    paths = checkpoint(tmp_path, {0: "\n".join(lines)}, [0], job=name)
+    for _ in range(2):
+        renew_checkpoint(paths, job)
+        assert has_begun(paths, name) is (change in ("none", "one unread"))
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was

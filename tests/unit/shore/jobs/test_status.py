@@ -1,0 +1,344 @@
+"""What jobs say about themselves: status file, errors in one sentence, Ctrl-C as an event."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from fairlead.errors import UnavailableError
+from fairlead.kafka.protocol.errors import ConnectionLost
+from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
+from shore.jobs.checkpoint import write_checkpoint
+from shore.jobs.model import JobContext
+from shore.jobs.query import NotStarted, QueryHandle, failure
+from shore.jobs.runner import JOBS, MAX_STARTS, choose, interrupts, start_query, wait
+from shore.jobs.runner import StatusReporter as RealBoard
+from shore.jobs.state import check_state
+from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
+from shore.paths import TablePaths
+from shore.tables import TABLES
+from topologies.loader.load import load
+
+SPARKS_WORDS = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING] boom
+Traceback (most recent call last):
+  File "x.py", line 3, in read
+    raise broker_error(code, log)
+fairlead.kafka.protocol.errors.ConnectionLost: no broker of alpha can be reached at 127.0.0.1:1
+  what to do: start it
+SQLSTATE: XXKST"""
+
+
+def test_an_error_is_one_sentence() -> None:
+    error = failure("readings", SPARKS_WORDS)
+    assert error.what == "job readings failed: ConnectionLost: no broker of alpha can be reached at 127.0.0.1:1"
+    assert error.fields == {"job": "readings"}
+    assert failure("x", "short\nlong").what == "job x failed: short"
+    assert failure("x", "").what == "job x failed: Spark gave no reason"
+
+
+def test_status_of_a_living_and_of_a_dead_run(tmp_path: Path) -> None:
+    assert read_status(tmp_path) is None
+    (tmp_path / "run").mkdir()
+    jobs = {"readings": JobStatus("readings", "running", rows=7), "feeds": JobStatus("feeds", "failed", error="x")}
+    write_status(tmp_path, jobs)
+    status = read_status(tmp_path)
+    assert status is not None
+    assert (status.pid, status.jobs) == (os.getpid(), jobs)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead = msgspec.json.encode(ShoreStatus(ended.pid, status.at, jobs))
+    status_file(tmp_path).write_bytes(dead)
+    status = read_status(tmp_path)
+    assert status is not None
+    assert [job.state for job in status.jobs.values()] == ["gone", "failed"]
+    status_file(tmp_path).write_bytes(dead[:20])
+    assert read_status(tmp_path) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_is_an_event_and_handlers_come_back(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    stop = threading.Event()
+    with interrupts(stop) as interrupted:
+        assert not interrupted.is_set()
+        os.kill(os.getpid(), number)
+        assert stop.wait(5)
+        assert interrupted.is_set()
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_is_as_usual() -> None:
+    with pytest.raises(KeyboardInterrupt), interrupts(threading.Event()):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(5)
+
+
+def test_jobs_that_a_topology_has_work_for() -> None:
+    assert [job.name for job in choose(load("big-blue"), None)] == [
+        "readings", "operations", "alerts", "conditions", "alerts_now", "feeds", "voyages", "quality",
+    ]  # fmt: skip
+    assert [job.name for job in choose(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
+    unfed = load("minimal").model_copy(update={"customers": {}})
+    assert [job.name for job in choose(unfed, None)] == [
+        "readings", "operations", "alerts", "conditions", "alerts_now", "voyages", "quality",
+    ]  # fmt: skip
+
+
+def test_state_that_belongs_together(tmp_path: Path) -> None:
+    paths, jobs = TablePaths.of(tmp_path), list(JOBS.values())
+    check_state(paths, jobs)  # nothing yet
+    for table in TABLES.values():
+        table.create(paths.table(table.name))
+    check_state(paths, jobs)  # killed before the first batch
+    for job in jobs:
+        write_checkpoint(paths, job.name, {}, "{}")
+    check_state(paths, jobs)
+    (Path(paths.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
+    check_state(paths, jobs)  # it is built again from the feeds themselves
+    (Path(paths.table("events")) / "_delta_log").rename(tmp_path / "events-log")
+    with pytest.raises(SplitStateError, match="table events is gone"):
+        check_state(paths, jobs)
+
+
+def test_places() -> None:
+    assert TablePaths.of(Path("/state")).table("readings") == "/state/delta/readings"
+    far = TablePaths.of(Path("/state"), "s3://bucket/x/")
+    assert (far.table("a"), far.checkpoint("b")) == ("s3://bucket/x/delta/a", "s3://bucket/x/checkpoints/b")
+
+
+def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
+    paths = TablePaths.of(tmp_path)
+    for table in TABLES.values():
+        table.create(paths.table(table.name))
+    root = Path(paths.checkpoint("feeds"))
+    write_checkpoint(paths, "feeds", {}, "{}")
+    source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
+    table_id = DeltaTable(paths.table("readings")).metadata().id
+    (root / "offsets" / "0").write_text("v1\n{}\n" + source % table_id)
+    check_state(paths, [JOBS["feeds"]])
+    (root / "offsets" / "0").write_text("v1\n{}\n" + source % "another")
+    with pytest.raises(SplitStateError, match="made anew") as error:
+        check_state(paths, [JOBS["feeds"]])
+    assert "fairlead shore rebuild feeds" in error.value.hint
+    (Path(paths.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
+    for job in ("feeds", "readings"):  # one that reads it, and its own
+        with pytest.raises(UnavailableError, match="table readings cannot be opened") as damaged:
+            check_state(paths, [JOBS[job]])
+        assert "fairlead shore rebuild readings --yes" in damaged.value.hint
+
+
+class Query:
+    """What ``wait`` looks at of a streaming query that has ended."""
+
+    isActive = False  # Spark's name
+    recentProgress: tuple[Any, ...] = ()
+
+    def __init__(self, error: str | None) -> None:
+        self._error = error
+
+    def exception(self) -> str | None:
+        return self._error
+
+
+class Board:
+    def look(self, running: object, *, now: bool = False) -> None: ...
+
+
+BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+@pytest.mark.parametrize(
+    ("errors", "starts", "raised"),
+    [
+        ([None], 1, None),
+        ([BUSY, BUSY, None], 3, None),
+        ([BUSY] * 9, MAX_STARTS, SlowWorkerError),
+        ([BUSY, SPARKS_WORDS, None], 2, JobFailedError),
+        ([SPARKS_WORDS, None], 1, JobFailedError),
+    ],
+)
+def test_only_a_busy_machine_is_a_reason_to_start_again(
+    errors: list[str | None], starts: int, raised: type[JobFailedError] | None
+) -> None:
+    queries = iter([Query(error) for error in errors])
+    one = QueryHandle(JOBS["readings"], cast(Any, next(queries)))
+    expected = pytest.raises(raised) if raised else contextlib.nullcontext()
+    with expected as error:
+        wait([one], cast(Any, Board()), threading.Event(), lambda _: cast(Any, next(queries)))
+    assert one.starts == starts
+    if raised:
+        assert error is not None
+        assert type(error.value) is raised
+
+
+CONFLICT = "x.py: line 3\n_internal.CommitFailedError: Failed to commit transaction: 15"
+BROKEN = "[X] boom\njava.io.IOException: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("words", "passing"), [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (BROKEN, False), ("", False)]
+)
+def test_errors_that_may_pass_by_themselves(words: str, passing: bool) -> None:
+    assert failure("readings", words).passing is passing
+
+
+def test_a_damaged_state_is_not_taken_for_an_error_that_passes() -> None:
+    words = (
+        "[CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE] An error occurred during loading state. Error "
+        "reading file:/x/1.changelog does not exist. Please clear the existing checkpoint location. SQLSTATE: 58030\n"
+        "java.io.FileNotFoundException: /x/1.changelog"
+    )
+    error = failure("alerts", words)
+    assert "1.changelog" in error.what
+    assert "fairlead shore rebuild alerts" in error.hint
+    assert not error.passing
+
+
+class Running_(Query):  # a query that runs, and has come through a batch
+    isActive = True  # Spark's name
+    recentProgress: tuple[Any, ...] = (
+        {
+            "batchId": 3,
+            "numInputRows": 5,
+            "durationMs": {},
+            "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100}, {"numRowsTotal": 1, "memoryUsedBytes": 10}],
+            "sources": [{"latestOffset": '{"behind": 4, "logs": 9, "unreadable": 1, "examples": ["a.b: GONE"]}'}],
+        },
+    )
+
+
+class Stopping(Board):
+    """Notes every state that is shown; stops the run at a given one."""
+
+    def __init__(self, stop: threading.Event, at: tuple[str, ...]) -> None:
+        self.seen: list[tuple[str, ...]] = []
+        self._stop, self._at = stop, at
+
+    def look(self, running: Any, *, now: bool = False) -> None:
+        state = tuple(one.status().state for one in running)
+        if not self.seen or self.seen[-1] != state:
+            self.seen.append(state)
+        if state == self._at:
+            self._stop.set()
+
+
+def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
+    stop = threading.Event()
+    board = Stopping(stop, ("running",))
+    later = iter([Query(SPARKS_WORDS), Query(SPARKS_WORDS), Running_(None)])
+    one = QueryHandle(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
+    wait([one], cast(Any, board), stop, lambda _: cast(Any, next(later)), forever=True)
+    assert board.seen == [("retrying",), ("running",)]
+    status = one.status()
+    assert status.error is not None
+    assert "ConnectionLost" in status.error
+    assert (status.failing_since, status.starts) == (None, 4)
+    assert (status.state_rows, status.state_bytes, status.behind, status.unreadable) == (8, 110, 4, 1)
+
+
+@pytest.mark.parametrize("forever", [True, False])
+def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
+    forever: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
+    stop = threading.Event()
+    board = Stopping(stop, ("running",))
+    one = QueryHandle(JOBS["readings"], cast(Any, Query(BROKEN)))
+    changed = iter([True])
+    wait(
+        [one],
+        cast(Any, board),
+        stop,
+        lambda _: cast(Any, Running_(None)),
+        forever=forever,
+        passing=lambda job: job == "readings" and next(changed),
+    )
+    assert (one.status().state, one.starts) == ("running", 2)
+
+
+class Waiting(Running_):  # whose site went away after a batch
+    recentProgress = (
+        *Running_.recentProgress,
+        {
+            "batchId": 4,
+            "numInputRows": 0,
+            "durationMs": {},
+            "stateOperators": [],
+            "sources": [{"latestOffset": '{"behind": 4, "logs": 9, "unreachable": "away", "examples": ["away"]}'}],
+        },
+    )
+
+
+def test_a_job_that_waits_for_its_site_says_so_and_since_when() -> None:
+    one = QueryHandle(JOBS["readings"], cast(Any, Waiting(None)))
+    first, later = one.status(), one.status()
+    assert (first.state, first.skipped) == ("retrying", ("away",))
+    assert first.failing_since is not None
+    assert later.failing_since == first.failing_since
+    one.query = cast(Any, Running_(None))
+    assert (one.status().state, one.status().failing_since) == ("running", None)
+
+
+def test_a_run_without_end_does_not_stop_jobs_for_one_that_failed() -> None:
+    stop = threading.Event()
+    board = Stopping(stop, ("failed", "running"))
+    jobs = [
+        QueryHandle(JOBS["operations"], cast(Any, Query(BROKEN))),
+        QueryHandle(JOBS["readings"], cast(Any, Running_(None))),
+    ]
+    with pytest.raises(JobFailedError, match="operations failed: IOException: No space left"):
+        wait(jobs, cast(Any, board), stop, lambda _: cast(Any, None), forever=True)
+    assert stop.is_set()
+
+
+def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    jobs = [JOBS["readings"], JOBS["operations"]]
+    first = RealBoard(tmp_path, jobs, None)
+    first.fail(failure("readings", SPARKS_WORDS))
+    failed = read_status(tmp_path)
+    assert failed is not None
+    assert (failed.jobs["readings"].state, failed.jobs["operations"].state) == ("failed", "stopped")
+    second = RealBoard(tmp_path, [JOBS["readings"]], None)
+    second.look([QueryHandle(JOBS["readings"], cast(Any, Running_(None)))], now=True)
+    second.finish("done")
+    after = read_status(tmp_path)
+    assert after is not None
+    assert (after.jobs["readings"].state, after.jobs["operations"].state) == ("done", "stopped")
+    assert after.jobs["readings"].error == failed.jobs["readings"].error
+    assert after.jobs["readings"].error_at == failed.jobs["readings"].error_at is not None
+    second.fail(SplitStateError("no", hint="do"))
+    ended = read_status(tmp_path)
+    assert ended is not None
+    assert (ended.error, ended.error_at is not None) == ("no\n  what to do: do", True)
+
+
+def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
+    def away(context: JobContext) -> DataStreamWriter:
+        raise ConnectionLost("no broker of alpha can be reached", hint="start it")
+
+    job = dataclasses.replace(JOBS["feeds"], query=away)
+    context = cast(Any, SimpleNamespace(paths=TablePaths.of(tmp_path)))
+    with pytest.raises(ConnectionLost):
+        start_query(context, job, True)
+    with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:
+        start_query(context, job, False)
+    assert error.value.passing
+    one = QueryHandle(job, cast(Any, NotStarted()))
+    one.fail(error.value, now=0.0)
+    assert (one.status().state, one.status().error) == ("retrying", str(error.value))

@@ -1,0 +1,163 @@
+"""Records that were gone before shore read them: noted once, told everywhere, until somebody acknowledges it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+import shore
+from fairlead.cli.app import run
+from fairlead.cli.commands.shore.context import open_shore
+from fairlead.errors import ExitCode
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.jobs.metrics import ShoreCollector, start_metrics
+from shore.jobs.status import JobStatus, RunMonitor, write_status
+from shore.paths import TablePaths
+from shore.source.losses import Loss, acknowledge, folder_of, in_words, note, read_losses
+from shore.source.options import parse_options
+from shore.source.stream import Gone, StreamReader
+from shore.source.task import Task
+from tests.support.scraping import scrape
+
+NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+LOG = "containers.BIGU1000010"
+
+
+def loss(first: int, last: int, log: str = LOG, hours: int = 0) -> Loss:
+    return Loss(log=log, first=first, last=last, why="retention", found_at=NOW + dt.timedelta(hours=hours))
+
+
+@pytest.fixture(params=["path", "url"])
+def paths(request: pytest.FixtureRequest, tmp_path: Path) -> TablePaths:
+    return TablePaths.of(tmp_path, None if request.param == "path" else (tmp_path / "far").as_uri())
+
+
+def test_a_loss_is_noted_once_and_added_up(paths: TablePaths) -> None:
+    folder = folder_of(paths, "readings")
+    assert read_losses(paths) == ()
+    for _ in range(2):  # a batch that is repeated
+        note(folder, [loss(10, 19), loss(15, 29, hours=1), loss(40, 40)])  # the driver and tasks find the same
+    note(folder, [loss(7, 7, "odd/log.name")])
+    note(folder_of(paths, "alerts"), [loss(10, 19)])
+    found = read_losses(paths)
+    assert [(each.job, each.log, each.records, each.first) for each in found] == [
+        ("alerts", LOG, 10, 10),
+        ("readings", LOG, 21, 10),
+        ("readings", "odd/log.name", 1, 7),
+    ]
+    assert in_words(found[1]) == f"readings has lost 21 records of {LOG}, from offset 10 on: retention"
+    assert in_words(found[2]) == "readings has lost a record of odd/log.name, from offset 7 on: retention"
+
+
+def test_what_is_acknowledged_is_kept_and_not_told_again(paths: TablePaths) -> None:
+    folder = folder_of(paths, "readings")
+    note(folder, [loss(10, 19)])
+    assert [each.records for each in acknowledge(paths)] == [10]
+    assert read_losses(paths) == acknowledge(paths) == ()
+    note(folder, [loss(10, 19)])  # the batch is repeated
+    assert read_losses(paths) == ()
+    note(folder, [loss(20, 21)])
+    assert [each.records for each in read_losses(paths)] == [2]
+
+
+def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
+    folder = folder_of(paths, "readings")
+    note(folder, [loss(1, 2)])
+    told: list[str] = []
+    watch = RunMonitor("big-blue", paths, lambda lost: told.append(in_words(lost)))
+    watch.look()
+    assert (told, watch.lost) == ([], False)  # it was there before
+    note(folder, [loss(5, 5)])
+    watch.look({"readings": JobStatus("readings", "running")})
+    watch.look()
+    assert (len(told), watch.lost) == (1, True)
+
+
+def test_metrics_name_it(tmp_path: Path) -> None:
+    paths = TablePaths.of(tmp_path)
+    watch = RunMonitor("big-blue", paths, lambda lost: None)
+    watch.look({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
+    note(folder_of(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
+    watch.look()
+    registry = CollectorRegistry()
+    registry.register(ShoreCollector(lambda: [watch.snapshot()]))
+    page = generate_latest(registry).decode()
+    for line in (
+        'fairlead_shore_lost_records{query="readings",topology="big-blue"} 11.0',
+        'fairlead_shore_lost_logs{query="readings",topology="big-blue"} 2.0',
+        'fairlead_shore_lost_logs{query="alerts",topology="big-blue"} 0.0',
+        'fairlead_shore_job_state{query="readings",state="retrying",topology="big-blue"} 1.0',
+        'fairlead_shore_job_state{query="alerts",state="retrying",topology="big-blue"} 0.0',
+    ):
+        assert line in page
+    server = start_metrics(watch, 0)
+    try:
+        labels = frozenset({("query", "readings"), ("topology", "big-blue")})
+        assert scrape(server.port)["fairlead_shore_lost_logs", labels] == 2
+    finally:
+        server.close()
+
+
+def test_the_driver_notes_what_it_finds(tmp_path: Path) -> None:
+    folder = folder_of(TablePaths.of(tmp_path), "readings")
+    options = parse_options({"streams": "containers", "losses": folder})
+    reader = StreamReader(Task(KafkaEndpoint("alpha", (("127.0.0.1", 9),)), options))
+    lost = reader._losses  # noqa: SLF001  # what a look at the logs has found
+    lost.add({"a.b": Gone(9, 3, "deleted before they were read"), "a.c": Gone(4, 0, "a.c ends before 4")})
+    reader._task.note_loss(*lost.tell(fail=False))  # noqa: SLF001
+    (found,) = read_losses(TablePaths.of(tmp_path))
+    assert (found.job, found.log, found.first, found.records) == ("readings", "a.b", 9, 3)
+
+
+@pytest.fixture
+def ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Gives a function that notes a loss of the topology minimal."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    place = open_shore("minimal")
+    (place.folder / "run").mkdir(parents=True, exist_ok=True)
+    write_status(place.folder, {"readings": JobStatus("readings", "done")})
+    return lambda: note(folder_of(place.paths, "readings"), [loss(10, 19)])
+
+
+def test_status_check_fails_until_it_is_acknowledged(
+    ours: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    check = ["shore", "status", "--check", "--topology", "minimal"]
+    assert run(check) == ExitCode.OK
+    ours()
+    capsys.readouterr()
+    assert run(check) == ExitCode.FAILED
+    assert f"readings has lost 10 records of {LOG}" in " ".join(capsys.readouterr().out.split())
+    assert run([*check, "--json"]) == ExitCode.FAILED
+    body = json.loads(capsys.readouterr().out)
+    assert (body["ok"], body["losses"][0]["records"]) == (False, 10)
+    assert run(["shore", "losses", "--topology", "minimal"]) == ExitCode.OK
+    assert LOG in capsys.readouterr().out
+    assert run(["shore", "losses", "--acknowledge", "--dry-run", "--topology", "minimal"]) == ExitCode.OK
+    assert run(check) == ExitCode.FAILED
+    assert run(["shore", "losses", "--acknowledge", "--yes", "--topology", "minimal"]) == ExitCode.OK
+    assert run(check) == ExitCode.OK
+
+
+@pytest.mark.parametrize("loses", [True, False])
+def test_a_run_that_loses_records_says_so_and_ends_with_1(
+    ours: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], loses: bool
+) -> None:
+    ours()  # of an earlier run: it is no reason for this one to fail
+
+    def jobs(*_: object, **__: object) -> dict[str, JobStatus]:
+        if loses:
+            place = open_shore("minimal")
+            note(folder_of(place.paths, "readings"), [loss(50, 59, "containers.BIGU1000026")])
+        return {}
+
+    monkeypatch.setattr(shore, "run", jobs)
+    ended = run(["shore", "run", "--once", "--topology", "minimal"])
+    assert ended == (ExitCode.FAILED if loses else ExitCode.OK)
+    told = " ".join(capsys.readouterr().err.split())
+    assert ("readings has lost 10 records of containers.BIGU1000026" in told) is loses

@@ -1,0 +1,117 @@
+"""The streaming reader where no broker answers, what it says about losses, and how it estimates sizes of records."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from fairlead.kafka.convention import term_batch
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.record import NewRecord, Record
+from shore.errors import DataLossError, SiteUnreachableError
+from shore.source import task as tasks
+from shore.source.offsets import Range
+from shore.source.options import parse_options
+from shore.source.stream import (
+    LEAST_BYTES,
+    MOST_BYTES,
+    SAMPLED_LOGS,
+    UNSEEN_BYTES,
+    Gone,
+    Losses,
+    Sizes,
+    StreamReader,
+    mean_size,
+    most_behind,
+    size_of,
+)
+from shore.source.task import LogsPartition, Task
+
+
+def test_what_was_never_seen_has_a_size_and_what_was_seen_its_own() -> None:
+    sizes = Sizes()
+    assert sizes.of("containers.1") == UNSEEN_BYTES
+    sizes.learn({"containers.1": 300.0, "containers.2": 500.0})
+    assert (sizes.of("containers.1"), sizes.of("containers.3"), sizes.of("events.x")) == (300, 400, UNSEEN_BYTES)
+    sizes.learn({"containers.2": 1000.0})
+    assert (sizes.of("containers.1"), sizes.of("containers.2")) == (400 + 180, 1000)
+
+
+def test_estimates_are_bounded_and_so_is_what_is_kept() -> None:
+    sizes = Sizes()
+    sizes.learn({"a.1": 0.0, "b.1": 1e12})
+    assert (sizes.of("a.1"), sizes.of("b.1")) == (LEAST_BYTES, MOST_BYTES)
+    for number in range(3_000):
+        sizes.learn({f"s{number}.1": 5000.0})
+    assert sizes.of("s2999.2") == 5000
+    assert sizes.of("s0.2") == UNSEEN_BYTES
+
+
+def test_the_longest_lags_are_looked_at() -> None:
+    assert most_behind({f"a.{n}": n for n in range(1, 100)}) == [f"a.{n}" for n in range(99, 99 - SAMPLED_LOGS, -1)]
+
+
+def test_a_record_is_its_key_value_and_headers() -> None:
+    assert size_of(Record(0, 0, b"ab", b"cde", (("f", b"gh"), ("i", None)))) == 2 + 3 + 3 + 1
+    assert size_of(Record(0, 0, None, None, ())) == 0
+
+
+def test_fetched_batches_are_measured_also_when_they_are_cut_or_compressed() -> None:
+    records = [NewRecord(bytes(1000), timestamp_ms=1)] * 10
+
+    def batch(offset: int, codec: Codec = Codec.NONE) -> bytes:
+        return term_batch(records, term=1, offset=offset, marker=0, codec=codec)
+
+    assert mean_size(memoryview(b"")) is None
+    assert mean_size(memoryview(batch(1))) == pytest.approx(1000, rel=0.05)
+    assert mean_size(memoryview(batch(1, Codec.ZSTD))) == 1000
+    small = term_batch([NewRecord(b"", timestamp_ms=1)], term=1, offset=0, marker=0)
+    assert mean_size(memoryview(small + batch(1)[:100])) == pytest.approx(10_000 / 11, rel=0.05)
+
+
+@pytest.fixture
+def nowhere() -> Iterator[Task]:
+    """A task for a site whose port refuses connections."""
+    with socket.socket() as taken:  # bound and not listening: nobody else can listen there
+        taken.bind(("127.0.0.1", 0))
+        endpoint = KafkaEndpoint("alpha", (("127.0.0.1", taken.getsockname()[1]),), "shore", None)
+        yield Task(endpoint, parse_options({"streams": "containers"}))
+
+
+def test_a_query_that_starts_fails_with_an_error_that_may_pass(nowhere: Task) -> None:
+    reader = StreamReader(nowhere)
+    for look in (
+        lambda: reader.latestOffset({}, ReadMaxRows(5)),
+        lambda: reader.latestOffset({"containers": {"BIGU0000016": 3}}, ReadMaxRows(5)),
+        reader.prepareForTriggerAvailableNow,
+    ):
+        with pytest.raises(SiteUnreachableError, match="site alpha cannot be reached") as error:
+            look()
+        assert error.value.retriable
+
+
+def test_a_task_gives_up_after_its_patience(nowhere: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "PATIENCE_SECONDS", 0.05)
+    with pytest.raises(SiteUnreachableError):
+        list(nowhere.read(LogsPartition([Range("containers.BIGU0000016", 0, 0, 10)])))
+
+
+def test_losses_are_said_once_and_kept(caplog: pytest.LogCaptureFixture) -> None:
+    losses = Losses()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            losses.add({"a.1": Gone(4, 0, "a.1 shrank"), "a.2": Gone(1, 7, "records 1 to 7 of a.2")})
+            losses.tell(fail=False)
+        losses.tell(fail=True)
+    assert [record.message for record in caplog.records] == ["a.1 shrank (and 1 more like this)"]
+    assert losses.examples == ["a.1 shrank", "records 1 to 7 of a.2"]
+    assert losses.records == 14  # seven each time: a trigger loses what it would have read
+    losses.add({f"b.{n}": Gone(0, 1, f"b.{n}") for n in range(99)})
+    with pytest.raises(DataLossError, match="98 more"):
+        losses.tell(fail=True)
+    assert len(losses.examples) == 5
