@@ -23,7 +23,7 @@ from fairlead.kafka.client.reader import OffsetRange
 from fairlead.plan import Tell, silent
 from fairlead.records.custody import LedgerEntry
 from replication.operations.links.access import open_access
-from replication.operations.links.facts import LinkScope, Verb
+from replication.operations.links.facts import LinkOperation, LinkScope
 from replication.operations.links.plan import plan_links
 from replication.operations.links.steps import LinkRun
 from replication.operations.links.steps import carry_out as carry_out_link
@@ -192,7 +192,7 @@ async def _close_links(
         for link in plan.links:
             try:
                 pause, _ = await plan_links(
-                    context.topology, access, Verb.PAUSE, [link], LinkScope(), reason=reason, patience=wait
+                    context.topology, access, LinkOperation.PAUSE, [link], LinkScope(), reason=reason, patience=wait
                 )
                 if not pause.is_empty:
                     result.notes += (await carry_out_link(pause, LinkRun(access, wait, tell))).pending

@@ -1,8 +1,8 @@
-"""What operators ordered at a site, what holds now, and what it means for the site's logs. Pure data and rules; no I/O.
+"""Operators' orders at a site, which of them are in force, and what they mean for the site's logs. No I/O.
 
-Orders are records of the topic ``fairlead.orders`` of the site they are for. Whoever administers the site appends
-them; its replicator reads the topic from the beginning. So orders survive restarts, reach replicators that run
-elsewhere, and are their own history. The place in the topic decides which order is newer, never a clock.
+Orders are records of the site's topic ``fairlead.orders``. An administrator appends them; the replicator reads the
+topic from its start. So orders survive restarts, reach replicators that run elsewhere, and are their own history. The
+offset decides which order is newer, never a clock.
 
 A scope is a link, a stream, a log, or a stream or log on one link; without any of them it is the whole site. A topic's
 name stands for all its partitions, ``topic/3`` for one of them. (For the offsets of a skip ``topic`` is partition 0, as
@@ -26,14 +26,14 @@ ORDERS_TOPIC: Final = "fairlead.orders"
 
 
 class OverrideKind(StrEnum):
-    """What an order asks of the site's replicator."""
+    """What an order tells the site's replicator to do."""
 
     PAUSE = "pause"  # do not fetch
     RESUME = "resume"  # fetch again
-    PROMOTE = "promote"  # leave the log alone: it is written here now, and nothing is missing
+    PROMOTE = "promote"  # stop following the log: it is now written here, and nothing is missing
     FAILOVER = "failover"  # the same at once, with or without the source; ``stop`` is the end at that moment
     RESTORE = "restore"  # follow the log again
-    RETRY = "retry"  # forget the log's trouble and learn it anew
+    RETRY = "retry"  # forget the log's trouble and read it again
     SKIP = "skip"  # the offsets from ``start`` to before ``stop`` may be filled and marked
 
 
@@ -95,7 +95,7 @@ def decode(data: bytes) -> Override:
 
 
 class Overrides:
-    """What holds now at one site: the newest order of every scope. Apply orders as they stand in the topic."""
+    """The orders in force at one site: the newest of every scope. Apply orders in the topic's sequence."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -106,7 +106,7 @@ class Overrides:
         self._skips: dict[str, list[tuple[int, int]]] = {}  # per log, apart and in order
 
     def apply(self, order: Override) -> bool:
-        """Take the next order in; False when nothing is different by it."""
+        """Apply the next order; False if it changes nothing."""
         if order == self._last:
             return False
         self._count, self._last = self._count + 1, order
@@ -127,12 +127,12 @@ class Overrides:
             case OverrideKind.RETRY:
                 self._retries[anywhere] = (self._count, order)
             case OverrideKind.SKIP:
-                self._allow(order)
+                self._add_skip(order)
                 self._retries[anywhere] = (self._count, order)
         return True
 
     def paused(self, link: str, stream: str, topic: str) -> Override | None:
-        """The order by which this link must not fetch this log, if any: the widest one."""
+        """The widest order that pauses this log on this link, if any."""
         if not self._pauses:
             return None
         found = self.link_paused(link)
@@ -144,17 +144,17 @@ class Overrides:
         return next((self._pauses[each] for each in scopes if each in self._pauses), None)
 
     def link_paused(self, link: str) -> Override | None:
-        """The order by which a whole link must not fetch anything, if any."""
+        """The order that pauses a whole link, if any."""
         return self._pauses.get((None, None, None)) or self._pauses.get((link, None, None))
 
     def released(self, topic: str) -> Override | None:
-        """The promotion or failover by which the replicator leaves this log alone, if any; a later RESTORE ends it."""
+        """The promotion or failover that released this log, if any; a later RESTORE ends it."""
         newest = self._newest(self._releases, topic)
         return newest if newest is not None and newest.kind in RELEASING else None
 
     def retries(self, log: str) -> dt.datetime | None:
-        """When the newest order came that has this log looked at anew: RETRY, RESTORE, SKIP, or RESUME of the log
-        itself. Troubles older than it are forgotten."""
+        """Time of the newest order to retry this log: RETRY, RESTORE, SKIP, or RESUME of the log itself. Older troubles
+        are forgotten."""
         newest = self._newest(self._retries, log)
         return newest.at if newest is not None else None
 
@@ -163,16 +163,16 @@ class Overrides:
         return any(first <= start and stop <= last for first, last in self._skips.get(log, ()))
 
     def pauses(self) -> Iterator[Override]:
-        """Every pause that holds, oldest scope first."""
+        """Every pause in force, oldest scope first."""
         yield from self._pauses.values()
 
     def releases(self) -> Iterator[Override]:
-        """The newest order of every scope that is released now. (A single log of a released stream may have been
-        restored since; ``released`` tells.)"""
+        """The newest order of every released scope. A single log of a released stream may have been restored since
+        (``released``)."""
         yield from (order for _, order in self._releases.values() if order.kind in RELEASING)
 
-    def _allow(self, order: Override) -> None:
-        if order.log is not None and order.start is not None and order.stop is not None:  # an order checks itself
+    def _add_skip(self, order: Override) -> None:
+        if order.log is not None and order.start is not None and order.stop is not None:  # ``Override`` requires it
             self._skips[order.log] = _union([*self._skips.get(order.log, []), (order.start, order.stop)])
 
     def _newest(self, among: dict[_Scope, _Placed], log: str) -> Override | None:
@@ -187,13 +187,13 @@ class Overrides:
 
 
 def _covering(log: str) -> tuple[str, ...]:
-    """The names of a log that stand for it: its topic, and itself when it is a partition."""
+    """The names that cover a log: its topic, and the log itself if it is a partition."""
     topic, slash, _ = log.partition("/")
     return (topic, log) if slash else (topic,)
 
 
 def _union(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same offsets as ranges that neither overlap nor touch, in order."""
+    """Join ranges that overlap or touch; in order."""
     out: list[tuple[int, int]] = []
     for start, stop in sorted(ranges):
         if out and start <= out[-1][1]:
@@ -204,18 +204,18 @@ def _union(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class SiteOverrides:
-    """The orders of a site, applied to logs as they are planned."""
+    """Applies a site's orders to logs while a plan is made."""
 
     def __init__(self, orders: Overrides, catalog: Catalog) -> None:
         self._orders = orders
         self._catalog = catalog
-        self._tried: dict[TopicPartition, dt.datetime] = {}  # the newest order to try a log again that was followed
+        self._tried: dict[TopicPartition, dt.datetime] = {}  # the newest retry order that was carried out
         self._paused: dict[TopicPartition, tuple[str, Override]] = {}
         self._released: dict[TopicPartition, Override] = {}
 
-    def begin(self, here: Mapping[str, int]) -> None:
-        """A new plan is made for a site with these topics (and numbers of partitions): what is released is found out
-        now, what is paused by ``allows``."""
+    def start_plan(self, here: Mapping[str, int]) -> None:
+        """Start a plan for a site with these topics and numbers of partitions: find released logs; ``allows`` finds
+        paused ones."""
         self._paused, self._released = {}, {}
         if any(True for _ in self._orders.releases()):
             for topic, count in here.items():
@@ -226,9 +226,9 @@ class SiteOverrides:
                             self._released[tp] = release
 
     def link_pause(self, link: str) -> str:
-        """Why a whole link is paused; empty when it is not."""
+        """Why a whole link is paused; empty if it is not."""
         order = self._orders.link_paused(link)
-        return said(order) if order is not None else ""
+        return describe_order(order) if order is not None else ""
 
     def allows(self, link: str, tp: TopicPartition) -> bool:
         """Whether a log may be followed over a link."""
@@ -240,19 +240,19 @@ class SiteOverrides:
         return pause is None
 
     def would_allow(self, link: str, tp: TopicPartition) -> bool:
-        """``allows`` for somebody who does not plan: nothing is shown as paused because of the question."""
+        """As ``allows``, but without showing the log as paused."""
         return tp not in self._released and self._pause(link, tp) is None
 
     def _pause(self, link: str, tp: TopicPartition) -> Override | None:
         facts = self._catalog.facts(tp.topic)
         return self._orders.paused(link, facts.stream if facts else "", str(tp))
 
-    def carried(self, logs: Container[TopicPartition]) -> None:
-        """These logs have a link that may carry them, so they are not paused whatever other links may not do."""
+    def clear_carried(self, logs: Container[TopicPartition]) -> None:
+        """Do not show these logs as paused: they have a link that may carry them."""
         self._paused = {tp: pause for tp, pause in self._paused.items() if tp not in logs}
 
-    def to_try(self, stopped: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Of these logs, those that an order since the last call wants tried again."""
+    def logs_to_retry(self, stopped: Iterable[TopicPartition]) -> set[TopicPartition]:
+        """Those of the stopped logs that an order since the last call tells to retry."""
         again = set()
         for tp in stopped:
             order = self._orders.retries(str(tp))
@@ -261,16 +261,15 @@ class SiteOverrides:
                 again.add(tp)
         return again
 
-    # ---- shown
+    # ---- status
 
     def pauses(self) -> Iterator[tuple[TopicPartition, LogTrouble]]:
-        """Logs that only orders keep from being mirrored."""
+        """Logs that are not mirrored only because of an order."""
         for tp, (link, order) in self._paused.items():
-            yield tp, LogTrouble(LogState.PAUSED, said(order), order.at, link)
+            yield tp, LogTrouble(LogState.PAUSED, describe_order(order), order.at, link)
 
     def releases(self, is_busy: Callable[[TopicPartition], bool]) -> dict[str, dict[str, Any]]:
-        """Logs that are written here since they were promoted or failed over, JSON-ready; not those to which something
-        is on its way yet."""
+        """Logs that were promoted or failed over and have nothing in flight any more; JSON-ready."""
         return {
             str(tp): {"verb": str(order.kind), "since": order.at.isoformat(), "by": order.by, "end": order.stop}
             for tp, order in self._released.items()
@@ -278,6 +277,6 @@ class SiteOverrides:
         }
 
 
-def said(order: Override) -> str:
-    """An order as the cause of a state."""
+def describe_order(order: Override) -> str:
+    """Describe an order as the cause of a state."""
     return f"{order.kind} ordered by {order.by}" + (f": {order.reason}" if order.reason else "")

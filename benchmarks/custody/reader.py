@@ -56,7 +56,7 @@ def replicator(cluster: Cluster, site: str, sites: list[str]) -> tuple[CustodyVi
     from replication.custody.ledger import Ledger
 
     ledger = Ledger(_topology(sites), site, on_change=lambda: None)
-    ledger.offer([f"custody.{name}" for name in sites])
+    ledger.follow_topics([f"custody.{name}" for name in sites])
 
     async def load() -> None:
         work = asyncio.ensure_future(ledger.run(cluster))

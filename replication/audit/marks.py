@@ -54,7 +54,7 @@ class Marks:
         self._swap = False
         self._saved = clock()
 
-    def begin(self, mode: str, a: str, b: str, *, resume: bool) -> None:
+    def load(self, mode: str, a: str, b: str, *, resume: bool) -> None:
         """Start with what the file has, or with nothing.
 
         Raises:
@@ -70,7 +70,7 @@ class Marks:
             return log
         return log._replace(start=mark.to)
 
-    def note(self, log: Common, to: int) -> None:
+    def mark_equal(self, log: Common, to: int) -> None:
         """All of this log that both sites have is the same below ``to``; written from time to time."""
         self._logs[str(log.tp)] = AuditMark(to, self._ids(log))
         if self._clock() - self._saved >= EVERY:

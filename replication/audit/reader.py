@@ -79,7 +79,7 @@ class _VoidLook:
         self._logs = logs
         self._first: dict[TopicPartition, _ConsumerAt] = {}  # when the end became known, or the position changed last
         self._now: dict[TopicPartition, _ConsumerAt] = {}
-        own = {"statistics.interval.ms": EVERY_MS, "stats_cb": self._take, "fetch.wait.max.ms": EVERY_MS}
+        own = {"statistics.interval.ms": EVERY_MS, "stats_cb": self._on_stats, "fetch.wait.max.ms": EVERY_MS}
         self._consumer = Consumer({**settings, **own})
 
     def watch(self) -> dict[TopicPartition, int]:
@@ -105,7 +105,7 @@ class _VoidLook:
     def _is_told(self, tp: TopicPartition) -> bool:
         return self._now[tp].end >= self._logs[tp][1]
 
-    def _take(self, statistics: str) -> None:
+    def _on_stats(self, statistics: str) -> None:
         found = _decode(statistics)
         requests = {each["nodeid"]: each["req"].get("Fetch", 0) for each in found["brokers"].values()}
         for tp in self._logs:
@@ -203,7 +203,7 @@ class AuditReader:
             return
         self._heard = time.monotonic()
         for message in (first, *self._consumer.consume(MESSAGES, 0)):
-            yield from self._one(message, done)
+            yield from self._read_message(message, done)
         self._pause(done)
 
     @property
@@ -234,7 +234,7 @@ class AuditReader:
         """How long the rate forbids reading."""
         return self._pace.wait()
 
-    def _one(self, message: Message, done: list[TopicPartition]) -> Iterator[Read]:
+    def _read_message(self, message: Message, done: list[TopicPartition]) -> Iterator[Read]:
         tp = TopicPartition(message.topic() or "", message.partition() or 0)
         log = self.left.get(tp)
         if log is None:

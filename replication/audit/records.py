@@ -208,7 +208,7 @@ class Comparison:
             differing, moved = self._differing(logs, ranges, size)
             same_now = {tp: stop for tp, (_, stop) in ranges.items() if tp not in differing and tp not in moved}
             again |= moved | same_now
-        yield from self._judge(logs, {tp: first for tp, (first, _) in differing.items()}, again)
+        yield from self._judge_differences(logs, {tp: first for tp, (first, _) in differing.items()}, again)
         yield from self._once_more(logs, again)
 
     def _differing(
@@ -280,7 +280,7 @@ class Comparison:
         if note and compared.compared_to > compared.start:
             self._on_equal(open_[tp], compared.compared_to)
 
-    def _judge(
+    def _judge_differences(
         self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
     ) -> Iterator[AuditVerdict]:
         """Logs that differ first at an offset: does it count?"""

@@ -51,8 +51,8 @@ async def compare_records(
         audit = _Running("full", a, b, marks, resume, on_progress)
         with audit:
             sites = AuditSites(a, b, rate=rate, stop=stop)
-            logs = audit.begin(sites, topology, streams)
-            for verdict in Comparison(sites, chunk=chunk, on_equal=audit.marks.note).verdicts(logs):
+            logs = audit.make_plan(sites, topology, streams)
+            for verdict in Comparison(sites, chunk=chunk, on_equal=audit.marks.mark_equal).verdicts(logs):
                 audit.found(verdict)
         return audit.result
 
@@ -78,12 +78,12 @@ async def compare(
     audit = _Running("quick", a, b, marks, resume, on_progress)
     with audit:
         sites = await _in_thread(lambda stop: AuditSites(a, b, rate=rate, stop=stop), stop)
-        logs = deque(await _in_thread(lambda _: audit.begin(sites, topology, streams), stop))
+        logs = deque(await _in_thread(lambda _: audit.make_plan(sites, topology, streams), stop))
         async with (
             await Cluster.open(a, client_id="fairlead-audit") as at_a,
             await Cluster.open(b, client_id="fairlead-audit") as at_b,
         ):
-            stored = QuickComparison((at_a, at_b), sites.paces, on_equal=audit.marks.note)
+            stored = QuickComparison((at_a, at_b), sites.paces, on_equal=audit.marks.mark_equal)
             while logs:
                 some = [logs.popleft() for _ in range(min(AT_ONCE, len(logs)))]
                 alike, moved = await stored.compare(some)
@@ -107,7 +107,7 @@ class _Running:
     ) -> None:
         self.result = Audit(a.site, b.site, mode)
         self.marks = marks or Marks()
-        self.marks.begin(mode, a.site, b.site, resume=resume)
+        self.marks.load(mode, a.site, b.site, resume=resume)
         self._on_progress = on_progress
         self._of = 0
 
@@ -118,7 +118,7 @@ class _Running:
     def __exit__(self, *_: object) -> None:
         self.marks.save()
 
-    def begin(self, sites: AuditSites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
+    def make_plan(self, sites: AuditSites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
         """Plan; what is left to be compared."""
         plan = sites.inquiries.plan(topology, streams)
         result = self.result
@@ -157,9 +157,9 @@ async def _settle(
                 break
         if difference is None:
             audit.result.rebuilt += each.unlike
-            audit.marks.note(log, log.stop)
+            audit.marks.mark_equal(log, log.stop)
         else:
-            audit.marks.note(log, each.compared_to)
+            audit.marks.mark_equal(log, each.compared_to)
         audit.found(AuditVerdict(log, each.records, difference, verdict.compacted))
 
 

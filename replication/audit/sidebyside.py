@@ -53,7 +53,7 @@ def first_unexplained(a: Records, b: Records, stop: int, again: Callable[[int, i
         again: ``again(side, before)`` reads a side (0 or 1) anew, from the log's start up to ``before``.
     """
     with _Missing() as missing:
-        found = _look(a, b, stop, missing)
+        found = _first_difference(a, b, stop, missing)
         for side in (0, 1):
             before = missing.last_tombstone(side)
             for offset, record in again(side, before) if before is not None else ():
@@ -63,7 +63,7 @@ def first_unexplained(a: Records, b: Records, stop: int, again: Callable[[int, i
         return found
 
 
-def _look(a: Records, b: Records, stop: int, missing: _Missing) -> int | None:
+def _first_difference(a: Records, b: Records, stop: int, missing: _Missing) -> int | None:
     found: int | None = None
     for offset, here, there in pairs(a, b):
         for record in (here, there):

@@ -128,7 +128,7 @@ class BatchComparison:
         """All below is the same, without asking the records."""
         return self.ranges[0][0] if self.ranges else self._open if self._open is not None else min(self._at)
 
-    def told(self, side: int) -> int:
+    def known_to(self, side: int) -> int:
         """The next offset to be asked for."""
         return self._known[side]
 
@@ -157,12 +157,12 @@ class BatchComparison:
                 if not self._same(here, there):
                     self._open = self._at[0]
                     self._note_strict(here, there)
-                    self._take(0 if here.stop <= there.stop else 1)
+                    self._pop_piece(0 if here.stop <= there.stop else 1)
             else:
                 behind = 0 if self._at[0] < self._at[1] else 1
                 if self._piece(behind) is None:
                     return
-                self._take(behind)
+                self._pop_piece(behind)
         self._close()
 
     def _same(self, here: _Piece, there: _Piece) -> bool:
@@ -175,7 +175,7 @@ class BatchComparison:
         if one is None or other is None or one[:3] != other[:3]:
             return False
         for side in (0, 1):
-            self._take(side)
+            self._pop_piece(side)
         return True
 
     def _note_strict(self, here: _Piece, there: _Piece) -> None:
@@ -195,7 +195,7 @@ class BatchComparison:
             return _Piece(min(batch.base, self.stop), None)
         return _Piece(min(batch.stop, self.stop), None if batch.void else batch)
 
-    def _take(self, side: int) -> None:
+    def _pop_piece(self, side: int) -> None:
         """Go over the next piece of a side. Nothing is cut where the other side stands."""
         piece = self._piece(side)
         assert piece is not None  # noqa: S101 - it was looked at before
@@ -300,8 +300,8 @@ class QuickComparison:
         idle: bool,
     ) -> bool:
         """One Fetch from one side; True when it brought something."""
-        order[:] = [tp for tp in order if tp in open_ and open_[tp].told(side) < open_[tp].stop]
-        asked = {tp: open_[tp].told(side) for tp in order if open_[tp].ahead(side) < AHEAD}
+        order[:] = [tp for tp in order if tp in open_ and open_[tp].known_to(side) < open_[tp].stop]
+        asked = {tp: open_[tp].known_to(side) for tp in order if open_[tp].ahead(side) < AHEAD}
         if not asked:
             return False
         pace = self._paces[side]
@@ -337,7 +337,7 @@ def _collect(into: BatchComparison, side: int, part: FetchedPartition) -> bool:
         return False
     aborted = sorted(part.aborted, key=lambda each: each[1])
     dead: set[int] = set()
-    before = into.told(side)
+    before = into.known_to(side)
     for start, stop, header in split(part.records):
         while aborted and aborted[0][1] < header.next_offset:
             dead.add(aborted.pop(0)[0])
@@ -347,4 +347,4 @@ def _collect(into: BatchComparison, side: int, part: FetchedPartition) -> bool:
         crc = 0 if void or header.is_control else canonical_crc(part.records[start:stop], header)
         into.add(side, AuditedBatch.of(header, crc, aborted=void))
     into.compare()
-    return into.told(side) > before
+    return into.known_to(side) > before

@@ -35,7 +35,7 @@ from replication.check.rules import (
     ClusterFinding,
     Severity,
     broker_findings,
-    gathered,
+    merge_findings,
     replica_findings,
     source_findings,
 )
@@ -73,7 +73,7 @@ def broker_settings(end: CheckedEnd, endpoint: KafkaEndpoint) -> list[ClusterFin
     return findings
 
 
-def rights_lacking(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
+def missing_rights(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
     """Rights that the replicator's user lacks on logs that are there; the broker itself says which it has."""
     if not topics:
         return []
@@ -112,7 +112,7 @@ def _lacking(end: CheckedEnd, endpoint: KafkaEndpoint, topic: str, right: str, f
     )
 
 
-def strange_writers(topology: Topology, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
+def foreign_writers(topology: Topology, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
     """Principals besides Fairlead's own services that may write to replicas."""
     client = require_answer(endpoint)
     try:
@@ -258,10 +258,10 @@ async def check_link(
         (CheckedEnd.TARGET, target, target_admin, at_target),
     ):
         findings += await asyncio.to_thread(broker_settings, end, admin or user)
-        findings += await asyncio.to_thread(rights_lacking, end, user, sorted(topics))
+        findings += await asyncio.to_thread(missing_rights, end, user, sorted(topics))
     if target_admin is not None:
-        findings += await asyncio.to_thread(strange_writers, topology, target_admin, sorted(at_target))
-    return gathered(findings)
+        findings += await asyncio.to_thread(foreign_writers, topology, target_admin, sorted(at_target))
+    return merge_findings(findings)
 
 
 async def _topics(topology: Topology, link: Link, endpoint: KafkaEndpoint) -> dict[str, CheckedTopic]:

@@ -167,7 +167,7 @@ def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None
         yield found("min.insync.replicas", str(topic.replicas), "no append can ever be acknowledged (unavailable)")
 
 
-def gathered(findings: Iterable[ClusterFinding]) -> tuple[ClusterFinding, ...]:
+def merge_findings(findings: Iterable[ClusterFinding]) -> tuple[ClusterFinding, ...]:
     """The same finding on many topics or brokers as one; what breaks equality first."""
     alike: dict[ClusterFinding, list[str]] = {}
     for each in findings:

@@ -1,9 +1,9 @@
-"""Begins a log without its past from the ledger alone, where this site was given it and no source is in reach.
+"""Starts a log without its past from the ledger alone, if this site was given custody and no source is in reach.
 
 A ship takes custody from a ledger that came over a satellite, and has no link for the log itself before the next berth.
 Its links say with ``containers: aboard`` and ``start: latest`` or ``end`` that it wants no past. The ledger entry has
-the marker as stored: fillers up to it, the marker, then everything before it is deleted. From there on the bridge
-appends, and what was before joins wherever it is.
+the marker as stored. The log gets fillers up to the marker, then the marker; then everything before it is deleted. From
+there on the bridge appends.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class LedgerBootstrap:
         carried: Container[TopicPartition],
         here: Container[str],
     ) -> list[str]:
-        """Begin the logs that were given to this site, are wanted without their past, and are not ``carried`` by any
-        open link. Gives the topics that were made.
+        """Start the logs that were given to this site without their past and are not ``carried`` by any open link.
+        Return the topics that were created.
 
         Raises:
             FairleadError: the target cannot be reached.
@@ -61,7 +61,7 @@ class LedgerBootstrap:
             prepared, is_wanted = marker_of(entry), self._is_wanted(entry)
             if prepared is None or not is_wanted:
                 if is_wanted:
-                    log.error("%s: the marker in the ledger of %s is not what it says", tp, entry.granted_by)
+                    log.error("%s: the marker in the ledger of %s does not match its entry", tp, entry.granted_by)
                 del self._ledger.given[entry.log]
             elif tp not in carried and tp not in self.under_way:
                 wanted[tp] = entry, prepared
@@ -73,16 +73,16 @@ class LedgerBootstrap:
         await appender.load_ends([each for each in replicas if each.trouble is None])
         for replica in replicas:
             if replica.trouble is None:
-                await self._begin(appender, replica.tp)
+                await self._begin_log(appender, replica.tp)
         return list(made)
 
-    async def _begin(self, appender: TargetAppender, tp: TopicPartition) -> None:
+    async def _begin_log(self, appender: TargetAppender, tp: TopicPartition) -> None:
         replica, entry = appender.replicas[tp], self._ledger.given[tp.topic]
         replica.limit = entry.marker_offset + 1
         if replica.is_complete:
             del self._ledger.given[tp.topic]
         elif await appender.has_only_fillers(replica):
-            log.info("%s: begun at offset %d from the ledger of %s", tp, entry.marker_offset, entry.granted_by)
+            log.info("%s: started at offset %d from the ledger of %s", tp, entry.marker_offset, entry.granted_by)
             self.under_way.add(tp)
             self._submit(tp, max(replica.end, 0))
 
@@ -102,7 +102,7 @@ class LedgerBootstrap:
         self._appender.submit_steps(replica, steps, self)
 
     def _is_wanted(self, entry: CustodyEntry) -> bool:
-        """Whether the entry still counts, and the links that could bring the log want it without its past."""
+        """Whether the entry is the newest, and all links that could bring the log want it without its past."""
         grant = self._ledger.custody.grant(entry.log)
         if grant is None or (grant.term, grant.to_site) != (entry.term, self._site):
             return False
@@ -113,14 +113,14 @@ class LedgerBootstrap:
         self.under_way.discard(tp)
         self._ledger.given.pop(tp.topic, None)
 
-    # ---- told by the appender
+    # ---- called by the appender
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
         if tp not in self.under_way:
             return
         if self._appender is not None and self._appender.replicas[tp].filled == end:
             self._submit(tp, end)
-        else:  # somebody else has begun it meanwhile, or that is not known: looked at again with the next plan
+        else:  # another client may have started it: the next plan decides again
             self.under_way.discard(tp)
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
@@ -134,7 +134,7 @@ def _is_without_past(link: Link, topic: str) -> bool:
 
 
 def marker_of(entry: CustodyEntry) -> PreparedBatch | None:
-    """The marker that an entry quotes, ready to be appended; None where it is not what the entry says."""
+    """The marker in an entry, ready to be appended; None if it does not match the entry."""
     data = memoryview(bytearray(entry.marker_batch))
     try:
         header = parse_header(data) if len(data) >= HEADER_BYTES else None

@@ -1,8 +1,8 @@
-"""What a replicator knows from its own site's logs: who holds which container log, and which ship is at which berth.
+"""What a replicator reads in its own site's logs: who holds which container log, which ship is at which berth.
 
 Follows ``custody.*`` (the ledgers of all sites, as replicated here), ``events.<site>`` and its operators' orders from
-their beginning. Nothing has to be asked over a link, and a restart reads everything again. What this site's bridge
-reports about copies that a seizure cut off is taken from this site's own ledger only. Transport events are published at
+their start. It asks nothing over a link, and a restart reads everything again. Reports of a bridge about copies that a
+seizure cut off count only in this site's own ledger. Transport events are published at
 both the port and the ship (``fairlead.records.event``), so each end of a berth link decides from its own log whether
 the link may be used.
 """
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 
 
 class Berths:
-    """Pairs (ship, port) that are together now. Events are applied in log order; a repeat changes nothing."""
+    """Which ship is at which port. Events are applied in log order; a repeat changes nothing."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._at: dict[str, str] = {}  # ship's site -> port's site
 
     def apply(self, event: Event) -> bool:
-        """Take one event into account; True when a ship came or went."""
+        """Apply one event; True if a ship came or went."""
         what = event.payload.transport_event_type_code
         imo, code = event.payload.vessel_imo_number, event.payload.un_location_code
         if what is None or imo is None or code is None:
@@ -53,17 +53,17 @@ class Berths:
         before = self._at.get(ship)
         if what == "ARRI":
             self._at[ship] = port
-        elif before == port:  # a late DEPA of an earlier port says nothing about this one
+        elif before == port:  # a late DEPA of an earlier port is ignored
             del self._at[ship]
         return self._at.get(ship) != before
 
-    def together(self, one: str, other: str) -> bool:
-        """Whether one of the two sites is a ship that is berthed at the other."""
+    def are_together(self, one: str, other: str) -> bool:
+        """Whether one of the two sites is a ship berthed at the other."""
         return self._at.get(one) == other or self._at.get(other) == one
 
     def is_open(self, link: Link) -> bool:
         """Whether the link's policy allows it to be used now."""
-        return link.when == "always" or self.together(link.from_, link.to)
+        return link.when == "always" or self.are_together(link.from_, link.to)
 
 
 def needs_berths(topology: Topology, site: str) -> bool:
@@ -79,21 +79,21 @@ CUSTODY: Final = "custody"
 WITHOUT_PAST: Final = ("latest", "end")
 """``Link.start`` of links that want no records from before."""
 POLL_MS: Final = 1000
-AT_ONCE: Final = 1 << 19  # bytes of a log; what is read at start would else be what the process has at most
+AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
 _events = decoder(Event)
 
 
 class Ledger:
-    """Custody and berths as one site knows them. ``ready`` is set once everything that was there has been read."""
+    """Custody and berths as one site knows them. ``ready`` is set once the existing records have been read."""
 
     def __init__(self, topology: Topology, site: str, *, on_change: Callable[[], None]) -> None:
         self.custody = CustodyView()
         self.berths = Berths(topology)
         self.overrides = Overrides()
-        self.splits: dict[str, str] = {}  # logs granted twice, with what the ledger says about it
+        self.splits: dict[str, str] = {}  # logs granted twice, with the conflict
         self.given: dict[
             str, CustodyEntry
-        ] = {}  # what others gave to this site, by log; only where a link wants logs without past
+        ] = {}  # grants to this site, by log; only if a link wants logs without their past
         self._keep_given = any(
             each.start in WITHOUT_PAST and "aboard" in each.streams.values() for each in topology.links_to(site)
         )
@@ -104,7 +104,7 @@ class Ledger:
         self._own = f"{CUSTODY}.{site}"
         self._events_log = f"events.{site}" if needs_berths(topology, site) else None
         self._on_change = on_change
-        self.refused = 0  # entries that are not believed
+        self.refused = 0  # entries that are not trusted
         self._rules = Rules.of(topology)
         self._believer = Believer(self._rules, self.custody, on_refused=self._refuse)
         self._positions: dict[TopicPartition, int] = {}
@@ -114,11 +114,11 @@ class Ledger:
 
     @property
     def orders_read(self) -> int:
-        """The offset in the topic of orders up to which they are taken in."""
+        """The offset in the topic of orders up to which they are applied."""
         return self._positions.get(TopicPartition(ORDERS_TOPIC), 0)
 
-    def offer(self, topics: Collection[str]) -> None:
-        """Tell which topics exist at the site; those that matter are followed from now on."""
+    def follow_topics(self, topics: Collection[str]) -> None:
+        """Follow those of the site's topics that matter here."""
         for topic in topics:
             matters = topic in (self._events_log, ORDERS_TOPIC) or (
                 self._needs_custody
@@ -129,7 +129,7 @@ class Ledger:
             if matters and TopicPartition(topic) not in self._positions:
                 self._new.add(TopicPartition(topic))
         if not self._new and not self._positions:
-            self.ready.set()  # nothing to know yet; what comes later is news
+            self.ready.set()  # there is nothing to read
         self._wanted.set()
 
     async def run(self, cluster: Cluster) -> None:
@@ -140,7 +140,7 @@ class Ledger:
         """
         session = cluster.fetch_session()
         try:
-            await self._look_for_others(cluster)
+            await self._find_recreated(cluster)
             for tp, position in self._positions.items():
                 session.set(tp, position)
             while True:
@@ -163,13 +163,13 @@ class Ledger:
                 self.ready.set()
                 for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
                     if part.error_code:
-                        self._begin_again(tp, broker_error(part.error_code, tp).what)
-                    elif self._take(tp, part.records):
+                        self._reread(tp, broker_error(part.error_code, tp).what)
+                    elif self._apply_records(tp, part.records):
                         session.set(tp, self._positions[tp])
         finally:
             await session.close()
 
-    def _begin_again(self, tp: TopicPartition, why: str) -> None:
+    def _reread(self, tp: TopicPartition, why: str) -> None:
         """The log is not the one that was followed, or has lost that place: it is read from its start, as soon as it
         can be. What is known of it stays; entries that come again change nothing."""
         log.warning("%s is read again from its start: %s", tp, why)
@@ -177,19 +177,19 @@ class Ledger:
         self._ids.pop(tp, None)
         self._new.add(tp)
 
-    async def _look_for_others(self, cluster: Cluster) -> None:
-        """Find logs that were deleted and made anew while nothing was read."""
+    async def _find_recreated(self, cluster: Cluster) -> None:
+        """Read logs again whose topics were deleted and created again meanwhile."""
         found = await cluster.topics([tp.topic for tp in self._positions], refresh=True) if self._positions else {}
         for tp in tuple(self._positions):
             if tp.topic in found and found[tp.topic].topic_id != self._ids.get(tp):
-                self._begin_again(tp, "its topic was deleted and made anew")
+                self._reread(tp, "its topic was deleted and created again")
 
     async def _catch_up(self, cluster: Cluster, logs: set[TopicPartition]) -> set[TopicPartition]:
-        """Read these logs from their start to their present end.
+        """Read these logs from their start to their current end.
 
         Returns:
-            those that cannot be read now, to be tried again; at the very start that is an error, because what is not
-            known yet must not be planned without.
+            Logs that cannot be read now and must be retried. Before ``ready`` is set that raises instead, because a
+            plan needs all of them.
         """
         found = await cluster.topics([tp.topic for tp in logs], refresh=True)
         starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
@@ -208,14 +208,14 @@ class Ledger:
             if start < end:
                 left[tp] = end
         while left:
-            # Entries of ships wait for those of sites ashore, so these come first.
+            # A ship's entries need those of sites ashore, so these are read first.
             first = {tp for tp in left if not self._rules.is_of_ship(tp.topic)} or left.keys()
             answer = await cluster.fetch(
                 {tp: self._positions[tp] for tp in first}, max_wait_ms=0, partition_max_bytes=AT_ONCE
             )
             for tp, part in answer.items():
                 if not part.error_code:
-                    self._take(tp, part.records)
+                    self._apply_records(tp, part.records)
                 elif self.ready.is_set():
                     unread.add(tp)
                 else:
@@ -225,7 +225,7 @@ class Ledger:
             self._positions.pop(tp, None)
         return unread
 
-    def _take(self, tp: TopicPartition, records: memoryview) -> bool:
+    def _apply_records(self, tp: TopicPartition, records: memoryview) -> bool:
         changed, before = False, self._positions[tp]
         for record in self._records(tp, records):
             self._positions[tp] = record.offset + 1
@@ -234,30 +234,30 @@ class Ledger:
             try:
                 if tp.topic == ORDERS_TOPIC:
                     self.overrides.apply(decode(record.value))
-                    changed = True  # also without effect: whoever gave the order waits to hear that it was read
+                    changed = True  # even without effect: its giver waits until it has been read
                 elif tp.topic == self._events_log:
                     changed |= self.berths.apply(_events.decode(record.value))
                 else:
                     told = Told(tp.topic, record.offset, ledger_entries.decode(record.value))
                     for each in self._believer.hear(told):
-                        changed |= self._enter(each)
+                        changed |= self._apply_entry(each)
             except UNREADABLE as error:
-                log.warning("%s at offset %d is not understood: %s", tp, record.offset, error)
+                log.warning("%s at offset %d cannot be decoded: %s", tp, record.offset, error)
         if changed:
             self._on_change()
         return self._positions[tp] > before
 
     @property
     def waiting(self) -> int:
-        """How many entries wait for others without which they are not believed."""
+        """How many entries wait for others that they depend on."""
         return len(self._believer)
 
     def _refuse(self, entry: Refused) -> None:
         self.refused += 1
         log.error("%s: %s", self._site, entry)
 
-    def _enter(self, told: Told) -> bool:
-        """Take in a believed entry of a site's ledger; True when it may change what is followed."""
+    def _apply_entry(self, told: Told) -> bool:
+        """Apply a trusted entry of a site's ledger; True if it may change the plan."""
         match told.entry:
             case CustodyEntry() as entry:
                 known = len(self.custody.seizures(entry.log))

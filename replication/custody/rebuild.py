@@ -1,14 +1,12 @@
 """Rebuilds copies that a seizure has cut off (docs/replication.md, "Custody and seizure").
 
-Such a copy has records that are no longer part of the log. Once this site's own bridge reports in its ledger that it
-has kept them as strays, and a source has the log as it is now, the copy is deleted. Then it is simply missing, and is
-created and followed as any new log, so a crash at any moment does no harm. Without such a report it stays ``diverged``;
-also while the source's record right before the cut is another one: an earlier seizure, not known here yet, cut off
-more.
+Such a copy has records that are no longer part of the log. The copy is deleted once this site's bridge reports in its
+ledger that it has kept them as strays, and a source has the current log. Then the log is copied like any new one, so a
+crash at any moment does no harm. Without the report the copy stays ``diverged``. So it does if the source has another
+record right before the cut: then an earlier seizure, not known here yet, cut off more.
 
-A source must have the log as it is now, and nothing less than was here. Two sites' copies are one history up to an
-offset if they have the same record there: an append is accepted only behind what the writer knows, so they have the
-same records before it.
+A source must have the current log and everything that was here before the cut. If two copies have the same record at
+an offset, they have the same records before it, because an append is accepted only behind what its writer knows.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ log = logging.getLogger(__name__)
 async def find_sources(
     source: Cluster, target: Cluster, view: CustodyView, logs: Mapping[TP, Stale], starts: Mapping[TP, int]
 ) -> tuple[set[TP], dict[TP, str]]:
-    """Those of these logs that a source can give back, and what is amiss with others.
+    """Return the logs that a source can give back, and why it cannot give others.
 
     Args:
-        logs: What is stale of the copies at the target.
-        starts: Where those begin. One that begins at its cut has nothing before it that could be lost.
+        logs: The stale parts of the target's copies.
+        starts: Where these copies start. One that starts at its cut has nothing before it to lose.
     """
     site = source.endpoint.site
     try:
@@ -69,9 +67,9 @@ async def find_sources(
 
 
 async def _current_at(source: Cluster, view: CustodyView, logs: Collection[TP]) -> dict[TP, int]:
-    """Those of these logs that go beyond the newest seizure at a source and are the log, with where they begin there.
+    """Return the start of those logs at a source that are current, beyond the newest seizure.
 
-    An older seizure's marker may be further on: it was cut off by the newer one, made from a shorter copy.
+    An older seizure's marker may have a higher offset, if the newer seizure was made from a shorter copy.
     """
     there = await copies(source, view, [tp.topic for tp in logs])
     good = [
@@ -81,11 +79,11 @@ async def _current_at(source: Cluster, view: CustodyView, logs: Collection[TP]) 
         and copy.stale is None
         and copy.end > view.seizures(tp.topic)[-1].marker
     ]
-    return numbers(await source.start_offsets(good)) if good else {}
+    return offsets_only(await source.start_offsets(good)) if good else {}
 
 
 async def common_at(source: Cluster, target: Cluster, offsets: Mapping[TP, int]) -> set[TP]:
-    """Those of these logs of which both sites have the same record at the given offset.
+    """Return the logs of which both sites have the same record at the given offset.
 
     Raises:
         BrokerError, ConnectionLost: one of them cannot be asked.
@@ -99,9 +97,9 @@ async def common_at(source: Cluster, target: Cluster, offsets: Mapping[TP, int])
 def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
     """Whether two stored batches show that both copies are the same at ``offset``.
 
-    The same bytes do. A batch that was written anew on its way has other bytes: then both must stand for the offset, in
-    one term with one marker, and nothing in them may be contradictory. No contradiction alone proves nothing: a filler
-    agrees with every record.
+    Equal bytes do. A batch that was rebuilt on its way has other bytes: then both must contain the offset, in one term
+    with one marker, and must not contradict each other. The last alone is no proof, since a filler agrees with every
+    record.
     """
     there, here = parse_header(source), parse_header(target)
     if (there.base_offset, there.crc) == (here.base_offset, here.crc):
@@ -114,26 +112,30 @@ def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
     )
 
 
-def numbers(found: Mapping[TP, int | BrokerError]) -> dict[TP, int]:
-    """The offsets in an answer; logs left out that have an error instead."""
+def offsets_only(found: Mapping[TP, int | BrokerError]) -> dict[TP, int]:
+    """The offsets in an answer, without logs that have an error."""
     return {tp: each for tp, each in found.items() if isinstance(each, int)}
 
 
-EVERY: Final = 1.0  # seconds between two looks for sources of copies that may be made anew
+EVERY: Final = 1.0  # seconds between two searches for sources
 GONE_SECONDS: Final = 30.0
-_DIFFERENT: Final = (LogState.DIVERGED, LogState.MISPLACED, LogState.SOURCE_TRUNCATED)  # a seizure may explain them
-_OLD: Final = (LogState.REBUILDING, LogState.SOURCE_RECREATED)  # not noted any more of what a seizure explains
+_DIFFERENT: Final = (
+    LogState.DIVERGED,
+    LogState.MISPLACED,
+    LogState.SOURCE_TRUNCATED,
+)  # states that a seizure may explain
+_OLD: Final = (LogState.REBUILDING, LogState.SOURCE_RECREATED)  # states that end once the copy is current
 
 
 class RebuildSources(NamedTuple):
-    """Sources that can give a copy back, for the copy as it was when they were asked."""
+    """Links whose sources can give a copy back, and the stale part that it had when they were asked."""
 
     stale: Stale
     links: frozenset[str]
 
 
 class Rebuilder:
-    """The copies of one target that seizures have cut off. Logs whose custody moves have one partition."""
+    """Rebuilds copies of one target that seizures cut off. Logs with moving custody have one partition."""
 
     def __init__(self, site: str, ledger: Ledger, source_links: Sequence[SourceLink], catalog: Catalog) -> None:
         self._site = site
@@ -143,37 +145,37 @@ class Rebuilder:
         self._source_links = source_links
         self._stale: dict[TopicPartition, tuple[Stale, frozenset[str]]] = {}  # with the links that carry them
         self._rebuild_from: dict[TopicPartition, RebuildSources] = {}
-        self._why: dict[TopicPartition, str] = {}  # no source can give it back by itself
+        self._why: dict[TopicPartition, str] = {}  # why no source can give it back
         self._sound: dict[TopicPartition, int] = {}  # copies that have this newest seizure's term
         self._retried: dict[TopicPartition, int] = {}  # term of the seizure that made an old difference worth a look
-        self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # from where, and up to which offset
+        self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # links to copy from, up to which offset
 
-    def seized(self, topics: Collection[str]) -> list[str]:
+    def seized_topics(self, topics: Collection[str]) -> list[str]:
         """Those of these topics that were ever seized."""
         return [topic for topic in self._custody.seized() if topic in topics]
 
-    def sources(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
-        """Of the links that carry a log, those over which it is begun anew: not every source has all of its past."""
+    def rebuild_links(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
+        """The links over which a log is rebuilt: not every source has its whole past."""
         links, until = self._begin.get(tp, (frozenset(), 0))
         chosen = [source_link for source_link in source_links if source_link.name in links]
         if end > until:
             self._begin.pop(tp, None)
         return chosen if chosen and end <= until else source_links
 
-    async def examine(
+    async def stop_stale_copies(
         self, cluster: Cluster, appender: TargetAppender, logs: Mapping[TopicPartition, frozenset[str]]
     ) -> set[TopicPartition]:
-        """Stop the copies that are no longer the log, before anything is taken over the links that carry them.
+        """Stop copies that are no longer the log, before anything is fetched for them.
 
         Returns:
-            logs that are to be looked at anew, since their trouble was a difference that the ledger explains now.
+            Logs to retry, because the ledger now explains their difference.
         """
         self._stale = {tp: each for tp, each in self._stale.items() if tp in logs}
         asked = [tp for tp in logs if self._sound.get(tp) != self._newest(tp).term]
         try:
             found = await copies(cluster, self._custody, [tp.topic for tp in asked]) if asked else {}
-        except FairleadError as error:  # the other logs need not wait; what is followed is compared once more anyway
-            log.warning("looking at copies of logs that were seized: %s", error.what)
+        except FairleadError as error:  # other logs need not wait; a fetcher compares again anyway
+            log.warning("checking copies of seized logs: %s", error.what)
             return set()
         again = set()
         for tp in asked:
@@ -186,7 +188,7 @@ class Rebuilder:
         return again
 
     def _is_sound(self, appender: TargetAppender, tp: TopicPartition, copy: Copy | None) -> bool:
-        """Note a copy that is the log; True when its trouble is old."""
+        """Record that a copy is current; True if its trouble is out of date."""
         self._stale.pop(tp, None)
         newest = self._newest(tp).term
         if copy is not None and copy.end > self._newest(tp).marker:
@@ -204,23 +206,23 @@ class Rebuilder:
         return again
 
     def _stop(self, appender: TargetAppender, tp: TopicPartition, stale: Stale) -> None:
-        state, cause = self._said(tp, stale)
+        state, cause = self._state_and_cause(tp, stale)
         replica = appender.replica(tp, self._catalog.priority(tp.topic))
         if replica.trouble is None or replica.trouble.state is not state:
             appender.stop_log(replica, state, cause)
         elif replica.trouble.cause != cause:
             replica.trouble = LogTrouble(state, cause, replica.trouble.since)
 
-    def _said(self, tp: TopicPartition, stale: Stale) -> tuple[LogState, str]:
-        story = self._story(tp, stale)
+    def _state_and_cause(self, tp: TopicPartition, stale: Stale) -> tuple[LogState, str]:
+        story = self._describe_stale(tp, stale)
         if not self._is_reported(tp, stale):
             return LogState.DIVERGED, f"{story}; this site's bridge has not kept them as strays yet"
         why = self._why.get(tp)
         if why:
-            return LogState.DIVERGED, f"{story}; it is not made anew by itself, since {why}"
-        return LogState.REBUILDING, f"is made anew: {story}, and are kept as strays"
+            return LogState.DIVERGED, f"{story}; it is not rebuilt automatically, since {why}"
+        return LogState.REBUILDING, f"is rebuilt: {story}, and are kept as strays"
 
-    def _story(self, tp: TopicPartition, stale: Stale) -> str:
+    def _describe_stale(self, tp: TopicPartition, stale: Stale) -> str:
         by = self._cut(tp, stale)
         if by is None:
             return (
@@ -235,17 +237,17 @@ class Rebuilder:
     # ---- which source can give it back
 
     async def run(self, cluster: Cluster, changed: Callable[[], None]) -> None:
-        """Look for sources of copies that may be made anew, until cancelled; ``changed`` when there is news."""
+        """Search for sources of stale copies until cancelled; call ``changed`` if there is news."""
         while True:
             await asyncio.sleep(EVERY)
             try:
-                if await self.look(cluster):
+                if await self.find_rebuild_sources(cluster):
                     changed()
             except FairleadError as error:
-                log.info("copies to be made anew: %s", error.what)
+                log.info("copies to rebuild: %s", error.what)
 
-    async def look(self, cluster: Cluster) -> bool:
-        """Look once which sources can give copies back that this site's bridge has reported; True when it is news.
+    async def find_rebuild_sources(self, cluster: Cluster) -> bool:
+        """Search once for sources of copies that this site's bridge has reported; True if the result changed.
 
         Raises:
             FairleadError: the target does not answer.
@@ -253,7 +255,7 @@ class Rebuilder:
         wanted = {tp: each for tp, each in self._stale.items() if self._is_reported(tp, each[0])}
         if not wanted:
             return False
-        starts = numbers(await cluster.start_offsets(wanted))
+        starts = offsets_only(await cluster.start_offsets(wanted))
         whole: dict[TopicPartition, set[str]] = {tp: set() for tp in wanted}
         why: dict[TopicPartition, str] = {}
         for source_link in self._source_links:
@@ -272,11 +274,11 @@ class Rebuilder:
 
     # ---- the deletion
 
-    async def delete(self, cluster: Cluster, appender: TargetAppender) -> list[str]:
-        """Delete the copies that a source can give back, if they still are as they were reported. Gives their topics.
+    async def delete_stale_copies(self, cluster: Cluster, appender: TargetAppender) -> list[str]:
+        """Delete the copies that a source can give back, if they are still as reported. Return their topics.
 
-        The topic that is looked at is the one that is deleted: its id is asked for first. Another replicator of this
-        target may have made it anew meanwhile.
+        Deletes by topic id, which is asked for before the copy is checked: another replicator of this target may have
+        created the topic again meanwhile.
 
         Raises:
             FairleadError: the target does not answer.
@@ -301,32 +303,32 @@ class Rebuilder:
             topic_id = topics[tp.topic].topic_id
             try:
                 if not await cluster.delete_topic(topic_id):
-                    log.info("%s: another replicator has deleted this copy; it is looked at again", tp)
+                    log.info("%s: another replicator has deleted this copy; checked again", tp)
                     continue
                 await until_gone(cluster, tp.topic, topic_id)
             except FairleadError as error:
-                log.warning("%s: it is to be made anew, but cannot be deleted: %s", tp, error.what)
-                continue  # tried again; the other logs need not wait for it
+                log.warning("%s: it is to be rebuilt, but cannot be deleted: %s", tp, error.what)
+                continue  # retried; other logs need not wait
             gone.append(tp.topic)
             self._stale.pop(tp, None)
             self._begin[tp] = rebuild_from.links, rebuild_from.stale.cut
             if tp in appender.replicas:
                 appender.replicas[tp].reset()
             log.warning(
-                "%s: this site's copy is made anew: %s; what was only here is kept in %s",
+                "%s: this site's copy is rebuilt: %s; what was only here is kept in %s",
                 tp,
-                self._story(tp, rebuild_from.stale),
+                self._describe_stale(tp, rebuild_from.stale),
                 self._ledger.returned[tp.topic].strays_log,
             )
         return gone
 
-    # ---- shown
+    # ---- status
 
-    def waiting(
+    def waiting_logs(
         self, carried: Container[TopicPartition], holder: Callable[[str], str | None]
     ) -> dict[TopicPartition, LogTrouble]:
-        """Logs that no source has but such whose history a seizure has cut off there, or which go on there as the
-        source may not write; not where this site itself seized the log, or holds it."""
+        """Logs whose every source was cut off by a seizure or exceeds its right to write; without logs that this site
+        itself seized or holds."""
         return {
             tp: trouble
             for source_link in self._source_links
@@ -345,11 +347,11 @@ class Rebuilder:
         return self._custody.seizures(tp.topic)[-1]
 
     def _cut(self, tp: TopicPartition, stale: Stale) -> Seizure | None:
-        """The seizure that cuts this copy off; None where it was never the log."""
+        """The seizure that cut this copy off; None if the copy was never the log."""
         return next((each for each in self._custody.seizures(tp.topic) if each.marker == stale.cut), None)
 
     def _is_reported(self, tp: TopicPartition, stale: Stale) -> bool:
-        """Whether this site's bridge has kept all that the copy has beyond the cut."""
+        """Whether this site's bridge reported that it kept everything beyond the cut."""
         entry = self._ledger.returned.get(tp.topic)
         return entry is not None and (entry.term, entry.marker_offset, entry.end_offset) == (
             stale.newest,
@@ -359,13 +361,12 @@ class Rebuilder:
 
 
 async def until_gone(cluster: Cluster, topic: str, topic_id: bytes) -> None:
-    """Wait until the brokers have taken in that the topic with this id is deleted: one that is made at once would be
-    taken for it."""
+    """Wait until the brokers no longer list the topic with this id: otherwise a new one could be mistaken for it."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + GONE_SECONDS
     while (there := (await cluster.topics([topic], refresh=True)).get(topic)) is not None:
         if there.topic_id != topic_id:
             return
         if loop.time() > deadline:
-            raise UnavailableError(f"{topic} is not gone after {GONE_SECONDS:.0f} s", hint="it is tried again")
+            raise UnavailableError(f"{topic} is not gone after {GONE_SECONDS:.0f} s", hint="it is retried")
         await asyncio.sleep(0.05)

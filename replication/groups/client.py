@@ -1,7 +1,7 @@
 """Consumer groups of one cluster through confluent-kafka: list them, read and commit their offsets. Never blocks.
 
-Needs (each tried alone on Kafka 4.3): to list a group and read its offsets DESCRIBE on the group and on the topics; to
-commit READ on both. What may not be described is left out of the cluster's answers without an error.
+Rights (each tested alone on Kafka 4.3): DESCRIBE on the group and the topics to list a group and read its offsets; READ
+on both to commit. A cluster leaves out what may not be described, without an error.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ _LOADING: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AV
 
 
 class Groups(NamedTuple):
-    """What a cluster shows of its groups: name to whether it has members; and what kept it from showing all."""
+    """A cluster's groups: name to whether it has members; and errors that kept it from listing all."""
 
     active: dict[str, bool]
     errors: tuple[str, ...]
 
 
 class Refusal(NamedTuple):
-    """Why a commit was not taken: the protocol's name of the error, and whether members of the group are the cause."""
+    """Why a commit was refused: the protocol's name of the error, and whether members of the group caused it."""
 
     name: str
     by_members: bool
 
 
 class _Traffic(msgspec.Struct):
-    """What a client's statistics say of all its connections: bytes sent and received since it was made."""
+    """Bytes that a client has sent and received, from its statistics."""
 
     tx_bytes: int
     rx_bytes: int
@@ -71,14 +71,14 @@ _traffic: Final = msgspec.json.Decoder(_Traffic).decode
 
 
 class _Meter:
-    """Tells of the bytes that came and went since it told last. Apart from ``GroupClient`` for the reason of
-    ``ClientErrors``."""
+    """Reports bytes sent and received since its last report. Not part of ``GroupClient``, to avoid a reference cycle
+    (``ClientErrors``)."""
 
     def __init__(self, on_bytes: Callable[[int], None]) -> None:
         self._on_bytes = on_bytes
         self._counted = 0
 
-    def note(self, statistics: str) -> None:
+    def on_stats(self, statistics: str) -> None:
         """The client's ``stats_cb``."""
         found = _traffic(statistics)
         total = found.tx_bytes + found.rx_bytes
@@ -91,8 +91,7 @@ class GroupClient:
     """One cluster's groups as one user sees them. Connects when it is used; a new one sees new passwords.
 
     Args:
-        on_bytes: Told how many bytes have gone to the cluster and come from it, about every second while something is
-            asked, and at ``count``.
+        on_bytes: Called with the bytes sent and received, about every second during requests and at ``flush_counts``.
     """
 
     def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], None] | None = None) -> None:
@@ -101,10 +100,10 @@ class GroupClient:
         self._client_errors = ClientErrors()
         settings: dict[str, Any] = {"error_cb": self._client_errors.on_error, "reconnect.backoff.max.ms": 1000}
         if on_bytes is not None:
-            settings |= {"stats_cb": _Meter(on_bytes).note, "statistics.interval.ms": int(COUNT_EVERY * 1000)}
+            settings |= {"stats_cb": _Meter(on_bytes).on_stats, "statistics.interval.ms": int(COUNT_EVERY * 1000)}
         try:
             self._admin = admin_client(endpoint, settings)
-        except KafkaException as error:  # a certificate's file that is not there, for example
+        except KafkaException as error:  # a certificate's file is missing, for example
             raise explain(error, endpoint, "connect") from None
 
     async def groups(self) -> Groups:
@@ -115,12 +114,12 @@ class GroupClient:
             FairleadError: any other answer.
         """
         listed = await self._wait(self._admin.list_consumer_groups(request_timeout=TIMEOUT), "list groups")
-        # A state this client has no name for (assigning, reconciling) is one of a group with members.
+        # States unknown to this client (assigning, reconciling) are those of groups with members.
         active = {str(each.group_id): each.state not in _IDLE for each in listed.valid or ()}
         return Groups(active, tuple(sorted({kafka_error(error).name() for error in listed.errors or ()})))
 
     async def offsets(self, group: str) -> dict[TopicPartition, Commit]:
-        """What a group has committed, as far as the user may see the topics; nothing for a group that is not there.
+        """What a group has committed in topics that the user may see; nothing for an unknown group.
 
         Raises:
             As ``groups``.
@@ -134,10 +133,10 @@ class GroupClient:
         }
 
     async def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> dict[TopicPartition, Refusal]:
-        """Commit for a group without members; the partitions whose commit was not taken.
+        """Commit for a group without members; return the refused partitions.
 
-        No leader epoch goes along: epochs are each cluster's own, and a consumer would wait for one that never comes.
-        A coordinator that has just started reads its groups first: it is asked again, for ``TIMEOUT`` at most.
+        Commits have no leader epoch: epochs differ between clusters, and a consumer would wait for an unknown one. A
+        coordinator that is still loading its groups is asked again for up to ``TIMEOUT`` seconds.
 
         Raises:
             As ``groups``; commits of earlier requests stay.
@@ -156,7 +155,7 @@ class GroupClient:
         return refused
 
     async def _commit(self, group: str, some: list[ClientPartition]) -> dict[TopicPartition, str]:
-        """One request; the names of the errors."""
+        """Send one request; return the names of the errors."""
         request = ConsumerGroupTopicPartitions(group, some)
         asked = self._admin.alter_consumer_group_offsets([request], request_timeout=TIMEOUT)
         answer = await self._wait(asked[group], f"commit offsets of group {group}")
@@ -166,15 +165,15 @@ class GroupClient:
             if each.error is not None
         }
 
-    async def count(self) -> None:
-        """Tell of all bytes up to now; takes as long as statistics take to come."""
+    async def flush_counts(self) -> None:
+        """Report all bytes up to now; waits for the next statistics."""
         if self._on_bytes is not None:
             await asyncio.sleep(COUNT_EVERY + LOOK)
             self._admin.poll(0)
 
     async def _wait(self, future: Future[T], doing: str) -> T:
-        """A request's answer; a login that was refused, or brokers none of which can be reached, end the wait early,
-        because the client itself would try again until its time is over."""
+        """Wait for a request's answer; give up early if the login is refused or no broker can be reached, which the
+        client itself would retry until its timeout."""
         answer, began = asyncio.wrap_future(future), time.monotonic()
         try:
             while not answer.done():

@@ -1,18 +1,18 @@
-"""Which committed offsets of consumer groups follow over a link, and how far. Pure functions.
+"""Decides which committed offsets of consumer groups are copied over a link. Pure functions.
 
 Offsets are the same at both ends, so a group follows by copying numbers. A copy carries a mark in its metadata: whose
-position it is, what that position was, and when it was first seen. Consumers and tools commit without the mark, so a
-commit of theirs is recognised as soon as it is there. The rule, for one partition:
+position it is, what that position was, and when it was first seen. Consumers and tools commit without the mark, so
+their commits can be recognised. The rule, for one partition:
 
 - An **untouched copy** follows its origin wherever that goes, backwards as well: a reset at the source follows.
-- A commit that **somebody else made at the target** is never pulled back. It gives way only to a position that is
-  further on and was committed later than the target's, as far as that was seen; what is found at the first look counts
-  as later, so that a group which was used elsewhere while nobody looked comes home.
+- A commit of **another client at the target** is never moved back. Only a position replaces it that is further on and
+  was committed later, as far as that was seen. What the first round finds counts as later, so that a group that was
+  used elsewhere meanwhile comes home.
 - Nothing is written under a group with members, beyond the log's end, or before its start.
-- A copy goes on to other sites as its origin's, never back to its origin, and only where it is newer: marks of one
-  origin are ordered, so circles of links come to rest.
-- Whoever may commit at the source can write any mark. One that names a site from which no group comes to the source, or
-  a time to come, is not believed: nothing follows from it.
+- A copy is passed on with its origin's mark, never back to its origin, and only if it is newer: marks of one origin are
+  ordered, so circles of links come to rest.
+- Whoever may commit at the source can write any mark. A mark is ignored if it names a site from which no group reaches
+  the source, or a time in the future.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReplicaBounds(NamedTuple):
 
 
 class GroupPosition(NamedTuple):
-    """Where the consumers at ``site`` are. ``stamp`` orders the positions of one site: milliseconds when first seen."""
+    """Where the consumers at ``site`` are. ``stamp`` orders positions of one site: milliseconds when first seen."""
 
     site: str
     offset: int
@@ -55,7 +55,7 @@ class GroupPosition(NamedTuple):
 
 
 class GroupLogState(StrEnum):
-    """What became of one partition of a group. The first three are copied."""
+    """State of one partition of a group. The first three are copied."""
 
     FOLLOWING = "following"
     CLAMPED = "clamped"  # the replica ends before the source's offset
@@ -84,20 +84,20 @@ REASON: Final[dict[GroupLogState, str]] = {
 
 
 class SeenCommit(NamedTuple):
-    """What the last look showed of one partition. ``due``: the source's position is later than the target's."""
+    """What the last round found for one partition. ``due``: the source's position is later than the target's."""
 
     source: tuple[str, int]
     target: Commit | None
     due: bool
 
 
-class CommitVerdict(NamedTuple):
+class CommitDecision(NamedTuple):
     """What to do about one partition.
 
     Args:
         write: What to commit at the target; None for nothing.
         behind: Records that consumers moved to the target would read again.
-        seen: To be given to the next look; None when there is nothing to remember yet.
+        seen: Passed to the next round; None if there is nothing to remember.
     """
 
     state: GroupLogState
@@ -106,26 +106,26 @@ class CommitVerdict(NamedTuple):
     seen: SeenCommit | None
 
 
-def mark(position: GroupPosition, metadata: str = "") -> str:
-    """The metadata of a copy. The consumer's own ``metadata`` stands behind the mark, or is left out if too long."""
+def copy_metadata(position: GroupPosition, metadata: str = "") -> str:
+    """The metadata of a copy: the mark, then the consumer's own ``metadata`` unless that is too long."""
     head = f"fairlead:{position.site}:{position.stamp}:{position.offset}"
     whole = f"{head} {metadata}" if metadata else head
     return whole if len(whole.encode()) <= METADATA_LIMIT else head
 
 
-def marked(commit: Commit) -> GroupPosition | None:
+def copied_position(commit: Commit) -> GroupPosition | None:
     """The position that a commit is a copy of; None for a commit of a consumer or tool."""
     found = _MARK.fullmatch(commit.metadata)
     return GroupPosition(found[1], int(found[3]), int(found[2])) if found else None
 
 
 def own_metadata(commit: Commit) -> str:
-    """A commit's metadata as the consumer wrote it."""
+    """A commit's metadata without the mark."""
     found = _MARK.fullmatch(commit.metadata)
     return (found[4] or "") if found else commit.metadata
 
 
-def decide(
+def decide_commit(
     source: Commit,
     target: Commit | None,
     bounds: ReplicaBounds | None,
@@ -135,13 +135,13 @@ def decide(
     origins: Collection[str],
     active: bool,
     now_ms: int,
-) -> CommitVerdict:
-    """What to do about one partition of one group.
+) -> CommitDecision:
+    """Decide about one partition of one group.
 
     Args:
         source, target: What is committed at either end; ``target`` None for nothing.
-        bounds: The log at the target; None when it is not there.
-        seen: From the last look; None at the first.
+        bounds: The log at the target; None if it is not there.
+        seen: From the last round; None at the first.
         link: The names of source and target.
         origins: The sites whose positions the source may have (``origins_of``).
         active: Whether the group has members at the target.
@@ -149,29 +149,29 @@ def decide(
     """
     wanted = _wanted(source, target, link[0], now_ms)
     if wanted.site == link[1]:
-        return CommitVerdict(GroupLogState.HOME, None, 0, seen)
-    if marked(source) is not None and (wanted.site not in origins or wanted.stamp > now_ms + CLOCKS):
-        return CommitVerdict(GroupLogState.UNBELIEVED, None, 0, seen)
+        return CommitDecision(GroupLogState.HOME, None, 0, seen)
+    if copied_position(source) is not None and (wanted.site not in origins or wanted.stamp > now_ms + CLOCKS):
+        return CommitDecision(GroupLogState.UNBELIEVED, None, 0, seen)
     if bounds is None:
-        return CommitVerdict(GroupLogState.ABSENT, None, 0, seen)
+        return CommitDecision(GroupLogState.ABSENT, None, 0, seen)
     due = _due((wanted.site, wanted.offset), target, seen) and not active
     reach = min(max(wanted.offset, bounds.start), bounds.end)
     state, write = GroupLogState.ACTIVE, False
     if not active:
         state, write = _follow(wanted, reach, target, due, now_ms)
-    commit = Commit(reach, mark(wanted, own_metadata(source))) if write else None
+    commit = Commit(reach, copy_metadata(wanted, own_metadata(source))) if write else None
     reached = reach if write else bounds.start if target is None else target.offset
     next_seen = SeenCommit((wanted.site, wanted.offset), target, due)
-    return CommitVerdict(state, commit, max(0, wanted.offset - reached), next_seen)
+    return CommitDecision(state, commit, max(0, wanted.offset - reached), next_seen)
 
 
 def _wanted(source: Commit, target: Commit | None, at: str, now_ms: int) -> GroupPosition:
-    """The position to bring: the one that the source's commit is a copy of, else the source's own.
+    """The position to copy: the one that the source's commit is a copy of, else the source's own.
 
-    An own position that the target has already keeps its stamp; a new one gets one above the target's, whatever the
-    clocks say.
+    An own position that the target already has keeps its stamp; a new one gets a stamp above the target's, whatever the
+    clocks show.
     """
-    copy = marked(source)
+    copy = copied_position(source)
     if copy is not None:
         return copy
     there = _known(target, now_ms)
@@ -189,15 +189,15 @@ def _due(source: tuple[str, int], target: Commit | None, seen: SeenCommit | None
 
 
 def _known(target: Commit | None, now_ms: int) -> GroupPosition | None:
-    """The position that the target's commit is a copy of; one of a time to come is older than any other."""
-    there = marked(target) if target is not None else None
+    """The position that the target's commit is a copy of; one with a future time counts as oldest."""
+    there = copied_position(target) if target is not None else None
     return there if there is None or there.stamp <= now_ms + CLOCKS else there._replace(stamp=0)
 
 
 def _follow(
     wanted: GroupPosition, reach: int, target: Commit | None, due: bool, now_ms: int
 ) -> tuple[GroupLogState, bool]:
-    """State, and whether to write ``reach``, for a group that nobody uses at the target now."""
+    """State, and whether to write ``reach``, for a group without members at the target."""
     state = _reached(wanted, reach)
     if target is None:
         return state, True
@@ -205,7 +205,7 @@ def _follow(
     if there is not None and there.site == wanted.site:
         newer, known = (wanted.stamp, wanted.offset), (there.stamp, there.offset)
         if newer < known:
-            return GroupLogState.FOLLOWING, False  # the target has heard later of that origin, over another link
+            return GroupLogState.FOLLOWING, False  # the target has a newer position of that origin, over another link
         return state, newer != known or reach != target.offset
     used = max(target.offset, there.offset if there else 0)
     if not due or wanted.offset <= used:
@@ -222,20 +222,20 @@ def _reached(wanted: GroupPosition, reach: int) -> GroupLogState:
 # ---- groups
 
 
-def selected(patterns: Iterable[str], groups: Iterable[str]) -> list[str]:
+def select_groups(patterns: Iterable[str], groups: Iterable[str]) -> list[str]:
     """The groups that any of the shell-style patterns names, sorted."""
     patterns = tuple(patterns)
     return sorted(group for group in groups if any(fnmatch.fnmatchcase(group, pattern) for pattern in patterns))
 
 
-def unmatched(patterns: Iterable[str], groups: Collection[str]) -> list[str]:
+def unmatched_patterns(patterns: Iterable[str], groups: Collection[str]) -> list[str]:
     """The patterns that name none of the groups."""
-    return [pattern for pattern in patterns if not selected((pattern,), groups)]
+    return [pattern for pattern in patterns if not select_groups((pattern,), groups)]
 
 
 def origins_of(topology: Topology, link: Link) -> frozenset[str]:
     """The sites whose positions the source of a link may have: its own, and those that links with groups bring there.
-    A ship passes on no positions of others, as it does no records."""
+    A ship passes on neither positions nor records of others."""
     ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP}
     found, new = {link.from_}, {link.from_} - ships
     while new:
@@ -245,15 +245,15 @@ def origins_of(topology: Topology, link: Link) -> frozenset[str]:
     return frozenset(found)
 
 
-def probe(pattern: str) -> str:
-    """A group's name that is permitted wherever the pattern is: without rights a cluster shows no groups, and no
-    error; asking for this one tells the two apart."""
+def probe_name(pattern: str) -> str:
+    """A group name that is permitted wherever the pattern is. Without rights a cluster lists no groups and gives no
+    error; a request for this name shows whether rights are missing."""
     wildcard = _WILDCARD.search(pattern)
     return pattern[: wildcard.start()] if wildcard else pattern
 
 
-def summary(states: Iterable[GroupLogState]) -> tuple[bool, str]:
-    """A group in a word: whether anything of it is copied, and what is not as plain as that."""
+def summarize_states(states: Iterable[GroupLogState]) -> tuple[bool, str]:
+    """Whether anything of a group is copied, and which of its logs have special states."""
     counts = Counter(states)
     special = [state for state in GroupLogState if counts[state] and REASON[state]]
     if len(counts) == 1:

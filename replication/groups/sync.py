@@ -1,6 +1,7 @@
-"""Keeps the consumer groups that a link selects at the target where they are at the source: looks at both ends every
-few seconds, decides with ``replication.groups.rules``, commits at the target. It keeps nothing but what the last look
-showed: a restart costs no more than what the rule says about a first look.
+"""Copies committed offsets of the consumer groups that a link selects.
+
+Every few seconds it reads both ends, decides with ``replication.groups.rules`` and commits at the target. It keeps only
+what the last round found; a restart is a first round.
 """
 
 from __future__ import annotations
@@ -22,30 +23,30 @@ from replication.groups.client import GroupClient
 from replication.groups.rules import (
     REASON,
     Commit,
-    CommitVerdict,
+    CommitDecision,
     GroupLogState,
     ReplicaBounds,
     SeenCommit,
-    decide,
-    probe,
-    selected,
-    summary,
-    unmatched,
+    decide_commit,
+    probe_name,
+    select_groups,
+    summarize_states,
+    unmatched_patterns,
 )
 from replication.states import now
 from topologies.model import Link
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 8  # groups asked for at the same time
-SHARE: Final = 4.0  # on a thin link looking takes longer: it pauses this many times as long as it looked
+AT_ONCE: Final = 8  # groups read at the same time
+SHARE: Final = 4.0  # pauses at least this many times as long as a round took
 SHOWN: Final = 20  # logs of a group that are shown one by one
 REQUEST_TIMEOUT: Final = 10.0
 
 
 @dataclass(slots=True)
 class Following:
-    """One group, as the last look left it."""
+    """One group after the last round."""
 
     seen: dict[TopicPartition, SeenCommit] = field(default_factory=dict)
     states: dict[TopicPartition, GroupLogState] = field(default_factory=dict)
@@ -55,7 +56,7 @@ class Following:
     trouble: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        copied, reason = summary(self.states.values())
+        copied, reason = summarize_states(self.states.values())
         if self.refusals:
             reason += " (" + ", ".join(f"{name}: {count}" for name, count in sorted(self.refusals.items())) + ")"
         special = [(tp, state) for tp, state in self.states.items() if REASON[state]]
@@ -74,12 +75,12 @@ class GroupSync:
 
     Args:
         link: Its ``groups`` are the patterns.
-        source: Gives the source's Kafka as user ``replicator.<target>``; asked whenever a connection is made.
-        target: The target's Kafka as user ``replicator``; asked likewise, if it can be.
-        carries: Whether offsets of a topic follow: those of every log that the link may take, also of logs that the
-            target holds itself, so that a group which comes home brings its position along.
+        source: Returns the source's Kafka as user ``replicator.<target>``; called for every connection.
+        target: The target's Kafka as user ``replicator``; a callable is called for every connection.
+        carries: Whether offsets of a topic are copied: those of every log in the link's streams, also of logs that the
+            target holds itself, so that a group that comes home brings its position.
         origins: The sites whose positions the source may have.
-        interval: Seconds between two looks, at least.
+        interval: Least seconds between two rounds.
     """
 
     def __init__(
@@ -110,38 +111,38 @@ class GroupSync:
         self._looked_at: dt.datetime | None = None
 
     async def run(self, on_bytes: Callable[[int], None] | None = None) -> None:
-        """Look and copy until cancelled. ``on_bytes`` hears how many bytes the looks take on the link.
+        """Copy until cancelled. Calls ``on_bytes`` with the bytes that rounds take on the link.
 
-        What fails is shown, logged, and tried again. May be called again: what the last look showed is kept, as while
-        a link is closed.
+        Failures are shown, logged and retried. May be called again, for example after a link was closed; the result of
+        the last round is kept.
         """
         self._on_bytes = on_bytes
         try:
             while True:
                 began, pause = time.monotonic(), self._interval
                 try:
-                    await self.look()
+                    await self.sync_once()
                     pause = max(pause, SHARE * (time.monotonic() - began))
                     if self._from is not None:
-                        await self._from.count()
+                        await self._from.flush_counts()
                 except FairleadError as error:
-                    self._enter("unavailable", error.what)
+                    self._set_state("unavailable", error.what)
                     await self.close()
                 await asyncio.sleep(pause)
         finally:
             await self.close()
 
-    async def look(self) -> None:
-        """One look at both ends, with what follows from it.
+    async def sync_once(self) -> None:
+        """Run one round.
 
         Raises:
-            FairleadError: one of the ends cannot be asked at all; trouble of single groups is only shown.
+            FairleadError: an end cannot be asked; trouble of single groups is only shown.
         """
         source, target, logs = await self._connect()
         there, here = await source.groups(), await target.groups()
-        chosen = selected(self._link.groups, there.active)
-        self._unmatched = unmatched(self._link.groups, there.active)
-        if not there.errors:  # else a group that is not shown may still be there
+        chosen = select_groups(self._link.groups, there.active)
+        self._unmatched = unmatched_patterns(self._link.groups, there.active)
+        if not there.errors:  # with errors, a group that is not listed may still be there
             for gone in self._groups.keys() - set(chosen):
                 del self._groups[gone]
         permitted = await self._permitted(source)
@@ -153,7 +154,7 @@ class GroupSync:
         self._looked_at = now()
         partly = ", ".join(f"{self._link.from_}: {name}" for name in there.errors)
         cause = "; ".join(filter(None, (permitted, f"not all groups are shown ({partly})" if partly else "")))
-        self._enter("up", cause)
+        self._set_state("up", cause)
 
     async def _connect(self) -> tuple[GroupClient, GroupClient, Cluster]:
         if self._logs is None:
@@ -164,30 +165,30 @@ class GroupSync:
         return self._from, self._to, self._logs
 
     async def close(self) -> None:
-        """Close all connections; the next look makes new ones."""
+        """Close all connections; the next round opens new ones."""
         self._from = self._to = None
         if self._logs is not None:
             logs, self._logs = self._logs, None
             await logs.close()
 
     async def _permitted(self, source: GroupClient) -> str:
-        """What is wrong with the rights to patterns that found nothing; empty when they just have no group."""
+        """Which rights patterns without a group lack; empty if there is just no such group."""
         try:
             for pattern in self._unmatched:
-                await source.offsets(probe(pattern))
+                await source.offsets(probe_name(pattern))
         except FairleadError as trouble:
             return trouble.what
         return ""
 
     async def _commits(self, source: GroupClient, groups: Collection[str]) -> dict[str, dict[TopicPartition, Commit]]:
-        """What each group has committed on logs of the link; a group without any is left out."""
+        """What each group has committed in logs of the link; groups without any are left out."""
         found: dict[str, dict[TopicPartition, Commit]] = {}
 
         async def ask(group: str) -> None:
             try:
                 committed = await source.offsets(group)
             except FairleadError as trouble:
-                self._fail(group, trouble)
+                self._set_trouble(group, trouble)
                 return
             carried = {tp: commit for tp, commit in committed.items() if self._carries(tp.topic)}
             if carried:
@@ -206,14 +207,14 @@ class GroupSync:
         bounds: Mapping[TopicPartition, ReplicaBounds],
         active: bool,
     ) -> None:
-        """Bring one group up to date. Reads and commits directly after each other: what a consumer commits in between
-        would be overwritten, unless it is still a member."""
+        """Copy one group's offsets. Commits right after reading, since a consumer's commit in between would be
+        overwritten unless the consumer is still a member."""
         following = self._groups.setdefault(group, Following())
         try:
             committed = await target.offsets(group)
             link, now_ms = (self._link.from_, self._link.to), time.time_ns() // 1_000_000
-            verdicts: dict[TopicPartition, CommitVerdict] = {
-                tp: decide(
+            verdicts: dict[TopicPartition, CommitDecision] = {
+                tp: decide_commit(
                     commit,
                     committed.get(tp),
                     bounds.get(tp),
@@ -228,7 +229,7 @@ class GroupSync:
             writes = {tp: verdict.write for tp, verdict in verdicts.items() if verdict.write is not None}
             refused = await target.commit(group, writes) if writes else {}
         except FairleadError as trouble:
-            self._fail(group, trouble)
+            self._set_trouble(group, trouble)
             return
         if len(writes) > len(refused):
             following.copied_at = now()
@@ -244,13 +245,13 @@ class GroupSync:
             if refusal.by_members and tp in following.seen:
                 following.seen[tp] = following.seen[tp]._replace(due=False)  # what they commit is later
 
-    def _fail(self, group: str, trouble: FairleadError) -> None:
+    def _set_trouble(self, group: str, trouble: FairleadError) -> None:
         following = self._groups.setdefault(group, Following())
         if following.trouble != trouble.what:
             log.warning("%s: group %s: %s", self._link.name, group, trouble.what)
         following.trouble = trouble.what
 
-    def _enter(self, state: str, cause: str) -> None:
+    def _set_state(self, state: str, cause: str) -> None:
         if (state, cause) != (self._state, self._cause):
             if cause:
                 log.warning("%s: groups: %s", self._link.name, cause)
@@ -260,7 +261,7 @@ class GroupSync:
         """JSON-ready: ``state`` (connecting, up, unavailable) with ``since`` and ``cause``; ``looked_at``;
         ``unmatched``, the patterns without a group; ``groups`` by name: ``state`` (copied or skipped), ``reason``,
         ``copied_at`` (the last commit here), ``behind`` (records that consumers moved here would read again), ``logs``
-        (how many), ``not_plain`` (logs that do not simply follow, with their states)."""
+        (how many), ``not_plain`` (logs in special states)."""
         return {
             "link": self._link.name,
             "state": self._state,
@@ -288,7 +289,7 @@ async def _bounds(logs: Cluster, wanted: Collection[TopicPartition]) -> dict[Top
 
 
 async def _each(groups: Collection[str], work: Callable[[str], Any]) -> None:
-    """Do the work for every group, a few at a time; the first error ends it."""
+    """Run ``work`` for every group, a few at a time; stop at the first error."""
     names = iter(groups)
 
     async def worker() -> None:

@@ -1,10 +1,10 @@
-"""Which logs a target follows over which of its links. Pure functions; called again whenever something changed.
+"""Decides which logs a target follows over which of its links. Pure functions.
 
-Small urgent classes are followed over every open link that carries them: the first copy wins and the others are
-dropped unread. (Not over a thin link, when there is another and its source neither writes the log nor has more: the
-ledger would come back over the satellite that it was sent out on.) Everything else is followed over one link at a
-time: the holder's own when it is open, else one whose source has more than the target. That keeps a full mesh from
-carrying every byte once per neighbour.
+Urgent classes are followed over every open link that carries them; the first copy wins and the others are dropped. An
+exception is a link with a rate if there is another link, and its source neither holds the log nor has more: otherwise
+the ledger would come back over the satellite that it was sent over. Everything else is followed over one link at a
+time: the holder's if it is open, else one whose source has more than the target. So a full mesh does not carry every
+byte once per neighbour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class LinkSource:
-    """One open link that carries a log. ``end`` is the source's log end as last heard, None when not yet known."""
+    """One open link that carries a log. ``end`` is the source's last known log end, None if unknown."""
 
     link: str
     site: str
@@ -25,7 +25,7 @@ class LinkSource:
     slow: bool = False  # the link has a rate
 
 
-def choose(
+def choose_links(
     sources: Sequence[LinkSource],
     *,
     every: bool,
@@ -33,13 +33,13 @@ def choose(
     holder: str | None,
     end: int,
 ) -> frozenset[str]:
-    """The links over which to follow one log.
+    """Return the links over which to follow one log.
 
     Args:
-        sources: Open links that carry it, without those that are in trouble over it.
+        sources: Open links that carry it, without those on which it is stopped.
         every: Whether it is followed over all of them.
         current: Links over which it is followed now.
-        holder: The site that appends to it, when known.
+        holder: The site that appends to it, if known.
         end: The target's log end.
     """
     if len(sources) < 2:
@@ -70,9 +70,9 @@ def to_survey(
     carried: Mapping[str, Mapping[TopicPartition, str]],
     holder: Callable[[TopicPartition], str | None],
 ) -> dict[str, list[TopicPartition]]:
-    """Per link, the logs whose end at that source has to be asked for, because they are followed elsewhere.
+    """Return per link the logs whose ends at that source must be asked for, because they are followed elsewhere.
 
-    A log that is followed at its holder needs no survey: nobody has more.
+    A log that is followed at its holder needs no survey, because no site has more.
 
     Args:
         followed: Links over which each log is followed now.

@@ -1,4 +1,4 @@
-"""What keeps replicas in order beside the copying: retention, settings, leftover fillers, surveys.
+"""Tasks beside the copying: retention, settings, leftover fillers, surveys.
 
 Retention: Kafka's own time retention would empty a log whose records are all old, and an emptied log loses its producer
 state at the next restart (docs/append-convention.md). So logs have ``retention.ms=-1``, and the replicator deletes what
@@ -6,8 +6,8 @@ the site's retention in the topology no longer covers, never the last batch. Age
 record, not from the wall clock: a log that has been waiting for its ship keeps what it has. A record from the future
 counts as one of now. What the site itself holds is not touched, since no other site may have it yet.
 
-Survey: sources over which a log is not followed are asked whether they have more (``assignment.to_survey``), and what
-was unavailable is tried again.
+Survey: sources over which a log is not followed are asked whether they have more (``assignment.to_survey``), and logs
+that were unavailable are retried.
 """
 
 from __future__ import annotations
@@ -41,13 +41,12 @@ SWEEP_AT_ONCE: Final = 1000  # logs in a request
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
 
-def limited(
+def retention_limits(
     topology: Topology, site: str, topics: Mapping[str, int], holder: Callable[[str], str | None]
 ) -> dict[TopicPartition, int]:
-    """Replicas that the site does not keep for ever, with their retention in milliseconds.
+    """Return the replicas that the site does not keep for ever, with their retention in milliseconds.
 
-    ``topics`` are those of the site, with their number of partitions; ``holder`` tells the site that appends to a log,
-    as far as it is known.
+    ``topics`` are the site's, with their number of partitions; ``holder`` returns the site that appends to a log.
     """
     out: dict[TopicPartition, int] = {}
     for topic, partitions in topics.items():
@@ -60,14 +59,14 @@ def limited(
     return out
 
 
-def newest(states: Iterable[ProducerState]) -> int | None:
-    """Time of the newest batch that was appended under the convention; None when the broker knows of none."""
+def newest_timestamp(states: Iterable[ProducerState]) -> int | None:
+    """Time of the newest batch appended under the convention; None if the broker knows none."""
     ours = [s.last_timestamp for s in states if not is_ordinary(s.producer_id)]
     return max((moment for moment in ours if moment >= 0), default=None)
 
 
-async def sweep(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Delete what is older than its log's retention, but for the last record; the new start of each log that was cut.
+async def delete_expired(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Delete records older than their log's retention, except the last; return the new starts.
 
     Raises:
         FairleadError: the cluster cannot be asked, or refuses.
@@ -79,7 +78,7 @@ async def sweep(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict
         states = await cluster.producer_states(logs)
         # A writer whose clock is ahead must not make everything before its record old, nor must this machine's clock.
         present = int(time.time() * 1000)
-        times = {tp: min(found, present) for tp in logs if (found := newest(states[tp])) is not None}
+        times = {tp: min(found, present) for tp in logs if (found := newest_timestamp(states[tp])) is not None}
         wanted = {tp: moment - kept_ms[tp] for tp, moment in times.items() if moment > kept_ms[tp]}
         if not wanted:
             continue
@@ -99,11 +98,11 @@ async def sweep(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict
 
 
 async def keep_sweeping(cluster: Cluster, kept_ms: Callable[[], Mapping[TopicPartition, int]]) -> None:
-    """Sweep every ``SWEEP_SECONDS`` until cancelled; a sweep that fails is tried again at the next."""
+    """Apply retention every ``SWEEP_SECONDS`` until cancelled; a failure is retried the next time."""
     while True:
         await asyncio.sleep(SWEEP_SECONDS)
         try:
-            if cut := await sweep(cluster, kept_ms()):
+            if cut := await delete_expired(cluster, kept_ms()):
                 log.info("retention: deleted the oldest records of %d logs", len(cut))
         except FairleadError as error:
             log.warning("retention: %s", error.what)
@@ -115,7 +114,7 @@ FORGIVE: Final = 5.0
 
 
 class Survey:
-    """Makes ``ends`` of the links known where nothing is fetched.
+    """Asks for ends of logs at sources from which they are not fetched.
 
     Args:
         followed: The links over which each log is followed now.
@@ -143,14 +142,14 @@ class Survey:
         """Survey until cancelled."""
         forgiven = time.monotonic()
         while True:
-            asked = await self.look(appender)
+            asked = await self.survey_once(appender)
             if time.monotonic() - forgiven > FORGIVE:
                 forgiven = time.monotonic()
                 self.retry_unavailable(appender)
             await asyncio.sleep(min(max(asked * PAUSE_PER_LOG, PAUSE[0]), PAUSE[1]))
 
-    async def look(self, appender: TargetAppender) -> int:
-        """Ask once; how many ends were asked for."""
+    async def survey_once(self, appender: TargetAppender) -> int:
+        """Ask once; return how many ends were asked for."""
         source_links = {source_link.name: source_link for source_link in self._source_links if source_link.is_up}
         if len(source_links) < 2:
             return 0
@@ -171,7 +170,7 @@ class Survey:
         return sum(len(logs) for logs in asked.values())
 
     def retry_unavailable(self, appender: TargetAppender) -> None:
-        """Try again what was only unavailable, at the sources and here."""
+        """Retry logs that are ``unavailable``, at the sources and here."""
         for source_link in self._source_links:
             source_link.retry_unavailable()
         for replica in appender.replicas.values():
@@ -196,7 +195,7 @@ TIDY: Final = 20.0
 
 
 class Upkeep:
-    """Tasks that run as long as the target is there; each until cancelled.
+    """Tasks that run while the target is connected; each runs until cancelled.
 
     Args:
         followed: The links over which each log is followed now.
@@ -223,12 +222,11 @@ class Upkeep:
         self._holder = holder
 
     async def keep_retention(self, cluster: Cluster) -> None:
-        """Delete what this site's retention of its replicas no longer covers."""
-        await keep_sweeping(cluster, lambda: limited(self._topology, self._site, self._here(), self._holder))
+        """Delete records that this site's retention no longer covers."""
+        await keep_sweeping(cluster, lambda: retention_limits(self._topology, self._site, self._here(), self._holder))
 
     async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
-        """Delete what a replicator that died while it positioned logs has left at their starts: once for each source
-        from which they are followed, since what a replicator leaves is left once."""
+        """Delete fillers that an interrupted replicator left at the starts of logs, once for each source."""
         done: set[str] = set()
         while True:
             await asyncio.sleep(TIDY)
@@ -248,11 +246,11 @@ class Upkeep:
                     log.warning("%s: fillers of an interrupted positioning: %s", source_link.name, error.what)
 
     async def keep_closed(self, cluster: Cluster, appender: TargetAppender) -> None:
-        """Fill what the sources have nothing for any more, at the very end of their logs."""
+        """Fill offsets at the ends of logs for which the sources have no records left."""
         await TrailingGaps(self._source_links, self._followed, self._catalog, cluster, appender).run()
 
     async def keep_settings(self, cluster: Cluster) -> None:
-        """Let the settings of replicas follow their source's, for those logs whose settings follow at all."""
+        """Copy settings of replicas from their sources, for logs whose settings are copied."""
         async with asyncio.TaskGroup() as group:
             for source_link in self._source_links:
                 group.create_task(self._keep_settings_over(source_link, cluster))
@@ -270,12 +268,12 @@ class Upkeep:
                 try:
                     await copy_settings(source_link.cluster, cluster, some)
                 except FairleadError as error:
-                    log.warning("%s: settings do not follow: %s", source_link.name, error.what)
+                    log.warning("%s: settings are not copied: %s", source_link.name, error.what)
                     break
                 await asyncio.sleep(wait)
 
     def _shaping(self, tp: TopicPartition) -> list[SourceLink]:
-        """The links over which the settings of a log may follow, of those over which it is followed, by name."""
+        """The links from which a log's settings may be copied, of those over which it is followed, by name."""
         over = self._followed().get(tp, ())
         source_links = [
             source_link
@@ -285,12 +283,12 @@ class Upkeep:
         return sorted(source_links, key=lambda source_link: source_link.name)
 
     async def limit_of(self, cluster: Cluster, tp: TopicPartition) -> int:
-        """``max.message.bytes`` of a log at the target, after letting it follow the source's where that is allowed."""
+        """``max.message.bytes`` of a log at the target, after copying the source's if that is allowed."""
         for source_link in self._shaping(tp):
             if source_link.cluster is not None:
                 try:
                     await copy_settings(source_link.cluster, cluster, [tp.topic])
                 except FairleadError as error:
-                    log.warning("%s: max.message.bytes does not follow: %s", tp.topic, error.what)
+                    log.warning("%s: max.message.bytes is not copied: %s", tp.topic, error.what)
         there = await cluster.topic_settings([tp.topic], ["max.message.bytes"])
         return int(there.get(tp.topic, {}).get("max.message.bytes", "0"))

@@ -1,8 +1,7 @@
-"""Decides again, whenever something changed, which log is followed over which link; makes missing topics.
+"""Decides which log is followed over which link, and creates missing topics. Plans again after every change.
 
-What can change: a source has new logs, a link came or went, custody moved, a ship berthed, another source got ahead, a
-log stopped, an operator gave an order. Whoever notices sets ``changed``; the plan itself is pure
-(``replication.plan.assignment``).
+Changes are: a source has new logs, a link came or went, custody moved, a ship berthed, another source got ahead, a log
+stopped, an operator gave an order. Whoever notices one sets ``changed``. ``replication.plan.assignment`` decides, pure.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from replication.link.byte_budget import refresh_pause
 from replication.link.source_link import SourceLink
 from replication.link.start import brought_first
 from replication.overrides import SiteOverrides
-from replication.plan.assignment import LinkSource, choose
+from replication.plan.assignment import LinkSource, choose_links
 from replication.plan.maintenance import Survey, Upkeep
 from replication.plan.topics import AT_ONCE as CREATE_AT_ONCE
-from replication.plan.topics import after_look, make, models
+from replication.plan.topics import create_topics, merge_listing, topic_models
 from replication.states import LinkState, LogState, LogTrouble
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
@@ -36,14 +35,14 @@ from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
-GATHER: Final = 0.02  # seconds in which several changes become one plan
+GATHER: Final = 0.02  # seconds; changes within them share one plan
 LEARN_AT_ONCE: Final = 2000
 BREATH: Final = 500
 RETRY: Final = 1.0
 
 
 class Planner:
-    """The plan of one target, kept up to date."""
+    """Keeps the plan of one target up to date."""
 
     def __init__(
         self,
@@ -54,16 +53,16 @@ class Planner:
         source_links: Sequence[SourceLink],
         changed: asyncio.Event,
     ) -> None:
-        """``changed`` is set by whoever notices that the plan should be made again."""
+        """``changed``: set to have the plan made again."""
         self._site = site
         self._catalog = catalog
         self._ledger = ledger
         self._source_links = source_links
         self._changed = changed
         self._followed: dict[TopicPartition, frozenset[str]] = {}
-        self._same: dict[frozenset[str], frozenset[str]] = {}  # very many logs have the same links: kept once
+        self._same: dict[frozenset[str], frozenset[str]] = {}  # equal sets of links are kept once
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
-        self._look = asyncio.Event()
+        self._refresh = asyncio.Event()
         self.overrides = SiteOverrides(ledger.overrides, catalog)
         self.upkeep = Upkeep(
             topology,
@@ -76,14 +75,14 @@ class Planner:
         self._survey = Survey(
             source_links,
             followed=lambda: self._followed,
-            carried=self._carried,
+            carried=self._available_from,
             holder=self._holder_of,
             on_change=changed.set,
         )
         self._bootstrap = LedgerBootstrap(topology, site, ledger, catalog)
         self.rebuilder = Rebuilder(site, ledger, source_links, catalog)
-        self.waiting: dict[TopicPartition, LogTrouble] = {}  # logs whose sources are all to be made anew first
-        self.orders_done = 0  # offset in the topic of orders before which all are carried out
+        self.waiting: dict[TopicPartition, LogTrouble] = {}  # logs whose sources must all be rebuilt first
+        self.orders_done = 0  # offset in the topic of orders; all orders before it are carried out
         self.last_error = ""
 
     @property
@@ -94,7 +93,7 @@ class Planner:
     # ---- tasks; each runs until cancelled
 
     async def run(self, cluster: Cluster, appender: TargetAppender) -> None:
-        """Plan at every change."""
+        """Plan after every change."""
         while True:
             await self._changed.wait()
             await asyncio.sleep(GATHER)
@@ -110,8 +109,7 @@ class Planner:
                 self._changed.set()
 
     async def watch_target(self, cluster: Cluster, say: Callable[[str | None], None]) -> None:
-        """Notice topics that others make or delete at the target: its own ledger, a replica to be made anew. ``say``
-        hears whether the target answers."""
+        """Notice topics that others create or delete at the target. Call ``say`` with an error, or None."""
         news = time.monotonic()
         seen: Mapping[str, int] = {}
         known: Mapping[str, int] = {}
@@ -120,11 +118,11 @@ class Planner:
                 found = await cluster.all_topics()
                 if found is not None:
                     seen = {name: len(info.partitions) for name, info in found.items()}
-                here = after_look(self._here, known, seen)
+                here = merge_listing(self._here, known, seen)
                 if here != self._here:
                     news = time.monotonic()
                 new, gone = here.keys() - self._here.keys(), self._here.keys() - here.keys()
-                self._ledger.offer(new)  # also when there is nothing: then it knows all there is
+                self._ledger.follow_topics(new)  # also if empty: then the ledger knows that there is none
                 self._here = here
                 known = dict(here)
                 if gone:
@@ -134,27 +132,28 @@ class Planner:
                 say(error.what)
             with contextlib.suppress(TimeoutError):
                 pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news)
-                await asyncio.wait_for(self._look.wait(), pause)
-            self._look.clear()
+                await asyncio.wait_for(self._refresh.wait(), pause)
+            self._refresh.clear()
 
     async def survey(self, appender: TargetAppender) -> None:
-        """Ask the sources that are not followed whether they have more."""
+        """Ask sources that are not followed whether they have more."""
         await self._survey.run(appender)
 
     async def brought_first(
         self, appender: TargetAppender, link: str, logs: Mapping[TopicPartition, int]
     ) -> set[TopicPartition]:
-        """Of logs that a link could bring from these offsets on only, those that another link is to bring first.
+        """Those logs that another link should bring before ``link`` brings them from the given offsets on.
 
-        Where a log begins here cannot be changed afterwards. So a link that is still being connected is waited for,
-        and one whose source does not answer until that is noticed. Logs that are followed over one link at a time are
-        begun from that one.
+        Where a log starts here cannot be changed later. So links that are connecting, or whose source does not answer,
+        count as if they had more until that is known. Logs that are followed over one link at a time start there.
         """
         asked = {tp: at for tp, at in logs.items() if appender.replicas[tp].priority in EVERY_SOURCE}
         ends = {tp: each.end for tp in asked if not (each := appender.replicas[tp]).is_without_records}
         found: set[TopicPartition] = set()
         for source_link in self._source_links:
-            its = {tp: at for tp, at in asked.items() if source_link.name != link and self._counts(source_link, tp)}
+            its = {
+                tp: at for tp, at in asked.items() if source_link.name != link and self._would_follow(source_link, tp)
+            }
             if not its:
                 continue
             if source_link.cluster is None or not source_link.is_up:
@@ -167,8 +166,8 @@ class Planner:
                 found |= its.keys()
         return found
 
-    def _counts(self, source_link: SourceLink, tp: TopicPartition) -> bool:
-        """Whether a log would be followed over this link, too, as far as is known before its source has answered."""
+    def _would_follow(self, source_link: SourceLink, tp: TopicPartition) -> bool:
+        """Whether a log would also be followed over this link, as far as is known now."""
         if not self.overrides.would_allow(source_link.name, tp) or not self._catalog.carries(
             self._ledger.custody, source_link.link, tp.topic
         ):
@@ -190,14 +189,14 @@ class Planner:
         await self._ledger.ready.wait()
         orders = self._ledger.orders_read
         for source_link in self._source_links:
-            self._permit(source_link)
+            self._set_gate(source_link)
         for topic, what in self._ledger.splits.items():
             appender.stop_log(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
-        self._try_again(appender)
+        self._retry_ordered(appender)
         for topic in appender.missing_topics:
-            self._here.pop(topic, None)  # deleted here: made anew below
+            self._here.pop(topic, None)  # deleted here: created again below
         appender.missing_topics.clear()
-        self.overrides.begin(self._here)
+        self.overrides.start_plan(self._here)
         await self._rebuild(cluster, appender)
         carrying: dict[TopicPartition, list[SourceLink]] = {}
         for source_link in self._source_links:
@@ -207,32 +206,31 @@ class Planner:
                 for tp in self._carriable(source_link):
                     if self.overrides.allows(source_link.name, tp) and source_link.may_give(tp):
                         carrying.setdefault(tp, []).append(source_link)
-        self.overrides.carried(carrying)
-        self.waiting = self.rebuilder.waiting(carrying, self._holder_of)
+        self.overrides.clear_carried(carrying)
+        self.waiting = self.rebuilder.waiting_logs(carrying, self._holder_of)
         logs = self._catalog.in_order(carrying)
         present = [tp for tp in logs if self._is_here(tp)]
         missing = [tp for tp in logs if not self._is_here(tp)]
-        followed = await self._choose(appender, present, carrying)
+        followed = await self._choose_links(appender, present, carrying)
         routes = self._routes(followed, appender)
         for source_link in self._source_links:
             source_link.follow(routes[source_link.name], only=True)
-        # What a source had before a seizure cut it off, or before it went beyond its right, is the log: it is written,
-        # though nothing more is taken there.
+        # Batches from before a seizure, or from before the source exceeded its right, are still written.
         cut_off = {tp for source_link in self._source_links for tp in (*source_link.cut_off, *source_link.beyond)}
         appender.drop_all_but(followed.keys() | self._bootstrap.under_way | cut_off)
         self._followed = followed
         parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
         turns = iter(parts)
-        wanted = (models(part, carrying, self._catalog.copies_settings) for part in parts)
-        async with contextlib.aclosing(make(cluster, wanted, self._here)) as made:
+        wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
+        async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
             async for new in made:
-                self._ledger.offer(new.keys() - self._here.keys())
+                self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here |= {topic: model.partitions for topic, model in new.items()}
                 await self._follow_new(appender, next(turns), carrying)
         self._here |= dict.fromkeys(await self._bootstrap.begin_logs(cluster, appender, carrying, self._here), 1)
         self.orders_done = orders
 
-    def _permit(self, source_link: SourceLink) -> None:
+    def _set_gate(self, source_link: SourceLink) -> None:
         pause = self.overrides.link_pause(source_link.name)
         if pause:
             source_link.forbid(LinkState.PAUSED, pause)
@@ -241,18 +239,18 @@ class Planner:
         else:
             source_link.allow()
 
-    def _try_again(self, appender: TargetAppender) -> None:
-        """Forget the troubles of logs that an operator wants tried again."""
+    def _retry_ordered(self, appender: TargetAppender) -> None:
+        """Forget the troubles of logs that an operator ordered to retry."""
         stopped = {tp for tp, _ in appender.troubles()} | {
             tp for source_link in self._source_links for tp in source_link.troubles
         }
-        again = self.overrides.to_try(stopped)
-        self._forget(appender, again)
+        again = self.overrides.logs_to_retry(stopped)
+        self._reset_logs(appender, again)
         if again:
-            log.info("tried again: %s", ", ".join(map(str, sorted(again))))
-            self._look.set()
+            log.info("retried: %s", ", ".join(map(str, sorted(again))))
+            self._refresh.set()
 
-    def _forget(self, appender: TargetAppender, logs: Collection[TopicPartition]) -> None:
+    def _reset_logs(self, appender: TargetAppender, logs: Collection[TopicPartition]) -> None:
         for tp in logs:
             for source_link in self._source_links:
                 source_link.troubles.pop(tp, None)
@@ -262,9 +260,9 @@ class Planner:
             self._followed.pop(tp, None)
 
     async def _rebuild(self, cluster: Cluster, appender: TargetAppender) -> None:
-        """Stop the copies that a seizure has cut off, and delete those that may be made anew: they are missing then."""
+        """Stop copies that a seizure cut off; delete those that a source can give back: they are copied anew."""
         seized: dict[TopicPartition, frozenset[str]] = {}
-        for tp in map(TopicPartition, self.rebuilder.seized(self._here)):
+        for tp in map(TopicPartition, self.rebuilder.seized_topics(self._here)):
             takers = [
                 source_link
                 for source_link in self._source_links
@@ -273,10 +271,10 @@ class Planner:
             links = frozenset(source_link.name for source_link in takers if self.overrides.allows(source_link.name, tp))
             if links:
                 seized[tp] = links
-        self._forget(appender, await self.rebuilder.examine(cluster, appender, seized))
-        for topic in await self.rebuilder.delete(cluster, appender):
+        self._reset_logs(appender, await self.rebuilder.stop_stale_copies(cluster, appender, seized))
+        for topic in await self.rebuilder.delete_stale_copies(cluster, appender):
             self._here.pop(topic, None)
-            self._forget(appender, [TopicPartition(topic)])
+            self._reset_logs(appender, [TopicPartition(topic)])
 
     async def _follow_new(
         self,
@@ -284,23 +282,23 @@ class Planner:
         logs: Sequence[TopicPartition],
         carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     ) -> None:
-        """Follow logs whose topics have just been made."""
+        """Follow logs whose topics were just created."""
         for tp in logs:
-            if tp in appender.replicas:  # it was deleted here: nothing known about it counts any more
+            if tp in appender.replicas:  # it was deleted here
                 appender.replicas[tp].reset()
-        added = await self._choose(appender, logs, carrying)
+        added = await self._choose_links(appender, logs, carrying)
         routes = self._routes(added, appender)
         for source_link in self._source_links:
             source_link.follow(routes[source_link.name])
         self._followed |= added
 
-    async def _choose(
+    async def _choose_links(
         self,
         appender: TargetAppender,
         logs: Sequence[TopicPartition],
         carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     ) -> dict[TopicPartition, frozenset[str]]:
-        """The links over which to follow each of these logs, those left out that are stopped or complete."""
+        """The links over which to follow each of these logs; stopped and complete ones are left out."""
         replicas = {tp: self._replica(appender, tp) for tp in logs}
         for tp, each in replicas.items():
             each.limit = self._catalog.limit(self._ledger.custody, self._site, tp.topic)
@@ -314,13 +312,13 @@ class Planner:
         followed: dict[TopicPartition, frozenset[str]] = {}
         for number, (tp, replica) in enumerate(replicas.items()):
             if number % BREATH == 0:
-                await asyncio.sleep(0)  # a plan for 10,000 logs must not hold up what is under way
+                await asyncio.sleep(0)  # a plan for 10,000 logs must not delay other tasks
             if replica.trouble is not None or replica.is_complete:
                 continue
-            links = choose(
+            links = choose_links(
                 [
                     self._source(source_link, tp)
-                    for source_link in self.rebuilder.sources(tp, replica.end, carrying[tp])
+                    for source_link in self.rebuilder.rebuild_links(tp, replica.end, carrying[tp])
                 ],
                 every=replica.priority in EVERY_SOURCE,
                 current=self._followed.get(tp, frozenset()),
@@ -335,7 +333,7 @@ class Planner:
     def _routes(
         self, followed: Mapping[TopicPartition, Collection[str]], appender: TargetAppender
     ) -> dict[str, dict[TopicPartition, MirrorPartition]]:
-        """The replicas that are followed over each link."""
+        """The replicas to follow over each link."""
         out: dict[str, dict[TopicPartition, MirrorPartition]] = {
             source_link.name: {} for source_link in self._source_links
         }
@@ -358,16 +356,18 @@ class Planner:
             tp
             for topic, partitions in source_link.topics.items()
             if self._catalog.carries(self._ledger.custody, source_link.link, topic)
-            for tp in map(TopicPartition, [topic] * partitions, range(self._wanted(source_link, topic, partitions)))
+            for tp in map(
+                TopicPartition, [topic] * partitions, range(self._wanted_partitions(source_link, topic, partitions))
+            )
         ]
 
-    def _wanted(self, source_link: SourceLink, topic: str, partitions: int) -> int:
-        """How many partitions of a topic are wanted here when this link's source has so many."""
+    def _wanted_partitions(self, source_link: SourceLink, topic: str, partitions: int) -> int:
+        """How many partitions of a topic to follow if the link's source has ``partitions``."""
         if partitions == 1 or self._catalog.copies_settings(source_link.link, topic):
             return partitions
         return min(partitions, self._here.get(topic, 1))
 
-    def _carried(self, source_link: SourceLink) -> list[TopicPartition]:
+    def _available_from(self, source_link: SourceLink) -> list[TopicPartition]:
         return [tp for tp in self._carriable(source_link) if source_link.may_give(tp)]
 
     @staticmethod

@@ -1,12 +1,11 @@
-"""Creates the topics of replicas, and lets their settings and partition counts follow the source's.
+"""Creates the topics of replicas, and copies settings and partition counts from the source.
 
-What a topic is follows: how it is cleaned up and how large a batch may be. What a site does with it stays the site's
-own: retention, replicas, in-sync replicas. Two settings are never copied because equality rests on them: replicas have
-``compression.type=producer`` and ``message.timestamp.type=CreateTime`` (``fairlead.kafka.admin.LOG_DEFAULTS``).
+Settings of cleanup and batch size are copied. Each site keeps its own retention, replicas and in-sync replicas. Two
+settings are fixed, because equal copies need them: replicas have ``compression.type=producer`` and
+``message.timestamp.type=CreateTime`` (``fairlead.kafka.admin.LOG_DEFAULTS``).
 
-Topics are created in batches that a controller accepts. A KRaft controller refuses more than 10,000 records in one
-operation, and a topic with our settings takes up to ten: larger requests, as MirrorMaker 2 makes them for 9,000 new
-topics, fail as a whole (measured on 4.3.1).
+A KRaft controller refuses more than 10,000 records in one operation, and a topic with our settings takes up to ten. So
+topics are created in parts; one request for 9,000 topics fails as a whole (measured on 4.3.1).
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ Settings = Mapping[str, str]
 
 
 def followed_settings(source: Settings) -> dict[str, str]:
-    """The settings that a replica takes over from its source's values."""
+    """The settings that a replica copies from its source."""
     return {name: source[name] for name in FOLLOWED if name in source}
 
 
 def setting_changes(source: Settings, target: Settings) -> dict[str, str]:
-    """What has to be set at the target. ``max.message.bytes`` is only ever raised: the target's log may hold larger
+    """The settings to change at the target. ``max.message.bytes`` is only raised, since the target may have larger
     batches already."""
     out = {}
     for name, value in followed_settings(source).items():
@@ -63,7 +62,7 @@ def setting_changes(source: Settings, target: Settings) -> dict[str, str]:
 
 
 def comparing_pace(topics: int, rate: int | None) -> tuple[int, float]:
-    """How many of so many topics to compare at a time over a link with this rate, and seconds to pause after that."""
+    """How many of ``topics`` to compare at a time, and how many seconds to pause after that."""
     if rate is not None:
         step = max(COMPARE_LEAST_AT_ONCE, rate // BYTES_PER_TOPIC)
         return step, step * BYTES_PER_TOPIC / (rate * THIN_SHARE)
@@ -71,12 +70,12 @@ def comparing_pace(topics: int, rate: int | None) -> tuple[int, float]:
 
 
 def _at_once(cluster: Cluster) -> int:
-    """A topic's settings are as much as the offsets of eight logs."""
+    """Topics per request; the settings of one take as much as the offsets of eight logs."""
     return max(COMPARE_LEAST_AT_ONCE, min(COMPARE_AT_ONCE, cluster.logs_per_request // 8))
 
 
 async def read_settings(cluster: Cluster, topics: list[str]) -> dict[str, dict[str, str]]:
-    """The followed settings of topics as a cluster has them; topics that may not be asked about are left out."""
+    """The copied settings of topics at a cluster; topics that may not be described are left out."""
     found: dict[str, dict[str, str]] = {}
     step = _at_once(cluster)
     for start in range(0, len(topics), step):
@@ -85,7 +84,7 @@ async def read_settings(cluster: Cluster, topics: list[str]) -> dict[str, dict[s
 
 
 async def copy_settings(source: Cluster, target: Cluster, topics: list[str]) -> int:
-    """Make the settings of replicas those of their source; returns how many topics were changed.
+    """Copy settings from the source to its replicas; return how many topics were changed.
 
     Raises:
         FairleadError: a cluster cannot be asked, or refuses the change.
@@ -108,20 +107,19 @@ AT_ONCE: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class TopicModel:
-    """What a topic shall be like: as at this source (None: as every log without settings of its own), with that many
-    partitions."""
+    """A topic to create: its settings' source (None for the defaults of logs) and its number of partitions."""
 
     source: Cluster | None
     partitions: int
 
 
-def models(
+def topic_models(
     logs: Collection[TopicPartition],
     carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     shapes: Callable[[Link, str], bool],
 ) -> dict[str, TopicModel]:
-    """What the topics of new replicas shall be like; a log whose source has just gone is left out. ``shapes`` tells
-    whether settings and partitions of a topic follow over a link."""
+    """The topics to create for new replicas; a log whose source has just gone is left out. ``shapes`` returns whether
+    settings and partitions of a topic are copied over a link."""
     wanted: dict[str, TopicModel] = {}
     for tp in logs:
         if carrying[tp][0].cluster is None:
@@ -132,28 +130,27 @@ def models(
     return wanted
 
 
-def after_look(here: Mapping[str, int], known: Container[str], seen: Mapping[str, int]) -> dict[str, int]:
-    """The target's topics, with their numbers of partitions, after a look at it.
+def merge_listing(here: Mapping[str, int], known: Container[str], seen: Mapping[str, int]) -> dict[str, int]:
+    """Merge a listing of the target's topics, with their numbers of partitions, into what is known.
 
     Args:
-        here: What is known now, with the topics that were made since the last look.
-        known: What was known after the last look.
-        seen: What the target shows. It need not show yet what was made since the last look.
+        here: The topics known now, including those created since the last listing.
+        known: The topics known after the last listing.
+        seen: The new listing. It may not have the newest topics yet.
     """
     return {topic: count for topic, count in here.items() if topic not in known} | dict(seen)
 
 
-async def make(
+async def create_topics(
     cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], here: Mapping[str, int]
 ) -> AsyncGenerator[Mapping[str, TopicModel], None]:
-    """Make topics part by part: those that are not ``here`` (topics with their number of partitions); let others grow.
+    """Create topics part by part, except those that are ``here`` (with their number of partitions), which may grow.
 
-    Gives each part as soon as the target serves it. The next one is made meanwhile: a broker opens logs one after the
-    other, which takes longer than all else about a new topic, so it must never wait for us. Close the iterator when not
-    all of it is wanted.
+    Yields each part as soon as the target serves it, and creates the next one meanwhile: a broker opens logs one after
+    the other, which takes longest, so it should never wait. Close the iterator to stop early.
 
     Raises:
-        FairleadError: a cluster cannot be reached, or refuses. What was made stays.
+        FairleadError: a cluster cannot be reached, or refuses. Topics that were created stay.
     """
     left = iter(parts)
     part = next(left, None)
@@ -178,7 +175,7 @@ async def make(
 async def _create(
     cluster: Cluster, wanted: Mapping[str, TopicModel], here: Mapping[str, int], like: str | None
 ) -> None:
-    """``like``: a topic that the target has, which tells what a new one would be like without settings of its own."""
+    """``like``: a topic of the target whose settings show the defaults of a new one."""
     endpoint = cluster.endpoint
     new: dict[str, dict[str, str]] = {topic: {} for topic in wanted if topic not in here}
     for source in {id(model.source): model.source for model in wanted.values() if model.source is not None}.values():
@@ -189,7 +186,7 @@ async def _create(
     if new:
         implied = await cluster.topic_defaults(like, (*LOG_DEFAULTS, *FOLLOWED)) if like is not None else {}
         await asyncio.to_thread(create_logs, endpoint, new, partitions=counts, implied=implied)
-        log.info("%d topics made at %s", len(new), endpoint.site)
+        log.info("%d topics created at %s", len(new), endpoint.site)
     grown = {topic: count for topic, count in counts.items() if here.get(topic, count) < count}
     if grown:
         await asyncio.to_thread(grow_topics, endpoint, grown)

@@ -1,10 +1,9 @@
 """Closes the ends of replicas whose source has nothing left before its own end: compaction took it.
 
-Such offsets have no batch that a fetch could bring, so a replica that has everything would stay behind until the
-source's next record. They become fillers as soon as both ends have rested for a while, the source has answered that
-nothing is there, and its topic is compacted; anywhere else an end without records is a loss, and stays to be seen.
-Logs of Fairlead's own writers are left alone: whether these offsets belong to the last term or to the next one is told
-by the next record, which closes them as well.
+A fetch brings no batch for such offsets, so a complete replica would stay behind until the source's next record. They
+become fillers when both ends have rested for a while, the source answers that nothing is there, and its topic is
+compacted. Without compaction, an end without records is a loss and stays visible. Logs of Fairlead's own writers are
+left alone: only the next record shows whether these offsets belong to the last term or the next, and it closes them.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ AT_ONCE: Final = 50  # logs in one look over one link; over a link with a rate i
 
 
 class _Rest(NamedTuple):
-    """Where a log ends at both ends of a link, and since when it does."""
+    """A log's ends at the target and the source, and since when they have not moved."""
 
     here: int
     there: int
@@ -45,21 +44,21 @@ class _Rest(NamedTuple):
 
 
 class _Filling:
-    """Fillers that no fetcher has brought, as the appender sees it."""
+    """The feed of fillers that no fetcher brought."""
 
     def __init__(self, source_link: SourceLink) -> None:
         self.name = source_link.name
         self._source_link = source_link
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
-        """Nothing is under way here: the next look begins anew."""
+        """Do nothing: the next round starts again."""
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         self._source_link.counters.add_batch(prepared)
 
 
 class TrailingGaps:
-    """Looks at all logs that are followed.
+    """Checks all logs that are followed.
 
     Args:
         followed: The links over which each log is followed now.
@@ -83,17 +82,17 @@ class TrailingGaps:
         self._feeds = {source_link.name: _Filling(source_link) for source_link in source_links}
 
     async def run(self) -> None:
-        """Look until cancelled; what cannot be asked now is asked later."""
+        """Check until cancelled; retry what cannot be asked now."""
         while True:
             await asyncio.sleep(EVERY)
             for source_link in self._source_links:
                 try:
-                    await self.look(source_link, time.monotonic())
+                    await self.close_gaps(source_link, time.monotonic())
                 except FairleadError as error:
                     log.warning("%s: ends without records: %s", source_link.name, error.what)
 
-    async def look(self, source_link: SourceLink, now: float) -> None:
-        """Close what can be closed over one link.
+    async def close_gaps(self, source_link: SourceLink, now: float) -> None:
+        """Close trailing gaps over one link.
 
         Raises:
             FairleadError: one of the ends cannot be asked.
@@ -125,7 +124,7 @@ class TrailingGaps:
                 await self._close(source_link, source, replica, source_link.ends[replica.tp])
 
     def _may_wait(self, source_link: SourceLink, replica: MirrorPartition) -> bool:
-        """Whether a log is behind its source, and nothing of it is on its way."""
+        """Whether a log is behind its source and has nothing in flight."""
         if not 0 <= replica.end < source_link.ends.get(replica.tp, -1) or not self._is_idle(replica):
             return False
         facts = self._catalog.facts(replica.tp.topic)
@@ -139,7 +138,7 @@ class TrailingGaps:
         return replica.trouble is None and not self._appender.is_busy(replica.tp)
 
     async def _close(self, source_link: SourceLink, source: Cluster, replica: MirrorPartition, stop: int) -> None:
-        """Fill up to the source's end, if nothing is there and nobody else has written here."""
+        """Fill up to the source's end if the source has nothing there and no other client wrote here."""
         tp, end = replica.tp, replica.end
         start, key = end, GAP_KEY
         answer = (await source.fetch({tp: end}, max_wait_ms=0, partition_max_bytes=1))[tp]

@@ -61,12 +61,15 @@ class Project:
         return f"fairlead-{self.fleet.topology.name}-cli-of-a-test"
 
     def written(self, name: str) -> dict[str, Any]:
-        """A status file of a site's state (``replicator.tokyo.json``), as the site's other service sees it; empty while
-        nobody has written it."""
+        """A status file: of a site (``replicator.tokyo.json``) as the site's other service sees it, of a voyage
+        (``voyage.json``) as the command that sails it does. Empty while nobody has written it."""
         file = f"/var/lib/fairlead/{self.fleet.topology.name}/run/{name}"
-        kind, site, _ = name.split(".")
-        beside = {"bridge": "replicator", "replicator": "bridge"}[kind]
-        text = self.compose("exec", "-T", f"{site}-{beside}", "cat", file, check=False)
+        if name == "voyage.json":
+            text = _docker("exec", self._cli, "cat", file, check=False)
+        else:
+            kind, site, _ = name.split(".")
+            beside = {"bridge": "replicator", "replicator": "bridge"}[kind]
+            text = self.compose("exec", "-T", f"{site}-{beside}", "cat", file, check=False)
         found: dict[str, Any] = json.loads(text) if text else {}
         return found
 

@@ -214,7 +214,7 @@ from topologies.context import open_topology
 from fairlead.kafka.client.cluster import Cluster
 
 async def ask():
-    endpoint = open_topology("{topology}").directory.kafka("tokyo", "bridge")
+    endpoint = open_topology("{topology}").resolver.kafka("tokyo", "bridge")
     async with await Cluster.open(endpoint, client_id="fairlead-test", request_timeout=5.0) as cluster:
         topics = await cluster.all_topics()
         print(cluster.metadata.brokers.get(topics["{log}"].partitions[0], ("",))[0])

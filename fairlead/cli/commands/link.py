@@ -23,7 +23,7 @@ from fairlead.cli.console import Consent, console, emit, print_notes, print_plan
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
 from replication.check.rules import Severity
 from replication.operations.links.access import ClusterAccess, open_access
-from replication.operations.links.facts import PATIENCE, LinkScope, Verb, find_link, may_have
+from replication.operations.links.facts import PATIENCE, LinkOperation, LinkScope, find_link, may_have
 from replication.operations.links.plan import LinkPlan, plan_links
 from replication.operations.links.report import describe_link, list_links
 from replication.operations.links.steps import WAIT, LinkRun, WriteOrders, carry_out
@@ -34,7 +34,7 @@ from topologies.users import Role, service_users
 
 def run_verb(
     context: Context,
-    verb: Verb,
+    verb: LinkOperation,
     links: Sequence[Link],
     scope: LinkScope,
     *,
@@ -97,7 +97,7 @@ def _render(context: Context, plan: LinkPlan, run: LinkRun | None, consent: Cons
     for text in run.done:
         console.print(escape(text), soft_wrap=True)
     print_notes(plan.notes)
-    if plan.verb in (Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE):
+    if plan.verb in (LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE):
         show_writers(context.topology, plan, console)
 
 
@@ -195,7 +195,7 @@ def show_writers(topology: Topology, plan: LinkPlan, console: Console) -> None:
 
 def writers(topology: Topology, plan: LinkPlan) -> list[str]:
     """What stands between a released log and its writers: one sentence per stream."""
-    if plan.verb not in (Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE):
+    if plan.verb not in (LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE):
         return []
     site = next(step.site for step in plan.steps if isinstance(step, WriteOrders))
     people = [name for name, user in service_users(topology, site).items() if user.role in (Role.CUSTOMER, Role.USER)]
@@ -320,7 +320,7 @@ def describe(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _pausing(verb: Verb, text: str) -> Callable[..., None]:
+def _pausing(verb: LinkOperation, text: str) -> Callable[..., None]:
     def command(
         link: LinkArgument = None,
         source: FromOption = None,
@@ -338,7 +338,7 @@ def _pausing(verb: Verb, text: str) -> Callable[..., None]:
         consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
         context, scope = open_topology(topology), LinkScope(stream, log)
         links = choose_links(context, link, source, target, scope, all_=all_)
-        every = verb is Verb.RESUME and all_ and scope.is_whole
+        every = verb is LinkOperation.RESUME and all_ and scope.is_whole
         run_verb(context, verb, links, scope, reason=reason, consent=consent, wait=wait, as_json=as_json, every=every)
 
     command.__doc__ = text
@@ -347,7 +347,7 @@ def _pausing(verb: Verb, text: str) -> Callable[..., None]:
 
 app.command("pause")(
     _pausing(
-        Verb.PAUSE,
+        LinkOperation.PAUSE,
         """Stop copying over one link, or one stream or topic of it.
 
         Nothing is lost: copying resumes where it stopped, as long as the source keeps its records.
@@ -358,7 +358,7 @@ app.command("pause")(
 )
 app.command("resume")(
     _pausing(
-        Verb.RESUME,
+        LinkOperation.RESUME,
         """Resume copying.
 
         Name the same link, stream or log that was paused; --all ends every pause on every link.
@@ -369,7 +369,7 @@ app.command("resume")(
 )
 
 
-def _about_logs(verb: Verb, text: str) -> Callable[..., None]:
+def _about_logs(verb: LinkOperation, text: str) -> Callable[..., None]:
     def command(
         link: LinkArgument = None,
         source: FromOption = None,
@@ -400,7 +400,7 @@ def _about_logs(verb: Verb, text: str) -> Callable[..., None]:
 
 app.command("promote")(
     _about_logs(
-        Verb.PROMOTE,
+        LinkOperation.PROMOTE,
         """Make mirror topics writable at the link's target, with nothing missing.
 
         Both ends must be equal and quiet. Refused when the source cannot be reached, when anything is missing here,
@@ -413,7 +413,7 @@ app.command("promote")(
 )
 app.command("failover")(
     _about_logs(
-        Verb.FAILOVER,
+        LinkOperation.FAILOVER,
         """Make mirror topics writable at the link's target at once, even without the source.
 
         Tells from which offset on the source may have records that this site has not.
@@ -424,7 +424,7 @@ app.command("failover")(
 )
 app.command("reverse")(
     _about_logs(
-        Verb.REVERSE,
+        LinkOperation.REVERSE,
         """Swap the direction: the target writes, the source mirrors it.
 
         Promotes logs at the link's target and lets its source follow from there on. Needs a link the other way that
@@ -436,7 +436,7 @@ app.command("reverse")(
 )
 app.command("restore")(
     _about_logs(
-        Verb.RESTORE,
+        LinkOperation.RESTORE,
         """Undo a promotion or failover: the target mirrors again.
 
         Refused when it has records that the source has not.

@@ -13,7 +13,7 @@ from fairlead.cli.console import Consent, console, emit, errors, print_notes, pr
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.operations.links.access import open_access, read_status
-from replication.operations.resolve.look import look, parse_checked, trouble_of
+from replication.operations.resolve.facts import gather_facts, parse_checked, trouble_of
 from replication.operations.resolve.plan import ResolveChoice, ResolvePlan, plan_resolution
 from replication.operations.resolve.steps import resolve_log
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -88,7 +88,7 @@ async def _plan(context: Context, site: str, log: str, choice: ResolveChoice | N
     parse_checked(log)
     trouble_of(status.snapshot, site, log)
     user = upstream_user(site)
-    state, facts = await look(
+    state, facts = await gather_facts(
         context.topology,
         context.resolver.kafka(site, ADMIN),
         lambda source: context.resolver.kafka(source, user),

@@ -80,7 +80,7 @@ def read_status(folder: Path, site: str) -> Status | None:
         return None
 
 
-def shows(status: Status, orders: Sequence[Override], position: int) -> bool:
+def has_acted(status: Status, orders: Sequence[Override], position: int) -> bool:
     """Whether a replicator has acted on orders that stand in its site's topic before ``position``: ``orders`` of its
     report is how far it had read them when it planned last."""
     acted_before: int = status.snapshot["orders"]

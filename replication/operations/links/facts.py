@@ -22,7 +22,7 @@ from replication.overrides import Overrides
 from topologies.model import Link, Topology
 
 
-class Verb(StrEnum):
+class LinkOperation(StrEnum):
     """What can be done with a link, or with logs on it."""
 
     PAUSE = "pause"
@@ -117,7 +117,7 @@ def may_have(link: Link, scope: LinkScope) -> bool:
     return scope.stream is None or scope.stream in link.streams
 
 
-def carried(catalog: Catalog, link: Link, topics: Collection[str], scope: LinkScope) -> list[str]:
+def carried_topics(catalog: Catalog, link: Link, topics: Collection[str], scope: LinkScope) -> list[str]:
     """The topics of a scope that a link may carry, by name."""
     return sorted(topic for topic in topics if scope.has(topic) and catalog.may_carry(link, topic))
 
@@ -126,8 +126,12 @@ def _names(links: Collection[Link]) -> str:
     return ", ".join(sorted(link.name for link in links)) or "(none)"
 
 
-ABOUT_LOGS: Final = frozenset({Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE, Verb.RESTORE})
-LEVEL: Final = frozenset({Verb.PROMOTE, Verb.REVERSE})  # both ends must be equal: a record on its way is waited for
+ABOUT_LOGS: Final = frozenset(
+    {LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE, LinkOperation.RESTORE}
+)
+LEVEL: Final = frozenset(
+    {LinkOperation.PROMOTE, LinkOperation.REVERSE}
+)  # both ends must be equal: a record on its way is waited for
 PATIENCE: Final = 5.0
 PAUSE: Final = 0.1
 
@@ -185,8 +189,8 @@ class LinkFacts:
         return min(back, key=lambda link: link.when != "always", default=None)
 
 
-async def look(
-    verb: Verb,
+async def gather_facts(
+    verb: LinkOperation,
     topology: Topology,
     link: Link,
     scope: LinkScope,
@@ -241,10 +245,12 @@ async def look(
     return _with(await _whole(facts, source, target, verb, access), access)
 
 
-async def _whole(facts: LinkFacts, source: LinkEnd, target: LinkEnd, verb: Verb, access: ClusterAccess) -> LinkFacts:
-    topics = carried(facts.catalog, facts.link, {tp.topic for tp in (*source.ends, *target.ends)}, facts.scope)
+async def _whole(
+    facts: LinkFacts, source: LinkEnd, target: LinkEnd, verb: LinkOperation, access: ClusterAccess
+) -> LinkFacts:
+    topics = carried_topics(facts.catalog, facts.link, {tp.topic for tp in (*source.ends, *target.ends)}, facts.scope)
     source_orders = None
-    if verb is Verb.REVERSE and source.error is None:
+    if verb is LinkOperation.REVERSE and source.error is None:
         try:
             source_orders = await access.orders(facts.link.from_)
         except FairleadError as error:

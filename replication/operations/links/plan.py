@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.plan import Plan, PlanStep
 from replication.operations.links.access import ClusterAccess, Status
-from replication.operations.links.facts import PATIENCE, LinkEnd, LinkFacts, LinkScope, Verb, look
+from replication.operations.links.facts import PATIENCE, LinkEnd, LinkFacts, LinkOperation, LinkScope, gather_facts
 from replication.operations.links.steps import (
     AwaitActed,
     AwaitFollowing,
@@ -44,7 +44,7 @@ Steps = tuple[PlanStep[LinkRun], ...]
 class LinkPlan(Plan[LinkRun]):
     """What a verb will do. Without steps everything is already as it shall be."""
 
-    verb: Verb
+    verb: LinkOperation
     links: tuple[str, ...]
     logs: tuple[str, ...] = ()  # of single logs; empty when the whole link is meant
 
@@ -61,7 +61,7 @@ class RefusalReason(NamedTuple):
     hint: str
 
 
-def _refuse(verb: Verb, reasons: Sequence[RefusalReason]) -> RefusedError:
+def _refuse(verb: LinkOperation, reasons: Sequence[RefusalReason]) -> RefusedError:
     """One error for all reasons: the first one in words, all of them in ``fields["refused"]``."""
     first = reasons[0]
     what = f"cannot {verb} {first.log}: {first.why}" if first.log else f"cannot {verb}: {first.why}"
@@ -74,7 +74,7 @@ def _refuse(verb: Verb, reasons: Sequence[RefusalReason]) -> RefusedError:
 async def plan_links(
     topology: Topology,
     access: ClusterAccess,
-    verb: Verb,
+    verb: LinkOperation,
     links: Sequence[Link],
     scope: LinkScope,
     *,
@@ -100,7 +100,7 @@ async def plan_links(
     plans: list[LinkPlan] = []
     for link in links:
         try:
-            facts = await look(
+            facts = await gather_facts(
                 verb, topology, link, scope, access, by=user, reason=reason, every=every, patience=patience
             )
         except UnavailableError as error:
@@ -108,20 +108,20 @@ async def plan_links(
                 raise
             away.append((link.name, error))
             continue
-        plans.append(build(verb, facts))
+        plans.append(build_plan(verb, facts))
     if not plans:
         return LinkPlan(verb=verb, links=tuple(link.name for link in links), steps=()), away
-    return merge(plans) if len(plans) > 1 else plans[0], away
+    return merge_plans(plans) if len(plans) > 1 else plans[0], away
 
 
-def build(verb: Verb, facts: LinkFacts, *, settle: float = SETTLE) -> LinkPlan:
+def build_plan(verb: LinkOperation, facts: LinkFacts, *, settle: float = SETTLE) -> LinkPlan:
     """The plan of a verb.
 
     Raises:
         RefusedError: it would be unsafe, or would change nothing of what is wanted; the hint says what does.
     """
-    if verb in (Verb.PAUSE, Verb.RESUME):
-        return _pause(facts) if verb is Verb.PAUSE else _resume(facts)
+    if verb in (LinkOperation.PAUSE, LinkOperation.RESUME):
+        return _pause(facts) if verb is LinkOperation.PAUSE else _resume(facts)
     if not facts.topics:
         log = facts.scope.log
         wrong = list(_may_be_released(facts, log)) if log is not None else []
@@ -132,17 +132,17 @@ def build(verb: Verb, facts: LinkFacts, *, settle: float = SETTLE) -> LinkPlan:
     if reasons:
         raise _refuse(verb, reasons)
     match verb:
-        case Verb.PROMOTE:
+        case LinkOperation.PROMOTE:
             return _promote(facts, settle)
-        case Verb.FAILOVER:
+        case LinkOperation.FAILOVER:
             return _failover(facts)
-        case Verb.REVERSE:
+        case LinkOperation.REVERSE:
             return _reverse(facts, settle)
         case _:
             return _restore(facts)
 
 
-def merge(plans: Iterable[LinkPlan]) -> LinkPlan:
+def merge_plans(plans: Iterable[LinkPlan]) -> LinkPlan:
     """One plan for several links of what only writes orders (pause, resume): per site one step, each order once."""
     all_ = list(plans)
     by_site: dict[str, dict[Override, None]] = {}
@@ -156,13 +156,13 @@ def merge(plans: Iterable[LinkPlan]) -> LinkPlan:
 
 
 def _pause(facts: LinkFacts) -> LinkPlan:
-    _check_carried(Verb.PAUSE, facts)
+    _check_carried(LinkOperation.PAUSE, facts)
     held = _scope_paused(facts)
     if held is not None:
-        return _plan_for(Verb.PAUSE, facts, (), f"{facts.scope} is paused already, {_said(held)}")
+        return _plan_for(LinkOperation.PAUSE, facts, (), f"{facts.scope} is paused already, {_said(held)}")
     order = _order_for(facts, OverrideKind.PAUSE, link=facts.link.name, stream=facts.scope.stream, log=facts.scope.log)
     return _plan_for(
-        Verb.PAUSE,
+        LinkOperation.PAUSE,
         facts,
         _written(facts.link.to, (order,)),
         f"what {facts.link.from_} deletes by its retention meanwhile cannot be brought later: behind-retention",
@@ -170,20 +170,20 @@ def _pause(facts: LinkFacts) -> LinkPlan:
 
 
 def _resume(facts: LinkFacts) -> LinkPlan:
-    _check_carried(Verb.RESUME, facts)
+    _check_carried(LinkOperation.RESUME, facts)
     link = facts.link.name
     if facts.every:
-        return _plan_for(Verb.RESUME, facts, _end_pauses(facts, _every_pause(facts)))
+        return _plan_for(LinkOperation.RESUME, facts, _end_pauses(facts, _every_pause(facts)))
     held = _scope_paused(facts)
     wider = _wider_pause(facts)
     if held is None and wider is not None:
-        raise _refuse(Verb.RESUME, [RefusalReason(facts.scope.log or "", *_why_wider(facts, wider))])
+        raise _refuse(LinkOperation.RESUME, [RefusalReason(facts.scope.log or "", *_why_wider(facts, wider))])
     if held is None:
-        return _plan_for(Verb.RESUME, facts, (), f"{facts.scope} is not paused on {link}")
+        return _plan_for(LinkOperation.RESUME, facts, (), f"{facts.scope} is not paused on {link}")
     notes = [f"{_scope_of(each)} stays paused: {_said(each)}" for each in _narrower(facts)]
     if wider is not None:
         notes.append(f"{facts.scope} stays paused as part of {_scope_of(wider)}, {_said(wider)}")
-    return _plan_for(Verb.RESUME, facts, _end_pauses(facts, [held]), *notes)
+    return _plan_for(LinkOperation.RESUME, facts, _end_pauses(facts, [held]), *notes)
 
 
 def _end_pauses(facts: LinkFacts, pauses: Iterable[Override]) -> Steps:
@@ -233,7 +233,7 @@ def _why_wider(facts: LinkFacts, wider: Override) -> tuple[str, str]:
     return f"{facts.scope} is paused only as part of {_scope_of(wider)}, {_said(wider)}", command
 
 
-def _check_carried(verb: Verb, facts: LinkFacts) -> None:
+def _check_carried(verb: LinkOperation, facts: LinkFacts) -> None:
     log = facts.scope.log
     if log is not None and not facts.catalog.may_carry(facts.link, log):
         raise _refuse(verb, list(_may_be_released(facts, log)))
@@ -242,21 +242,28 @@ def _check_carried(verb: Verb, facts: LinkFacts) -> None:
 def _promote(facts: LinkFacts, settle: float) -> LinkPlan:
     topics = _still_followed(facts)
     if not topics:
-        return _plan_for(Verb.PROMOTE, facts, (), *_released_already(facts))
-    _refuse_any(Verb.PROMOTE, _level(Verb.PROMOTE, facts, topics))
+        return _plan_for(LinkOperation.PROMOTE, facts, (), *_released_already(facts))
+    _refuse_any(LinkOperation.PROMOTE, _level(LinkOperation.PROMOTE, facts, topics))
     steps = _release(facts, topics, settle)
     return _plan_for(
-        Verb.PROMOTE, facts, steps, *_released_already(facts), *_about_writers(facts, topics), *_upstream(facts, topics)
+        LinkOperation.PROMOTE,
+        facts,
+        steps,
+        *_released_already(facts),
+        *_about_writers(facts, topics),
+        *_upstream(facts, topics),
     )
 
 
 def _failover(facts: LinkFacts) -> LinkPlan:
     topics = _still_followed(facts)
     if not topics:
-        return _plan_for(Verb.FAILOVER, facts, (), *_released_already(facts))
+        return _plan_for(LinkOperation.FAILOVER, facts, (), *_released_already(facts))
     missing = [topic for topic in topics if not facts.target.partitions(topic)]
     gone = f"{facts.target.site} has nothing of it"
-    _refuse_any(Verb.FAILOVER, (RefusalReason(topic, gone, "make the topic there by hand") for topic in missing))
+    _refuse_any(
+        LinkOperation.FAILOVER, (RefusalReason(topic, gone, "make the topic there by hand") for topic in missing)
+    )
     ends = _ends_of(facts.target, topics)
     orders = tuple(_order_for(facts, OverrideKind.FAILOVER, log=each.log, stop=each.end) for each in ends)
     steps: Steps = (
@@ -266,7 +273,9 @@ def _failover(facts: LinkFacts) -> LinkPlan:
     )
     troubles = [each for topic in topics for each in _in_order(facts.status, topic)]
     notes = [f"{each.log}: {each.why}; it stays as it is here" for each in troubles]
-    return _plan_for(Verb.FAILOVER, facts, steps, *_released_already(facts), *notes, *_about_writers(facts, topics))
+    return _plan_for(
+        LinkOperation.FAILOVER, facts, steps, *_released_already(facts), *notes, *_about_writers(facts, topics)
+    )
 
 
 def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
@@ -281,13 +290,13 @@ def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
         for topic in topics
         if facts.way_back(topic) is None
     ]
-    _refuse_any(Verb.REVERSE, no_way)
+    _refuse_any(LinkOperation.REVERSE, no_way)
     _refuse_any(
-        Verb.REVERSE,
+        LinkOperation.REVERSE,
         chain(
-            _level(Verb.REVERSE, facts, fresh),
+            _level(LinkOperation.REVERSE, facts, fresh),
             (each for topic in topics if topic not in fresh for each in _not_ahead(facts, topic)),
-            _running(facts.source_status, link.from_, Verb.REVERSE),
+            _running(facts.source_status, link.from_, LinkOperation.REVERSE),
             _paused_back(facts, topics),
         ),
     )
@@ -302,14 +311,14 @@ def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
         f"from then on {link.from_} must not write to it any more: stop its producers, or take away their rights",
         *_about_writers(facts, topics),
     )
-    return _plan_for(Verb.REVERSE, facts, steps, *notes)
+    return _plan_for(LinkOperation.REVERSE, facts, steps, *notes)
 
 
 def _restore(facts: LinkFacts) -> LinkPlan:
     topics = [topic for topic in facts.topics if facts.orders.released(topic) is not None]
     if not topics:
         return _plan_for(
-            Verb.RESTORE, facts, (), f"{facts.link.to} follows it already: nothing was promoted or failed over"
+            LinkOperation.RESTORE, facts, (), f"{facts.link.to} follows it already: nothing was promoted or failed over"
         )
     more = [
         RefusalReason(
@@ -322,14 +331,14 @@ def _restore(facts: LinkFacts) -> LinkPlan:
         for tp, end in facts.target.partitions(topic).items()
         if end > (there := facts.source.ends.get(tp, 0))
     ]
-    _refuse_any(Verb.RESTORE, chain(_reachable(facts.source, Verb.RESTORE), more))
+    _refuse_any(LinkOperation.RESTORE, chain(_reachable(facts.source, LinkOperation.RESTORE), more))
     orders = tuple(_order_for(facts, OverrideKind.RESTORE, log=topic) for topic in topics)
     steps = _written(facts.link.to, orders)
     note = f"{facts.link.to} must not write to it any more: stop its producers first"
-    return _plan_for(Verb.RESTORE, facts, steps, note)
+    return _plan_for(LinkOperation.RESTORE, facts, steps, note)
 
 
-def _level(verb: Verb, facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
+def _level(verb: LinkOperation, facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
     """Everything that must be so for a log to be released without loss."""
     yield from _reachable(facts.source, verb)
     yield from _running(facts.status, facts.link.to, verb)
@@ -482,19 +491,19 @@ def _in_order(status: Status | None, topic: str) -> Iterator[RefusalReason]:
             )
 
 
-def _reachable(end: LinkEnd, verb: Verb) -> Iterator[RefusalReason]:
+def _reachable(end: LinkEnd, verb: LinkOperation) -> Iterator[RefusalReason]:
     """Whether the other end could be asked."""
     if end.error is not None:
-        instead = "; fairlead link failover does without it" if verb is Verb.PROMOTE else ""
+        instead = "; fairlead link failover does without it" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
             "", f"{end.site} cannot be reached ({end.error})", f"start it, or mend the network{instead}"
         )
 
 
-def _running(status: Status | None, site: str, verb: Verb) -> Iterator[RefusalReason]:
+def _running(status: Status | None, site: str, verb: LinkOperation) -> Iterator[RefusalReason]:
     """Whether a site's replicator is there to let go of a log, or to follow it."""
     if status is None or not status.running:
-        instead = ", or fairlead link failover" if verb is Verb.PROMOTE else ""
+        instead = ", or fairlead link failover" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
             "",
             f"no replicator of {site} runs on this machine",
@@ -502,7 +511,7 @@ def _running(status: Status | None, site: str, verb: Verb) -> Iterator[RefusalRe
         )
 
 
-def _plan_for(verb: Verb, facts: LinkFacts, steps: Steps, *notes: str) -> LinkPlan:
+def _plan_for(verb: LinkOperation, facts: LinkFacts, steps: Steps, *notes: str) -> LinkPlan:
     """A plan about what the facts are about."""
     return LinkPlan(verb=verb, links=(facts.link.name,), logs=facts.topics, steps=steps, notes=notes)
 
@@ -532,7 +541,7 @@ def _ends_of(end: LinkEnd, topics: Iterable[str]) -> tuple[LogEnd, ...]:
     return tuple(LogEnd(str(tp), offset) for topic in topics for tp, offset in end.partitions(topic).items())
 
 
-def _refuse_any(verb: Verb, reasons: Iterable[RefusalReason]) -> None:
+def _refuse_any(verb: LinkOperation, reasons: Iterable[RefusalReason]) -> None:
     """Raise ``RefusedError`` when there is any reason."""
     found = list(reasons)
     if found:

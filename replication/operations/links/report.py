@@ -55,7 +55,7 @@ async def describe_link(
 
     (found,) = await list_links(topology, access, [link])
     status = access.status(link.to)
-    ends = await asyncio.gather(probe(source), probe(target))
+    ends = await asyncio.gather(probe_login(source), probe_login(target))
     checks: list[dict[str, str]] | None = None
     error = next((each["error"] for each in ends if not each["reachable"]), None)
     if error is None:
@@ -95,7 +95,7 @@ def releases_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any
     return {log: each for log, each in sorted(found.items()) if _takes(link, log)}
 
 
-async def probe(endpoint: Callable[[], KafkaEndpoint]) -> dict[str, Any]:
+async def probe_login(endpoint: Callable[[], KafkaEndpoint]) -> dict[str, Any]:
     """Whether a cluster lets its user in: ``reachable``, ``user``, ``error``, ``milliseconds``."""
     began = time.monotonic()
     try:

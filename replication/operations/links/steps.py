@@ -12,7 +12,7 @@ from typing import Final, NoReturn
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, execute, shortened, silent
-from replication.operations.links.access import ClusterAccess, shows
+from replication.operations.links.access import ClusterAccess, has_acted
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from replication.states import LinkState
 
@@ -153,7 +153,7 @@ class AwaitActed(PlanStep[LinkRun]):
                 context.pending.append(self.site)
                 context.done.append(f"no replicator runs at {self.site}: it is acted on when it starts")
                 return
-            if shows(status, self.orders, position):
+            if has_acted(status, self.orders, position):
                 context.done.append(f"the replicator of {self.site} has acted on it")
                 return
             if time.monotonic() > deadline:

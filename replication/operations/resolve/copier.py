@@ -79,7 +79,7 @@ class Copier:
                 bytearray(filler_batch(count, term=0, offset=end, marker=0, timestamp_ms=max(when, 1), key=key))
             )
             rewrite_header(made, NOBODY, NOBODY, NOBODY)
-            end = await self._put(kept, made, end, end + count)
+            end = await self._append_or_raise(kept, made, end, end + count)
         return end
 
     async def _append(self, kept: TopicPartition, batch: StoredBatch, end: int) -> int:
@@ -98,9 +98,9 @@ class Copier:
             if not code:
                 return end
             self._strangers.add(producer)
-        return await self._put(kept, without_producer(batch), end, stop)
+        return await self._append_or_raise(kept, without_producer(batch), end, stop)
 
-    async def _put(self, kept: TopicPartition, data: memoryview, end: int, stop: int) -> int:
+    async def _append_or_raise(self, kept: TopicPartition, data: memoryview, end: int, stop: int) -> int:
         code, end = await self._try(kept, data, end, stop)
         if code:
             raise broker_error(code, kept)

@@ -18,12 +18,12 @@ from fairlead.plan import Plan, PlanStep
 from replication.operations.resolve.steps import (
     Committed,
     DeleteTopic,
-    GiveBack,
     KeepBatch,
     KeepCopy,
     PauseLog,
     ResolveRun,
     RestoreGroups,
+    RestoreRecords,
     Verify,
     WaitFor,
     WriteOrder,
@@ -240,7 +240,7 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
         steps.append(DeleteTopic(facts.topic))
     if older:
         kept = facts.unfinished or kept_name(facts.topic, facts.now)
-        steps.append(GiveBack(facts.topic, kept, len(facts.here), tuple(older)))
+        steps.append(RestoreRecords(facts.topic, kept, len(facts.here), tuple(older)))
     steps.append(WriteOrder(_order_for(facts, OverrideKind.RETRY, log=facts.topic)))
     steps.append(WriteOrder(_order_for(facts, OverrideKind.RESUME, log=facts.topic)))
     ends = {number: max(has.end for each in there if (has := (each.has or {}).get(number))) for number in _all(there)}

@@ -232,7 +232,7 @@ class DeleteTopic(PlanStep[ResolveRun]):
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack(PlanStep[ResolveRun]):
+class RestoreRecords(PlanStep[ResolveRun]):
     """Make the topic anew with what its sources no longer have: these offsets of the kept copy, byte for byte."""
 
     topic: str

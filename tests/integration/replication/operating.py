@@ -15,8 +15,8 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication import replicator
 from replication.operations.links.access import KafkaAccess, open_access, status_file
-from replication.operations.links.facts import LinkScope, Verb, find_link, look
-from replication.operations.links.plan import LinkPlan, build
+from replication.operations.links.facts import LinkOperation, LinkScope, find_link, gather_facts
+from replication.operations.links.plan import LinkPlan, build_plan
 from replication.operations.links.steps import LinkRun, carry_out
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, until
@@ -55,12 +55,12 @@ class Two:
     def replicator(self, topology: Topology, site: str) -> Replicator:
         return Replicator(topology, site, self.kafka(site), self.kafka, status_file=status_file(self.folder, site))
 
-    async def plan(self, verb: Verb, topology: Topology, scope: LinkScope, *, back: bool = False) -> LinkPlan:
+    async def plan(self, verb: LinkOperation, topology: Topology, scope: LinkScope, *, back: bool = False) -> LinkPlan:
         source, target = (self.east, self.west) if back else (self.west, self.east)
         link = find_link(topology, None, source, target)
-        return build(verb, await look(verb, topology, link, scope, self.access, by="ann"), settle=SETTLE)
+        return build_plan(verb, await gather_facts(verb, topology, link, scope, self.access, by="ann"), settle=SETTLE)
 
-    async def do(self, verb: Verb, topology: Topology, scope: LinkScope, *, back: bool = False) -> LinkRun:
+    async def do(self, verb: LinkOperation, topology: Topology, scope: LinkScope, *, back: bool = False) -> LinkRun:
         return await carry_out(await self.plan(verb, topology, scope, back=back), LinkRun(self.access))
 
     async def make(self, topic: str, partitions: int = 1) -> None:

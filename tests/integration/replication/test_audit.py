@@ -143,8 +143,8 @@ class Halting(Marks):
         super().__init__(path)
         self.reached, self.go_on, self.at = threading.Event(), threading.Event(), at
 
-    def note(self, log: Common, to: int) -> None:
-        super().note(log, to)
+    def mark_equal(self, log: Common, to: int) -> None:
+        super().mark_equal(log, to)
         if to >= self.at and not self.reached.is_set():
             self.reached.set()
             assert self.go_on.wait(PATIENCE)

@@ -24,7 +24,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
 from replication.catalog import Catalog
 from replication.groups.client import GroupClient, Groups
-from replication.groups.rules import REASON, Commit, GroupLogState, marked
+from replication.groups.rules import REASON, Commit, GroupLogState, copied_position
 from replication.groups.sync import GroupSync
 from replication.link.cut_off import SourceRules
 from replication.link.source_link import SourceLink
@@ -185,9 +185,9 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
     kind = {"group.protocol": protocol}
     assert await harbour.consume("alpha", 10, **kind, **{"auto.offset.reset": "earliest"}) == list(range(10))
 
-    await out.look()
+    await out.sync_once()
     copy = (await harbour.committed("beta"))[0]
-    position = marked(copy)
+    position = copied_position(copy)
     assert copy.offset == 10 and position is not None and position[:2] == ("alpha", 10)
     epochs = [(await harbour.stored(site))[0].leader_epoch for site in ("alpha", "beta")]
     assert epochs[0] is not None and epochs[1] is None  # an epoch of alpha's means nothing to beta
@@ -199,25 +199,25 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
         "logs": 1,
         "not_plain": {},
     }
-    await home.look()
+    await home.sync_once()
     assert harbour.shown(home)["reason"] == REASON[GroupLogState.HOME]
 
     await harbour.set_offsets("alpha", {0: 4})  # nobody used it at beta: a reset follows
-    await out.look()
+    await out.sync_once()
     assert await harbour.offset("beta") == 4
 
     assert await harbour.consume("beta", 20, **kind) == list(range(4, 24))  # failover
-    await out.look()
+    await out.sync_once()
     assert await harbour.offset("beta") == 24
     assert harbour.shown(out)["reason"] == REASON[GroupLogState.USED]
     await harbour.set_offsets("alpha", {0: 7})  # a straggler at the source does not win
-    await out.look()
+    await out.sync_once()
     assert await harbour.offset("beta") == 24
 
-    await harbour.sync("beta").look()  # return, by a replicator that has just been started
+    await harbour.sync("beta").sync_once()  # return, by a replicator that has just been started
     assert await harbour.offset("alpha") == 24
     assert await harbour.consume("alpha", 6, **kind) == list(range(24, 30))
-    await out.look()
+    await out.sync_once()
     assert await harbour.offset("beta") == 30
     assert await harbour.consume("beta", 1, **kind) == [30]
 
@@ -226,18 +226,18 @@ async def test_members_at_the_target_are_left_alone(harbour: Harbour) -> None:
     await harbour.filled(30)
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 5})
-    await sync.look()
+    await sync.sync_once()
     async with harbour.present("beta") as member:
         await harbour.set_offsets("alpha", {0: 20})
-        await sync.look()
+        await sync.sync_once()
         assert await harbour.offset("beta") == 5
         shown = harbour.shown(sync)
         assert (shown["state"], shown["reason"], shown["behind"]) == ("skipped", REASON[GroupLogState.ACTIVE], 15)
         await asyncio.to_thread(member.commit, asynchronous=False)
-    await sync.look()
+    await sync.sync_once()
     assert await harbour.offset("beta") == 6  # what the members did came later
     await harbour.set_offsets("alpha", {0: 21})
-    await sync.look()
+    await sync.sync_once()
     assert await harbour.offset("beta") == 21
 
 
@@ -248,7 +248,7 @@ async def test_a_member_that_comes_while_looking_is_left_alone_by_the_broker(
     await harbour.filled(30)
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 5})
-    await sync.look()
+    await sync.sync_once()
     await harbour.set_offsets("alpha", {0: 20})
     async with harbour.present("beta"):
         real = GroupClient.groups
@@ -258,7 +258,7 @@ async def test_a_member_that_comes_while_looking_is_left_alone_by_the_broker(
             return listed._replace(active=dict.fromkeys(listed.active, False))
 
         monkeypatch.setattr(GroupClient, "groups", before_it_came)
-        await sync.look()
+        await sync.sync_once()
         assert await harbour.offset("beta") == 5
         assert harbour.shown(sync)["reason"] == REASON[GroupLogState.ACTIVE]
 
@@ -268,7 +268,7 @@ async def test_a_replica_that_lags_is_not_overtaken(harbour: Harbour) -> None:
     await asyncio.to_thread(harbour.produce, "alpha", 10)
     await harbour.set_offsets("alpha", {0: 30})  # exactly at the source's end
     sync = harbour.sync("alpha", interval=0.1)
-    await sync.look()
+    await sync.sync_once()
     assert await harbour.offset("beta") == 20
     shown = harbour.shown(sync)
     assert (shown["state"], shown["behind"]) == ("copied", 10)
@@ -300,11 +300,11 @@ async def test_where_the_replica_begins_later_nobody_falls_off_its_start(harbour
         await until(positioned, "the replica's fillers are not deleted")
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 12})
-    await sync.look()
+    await sync.sync_once()
     assert harbour.shown(sync)["reason"] == REASON[GroupLogState.RAISED]
     assert await harbour.consume("beta", 1, **{"auto.offset.reset": "latest"}) == [20]
     await harbour.set_offsets("alpha", {0: 25})
-    await sync.look()
+    await sync.sync_once()
     assert await harbour.consume("beta", 2) == [25, 26]
 
 
@@ -327,7 +327,7 @@ async def test_many_partitions_many_groups_and_what_the_link_does_not_carry(harb
     harbour.group = f"not.{lab.stream}"
     await harbour.set_offsets("alpha", {0: 5})
     sync = harbour.sync("alpha", groups=[f"{lab.stream}.*", "nobody"])
-    await sync.look()
+    await sync.sync_once()
     assert await harbour.committed("beta") == {}
     for n in range(12):
         harbour.group = f"{lab.stream}.more-{n}"
@@ -362,29 +362,29 @@ async def test_with_the_rights_that_the_topology_gives_and_with_each_one_missing
     rules = {site: {each for each in compile_site(topology, site) if each.user == user} for site, user in users.items()}
     offset = 0
 
-    async def look(site: str, missing: Resource | None) -> GroupSync:
+    async def sync_once(site: str, missing: Resource | None) -> GroupSync:
         nonlocal offset
         offset += 1
         await harbour.set_offsets("alpha", {0: offset})
         given = rules | {site: {each for each in rules[site] if each.resource is not missing}}
         sync = harbour.sync("alpha", restricted=True)
         with permitted(lab.kafka, given):
-            await sync.look()
+            await sync.sync_once()
         return sync
 
-    sync = await look("beta", None)
+    sync = await sync_once("beta", None)
     assert harbour.shown(sync)["state"] == "copied" and await harbour.offset("beta") == 1
-    sync = await look("alpha", Resource.GROUP)
+    sync = await sync_once("alpha", Resource.GROUP)
     assert sync.snapshot()["groups"] == {}
     assert "GROUP_AUTHORIZATION_FAILED" in sync.snapshot()["cause"]
-    sync = await look("alpha", Resource.TOPIC)  # offsets on topics that may not be seen are as if not there
+    sync = await sync_once("alpha", Resource.TOPIC)  # offsets on topics that may not be seen are as if not there
     assert sync.snapshot()["groups"] == {}
-    sync = await look("beta", Resource.GROUP)
+    sync = await sync_once("beta", Resource.GROUP)
     assert "GROUP_AUTHORIZATION_FAILED" in harbour.shown(sync)["reason"]
-    sync = await look("beta", Resource.TOPIC)
+    sync = await sync_once("beta", Resource.TOPIC)
     assert harbour.shown(sync)["reason"] == REASON[GroupLogState.ABSENT]
     assert await harbour.offset("beta") == 1
-    sync = await look("beta", None)
+    sync = await sync_once("beta", None)
     assert await harbour.offset("beta") == offset
 
 

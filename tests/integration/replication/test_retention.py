@@ -12,7 +12,7 @@ from fairlead.kafka.convention import marker_record
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
-from replication.plan.maintenance import sweep
+from replication.plan.maintenance import delete_expired
 
 pytestmark = pytest.mark.integration
 
@@ -31,9 +31,9 @@ async def test_old_records_are_deleted_but_never_the_last(
             for hour in hours:
                 await appender.append(log, [NewRecord(value=b"x", timestamp_ms=LONG_AGO + hour * HOUR)])
         kept = {aged: 24 * HOUR, still: 24 * HOUR}
-        assert await sweep(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are gone, 30 and 31 stay
-        assert await sweep(cluster, kept) == {}
-        assert await sweep(cluster, {aged: 1, still: 1}) == {aged: 5, still: 2}  # the last record always stays
+        assert await delete_expired(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are gone, 30 and 31 stay
+        assert await delete_expired(cluster, kept) == {}
+        assert await delete_expired(cluster, {aged: 1, still: 1}) == {aged: 5, still: 2}  # the last record always stays
         for log in (aged, still):
             await appender.append(log, [NewRecord(value=b"y", timestamp_ms=LONG_AGO)])
         await appender.close()

@@ -13,7 +13,7 @@ from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.record import encode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.groups.client import GroupClient
-from replication.operations.resolve.look import groups_of
+from replication.operations.resolve.facts import groups_of
 from replication.operations.resolve.steps import Committed, restore_groups
 from tests.integration.replication.conftest import Lab, records
 from tests.integration.replication.consumers import producer, send

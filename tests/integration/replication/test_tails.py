@@ -12,7 +12,7 @@ from fairlead.kafka.admin import create_logs
 from fairlead.kafka.convention import is_filler
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
-from replication.operations.links.facts import LinkScope, Verb
+from replication.operations.links.facts import LinkOperation, LinkScope
 from tests.integration.replication.conftest import Lab, states
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.segments import lose_tail, stopped
@@ -55,12 +55,12 @@ async def test_a_log_that_ends_with_nothing_is_closed_and_promoted(two: Two, sit
         assert [record.offset for record in records] == list(range(20))
         assert [is_filler(record) for record in records] == [False] * 10 + [True] * 10
         for topic in (compacted, void):
-            await two.do(Verb.PROMOTE, topology, LinkScope(log=topic))
+            await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.east, compacted, 20, 5)
         assert await lab.end("beta", compacted) == 26  # the filler that shuts out what was on its way, then five
         for topic in (plain, own):  # nobody compacts it: something was lost; and nobody knows the next record's term
             with pytest.raises(RefusedError, match="is behind"):
-                await two.do(Verb.PROMOTE, topology, LinkScope(log=topic))
+                await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, cut, 8, 5)
         two.send(two.west, plain, 20, 5)
         await two.even(cut, 13)

@@ -21,7 +21,7 @@ from fairlead.cli.commands import link
 from fairlead.errors import ExitCode, RefusedError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.operations.links.access import append_orders, open_access, read_orders
-from replication.operations.links.facts import LinkScope, Verb
+from replication.operations.links.facts import LinkOperation, LinkScope
 from replication.operations.links.steps import LinkRun, carry_out
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from tests.integration.replication.conftest import Lab, states
@@ -43,7 +43,7 @@ async def test_pause_stops_a_log_or_a_link_and_survives_a_restart(two: Two) -> N
     async with lab.running(east):
         two.send(two.west, topic, 0, 5)
         await two.even(topic, 5)
-        await two.do(Verb.PAUSE, topology, LinkScope(log=topic))
+        await two.do(LinkOperation.PAUSE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 5, 5)
         two.send(two.west, other, 0, 5)
         await two.even(other, 5)
@@ -54,13 +54,13 @@ async def test_pause_stops_a_log_or_a_link_and_survives_a_restart(two: Two) -> N
         two.send(two.west, other, 5, 5)
         await two.even(other, 10)
         assert await lab.end("beta", topic) == 5
-        await two.do(Verb.RESUME, topology, LinkScope(log=topic))
+        await two.do(LinkOperation.RESUME, topology, LinkScope(log=topic))
         await two.even(topic, 10)
-        await two.do(Verb.PAUSE, topology, LinkScope())
+        await two.do(LinkOperation.PAUSE, topology, LinkScope())
         assert again.snapshot()["links"][0]["state"] == "paused"
         two.send(two.west, topic, 10, 5)
         assert await lab.end("beta", topic) == 10
-        await two.do(Verb.RESUME, topology, LinkScope())
+        await two.do(LinkOperation.RESUME, topology, LinkScope())
         await two.even(topic, 15)
 
 
@@ -71,16 +71,16 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
     two.send(two.west, topic, 0, 30, 3)
     async with lab.running(two.replicator(topology, two.east)):
         await two.even(topic, 30)
-        plan = await two.plan(Verb.PROMOTE, topology, LinkScope(log=topic))
+        plan = await two.plan(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 30, 3, 3)
         with pytest.raises(RefusedError, match="still written"):
             await carry_out(plan, LinkRun(two.access))
         await two.even(topic, 33)  # it is followed as before
-        await two.do(Verb.PROMOTE, topology, LinkScope(log=topic))
+        await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 33, 3, 3)
-        await two.do(Verb.RESTORE, topology, LinkScope(log=topic))
+        await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
         await two.even(topic, 39)  # the promotion was taken back; of it a filler in each partition is left
-        outcome = await two.do(Verb.PROMOTE, topology, LinkScope(stream=lab.stream))
+        outcome = await two.do(LinkOperation.PROMOTE, topology, LinkScope(stream=lab.stream))
         assert outcome.pending == []
         two.send(two.east, topic, 36, 30, 3)
         two.send(two.west, topic, 100, 3, 3)  # too late
@@ -89,7 +89,7 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
         await two.even(other, 1)  # other logs go on
         assert set((await two.ends(two.east, topic)).values()) == {24}
         with pytest.raises(RefusedError, match="ends at 24, there at 15"):
-            await two.do(Verb.RESTORE, topology, LinkScope(log=topic))
+            await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
 
 
 async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) -> None:
@@ -107,7 +107,7 @@ async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) 
     async with lab.running(two.replicator(topology, two.east)):
         writing = asyncio.ensure_future(load())
         await lab.reaches("beta", topic, 200)
-        outcome = await two.do(Verb.FAILOVER, topology, LinkScope(log=topic))
+        outcome = await two.do(LinkOperation.FAILOVER, topology, LinkScope(log=topic))
         end = await lab.end("beta", topic) - 1  # without the filler
         assert any(text.startswith(f"{topic} ends at {end}: {two.west} has offsets {end} to ") for text in outcome.done)
         two.send(two.east, topic, 0, 1)
@@ -127,8 +127,8 @@ async def test_failover_with_the_source_gone(two: Two) -> None:
     two.gone.add(two.west)
     async with lab.running(two.replicator(topology, two.east)), open_access(two.kafka, two.folder) as two.access:
         with pytest.raises(RefusedError, match="cannot be reached"):
-            await two.do(Verb.PROMOTE, topology, LinkScope(log=topic))
-        outcome = await two.do(Verb.FAILOVER, topology, LinkScope(log=topic))
+            await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
+        outcome = await two.do(LinkOperation.FAILOVER, topology, LinkScope(log=topic))
         assert f"{topic} ends at 5: {two.west} may have records from 5 on that {two.east} has not" in outcome.done
         two.send(two.east, topic, 5, 5)
         assert await lab.end("beta", topic) == 11
@@ -168,10 +168,10 @@ async def said(process: asyncio.subprocess.Process) -> str:
     return (await asyncio.wait_for(process.stdout.readline(), PATIENCE)).decode().strip()
 
 
-@pytest.mark.parametrize("verb", [Verb.FAILOVER, Verb.PROMOTE])
+@pytest.mark.parametrize("verb", [LinkOperation.FAILOVER, LinkOperation.PROMOTE])
 @pytest.mark.parametrize("copied", [5, 0], ids=["in the middle of a log", "before the first record"])
 async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_here(
-    two: Two, verb: Verb, copied: int
+    two: Two, verb: LinkOperation, copied: int
 ) -> None:
     """It was stopped right before it sent the records that follow; clients have written at their offsets meanwhile."""
     topology, lab, topic = two.topology(), two.lab, two.lab.log("orders")
@@ -182,7 +182,7 @@ async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_
         two.send(two.west, topic, copied, 30)
         assert await said(sleeper) == "asleep"
         missing = 30
-        if verb is Verb.PROMOTE:  # another replicator has taken over, and everything is here
+        if verb is LinkOperation.PROMOTE:  # another replicator has taken over, and everything is here
             missing = 0
             async with lab.running(two.replicator(topology, two.east)):
                 await two.even(topic, copied + 30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replication.operations.links.facts import LinkScope, Verb
+from replication.operations.links.facts import LinkOperation, LinkScope
 from tests.integration.replication.conftest import states
 from tests.integration.replication.operating import Two, two
 
@@ -20,7 +20,7 @@ async def test_every_partition_is_reversed(two: Two) -> None:
     west, east = two.replicator(topology, two.west), two.replicator(topology, two.east)
     async with two.lab.running(west, east):
         await two.even(topic, 30)
-        await two.do(Verb.REVERSE, topology, LinkScope(log=topic))
+        await two.do(LinkOperation.REVERSE, topology, LinkScope(log=topic))
         two.send(two.east, topic, 30, 30, 3)
         await two.even(topic, 63)  # with one filler in each partition
         assert set((await two.ends(two.west, topic)).values()) == {21}
@@ -36,10 +36,10 @@ async def test_reverse_and_back(two: Two) -> None:
     west, east = two.replicator(topology, two.west), two.replicator(topology, two.east)
     async with two.lab.running(west, east):
         await two.even(topic, 30)
-        await two.do(Verb.REVERSE, topology, LinkScope(log=topic))
+        await two.do(LinkOperation.REVERSE, topology, LinkScope(log=topic))
         two.send(two.east, topic, 30, 30)
         await two.even(topic, 61)
-        await two.do(Verb.REVERSE, topology, LinkScope(log=topic), back=True)
+        await two.do(LinkOperation.REVERSE, topology, LinkScope(log=topic), back=True)
         two.send(two.west, topic, 60, 30)
         await two.even(topic, 92)
         assert states(west.snapshot()) == states(east.snapshot()) == {}

@@ -89,12 +89,6 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cli.run([]) == ExitCode.INTERRUPTED
 
 
-def test_help_and_usage_errors(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run(["--help"]) == ExitCode.OK
-    assert "Exit codes" in capsys.readouterr().out
-    assert cli.run(["upp"]) == ExitCode.USAGE
-
-
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

@@ -21,7 +21,6 @@ from fairlead.cli import app as cli
 from fairlead.cli import console as terminal
 from fairlead.cli.commands.custody import app as custody
 from fairlead.cli.commands.custody import app as custodyask
-from fairlead.cli.commands.custody import render as custodyshow
 from fairlead.custody.ledger import Damaged, Missing
 from fairlead.errors import ExitCode
 from fairlead.kafka.client.reader import OffsetRange
@@ -179,15 +178,6 @@ def test_any_site_that_answers_is_asked(ground: FakeLedgers, capsys: pytest.Capt
     assert "tokyo is away" in capsys.readouterr().err
 
 
-def test_sites_that_are_not_there_without_a_ground(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    monkeypatch.setattr(cli, "app", custody.app)
-    assert cli.run(["list", "--topology", "minimal"]) == ExitCode.UNAVAILABLE
-    assert "fairlead up" in capsys.readouterr().err
-
-
 def test_the_list_and_logs_of_a_site_that_is_gone(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
     answer = body(capsys, "list")
     (row,) = answer["logs"]
@@ -208,14 +198,6 @@ def test_the_list_and_logs_of_a_site_that_is_gone(ground: FakeLedgers, capsys: p
     # Nobody that is still there has ever held this one: it is seized where it was found.
     assert "containers.z --site tokyo" in told
     assert [each["log"] for each in body(capsys, "list", "--held-by", "star")["logs"]] == []
-
-
-def test_very_many_logs_are_plain_lines(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
-    ground.entries["tokyo"] += [entry(1, 0, "sydney", log=f"containers.{n:04d}") for n in range(custodyshow.TABLE_ROWS)]
-    lines = say(capsys, "list").splitlines()
-    assert len(lines) == custodyshow.TABLE_ROWS + 3
-    assert lines[1].split() == ["log", "holder", "term", "from", "offset", "event", "when", "(UTC)"]
-    assert lines[2] == "containers.0000         sydney     1            1  HAND   2026-03-01 13:00:00"
 
 
 def test_strays_by_log_with_their_age(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,10 +282,3 @@ def test_a_person_at_the_terminal_is_asked(
     assert cli.run(SEIZE) == ExitCode.OK
     assert bool(ground.orders) is answer
     assert "1. append to fairlead.custody at sydney" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(0, "0 s"), (59, "59 s"), (3599, "59 min"), (7260, "2 h 1 min"), (200_000, "2 d 7 h")]
-)
-def test_ages_are_told_in_their_largest_units(seconds: int, said: str) -> None:
-    assert custodyshow.age(seconds) == said

@@ -1,9 +1,8 @@
-"""``fairlead replicate``: its memory, its metrics port, and the table that it shows."""
+"""``fairlead replicate``: its memory, and the table that it shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fairlead.cli import app as cli
 from fairlead.cli.commands.replicate import LEAST_MEMORY, live_table, parse_memory
-from fairlead.errors import ConfigurationError, ExitCode
+from fairlead.errors import ConfigurationError
 
 
 @pytest.mark.parametrize(
@@ -37,27 +35,6 @@ def test_less_memory_than_a_replicator_can_work_with_is_refused(size: int) -> No
     else:
         with pytest.raises(ConfigurationError, match="at least 32 MB"):
             parse_memory(str(size))
-
-
-@pytest.mark.parametrize(
-    ("options", "code", "said"),
-    [
-        (["--memory", "much"], ExitCode.CONFIG, "256MB"),
-        (["--memory", "31MB"], ExitCode.CONFIG, "at least 32 MB"),
-        (["--metrics-port", "65536"], ExitCode.USAGE, "65535"),
-    ],
-)
-def test_mistakes(
-    options: list[str],
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    assert cli.run(["replicate", "--site", "tokyo", *options]) == code
-    assert said in capsys.readouterr().err
 
 
 @dataclass

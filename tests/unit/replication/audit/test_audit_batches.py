@@ -156,7 +156,7 @@ def test_who_is_ahead_is_known() -> None:
     for n in range(4):
         made.add(0, batch(n * 10, n * 10 + 10))
     made.compare()
-    assert (made.ahead(0), made.told(0), made.told(1), made.finished) == (4, 40, 0, False)
+    assert (made.ahead(0), made.known_to(0), made.known_to(1), made.finished) == (4, 40, 0, False)
     made.add(1, batch(0, 10))
     made.compare()
     assert (made.ahead(0), made.compared_to) == (3, 10)

@@ -177,14 +177,14 @@ LOG = Common(TopicPartition("s.a", 2), 5, 100, ("at tokyo", "at sydney"))
 
 def audit(file: Path, *, resume: bool = True, mode: str = "full", a: str = "tokyo", b: str = "sydney") -> Marks:
     marks = Marks(file)
-    marks.begin(mode, a, b, resume=resume)
+    marks.load(mode, a, b, resume=resume)
     return marks
 
 
 def marked(folder: Path, to: int) -> Path:
     file = mark_file(folder, "full", "tokyo", "sydney")
     first_audit = audit(file, resume=False)
-    first_audit.note(LOG, to)
+    first_audit.mark_equal(LOG, to)
     first_audit.save()
     return file
 
@@ -217,8 +217,8 @@ def test_a_log_made_anew_or_shortened_is_compared_anew(tmp_path: Path, now: Comm
 def test_there_need_not_be_anything_to_go_on_from(tmp_path: Path) -> None:
     assert audit(tmp_path / "none").resumed(LOG) == LOG
     nowhere = Marks()
-    nowhere.begin("full", "a", "b", resume=True)
-    nowhere.note(LOG, 60)
+    nowhere.load("full", "a", "b", resume=True)
+    nowhere.mark_equal(LOG, 60)
     nowhere.save()
     assert nowhere.resumed(LOG).start == 60
 
@@ -244,11 +244,11 @@ def test_marks_are_written_from_time_to_time(tmp_path: Path) -> None:
     now = 0.0
     file = tmp_path / "run" / "marks"
     marks = Marks(file, clock=lambda: now)
-    marks.begin("full", "tokyo", "sydney", resume=False)
-    marks.note(LOG, 10)
+    marks.load("full", "tokyo", "sydney", resume=False)
+    marks.mark_equal(LOG, 10)
     assert not file.exists()
     now = 10.0
-    marks.note(LOG, 20)
+    marks.mark_equal(LOG, 20)
     assert audit(file).resumed(LOG).start == 20
 
 
@@ -258,7 +258,7 @@ def test_the_newest_mark_of_each_log_counts(tmp_path_factory: Any, notes: list[t
     before = audit(file, resume=False)
     logs = [LOG._replace(tp=TopicPartition("s.a", n)) for n in range(4)]
     for n, to in notes:
-        before.note(logs[n], to)
+        before.mark_equal(logs[n], to)
     before.save()
     after = audit(file)
     newest = dict(notes)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, R
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.check import ask as foreign_admin
-from replication.check.ask import RIGHTS, broker_settings, rights_lacking, strange_writers
+from replication.check.ask import RIGHTS, broker_settings, foreign_writers, missing_rights
 from replication.check.rules import CheckedEnd, Severity
 from topologies.model import Topology
 
@@ -92,8 +92,8 @@ def rule(
 @pytest.mark.parametrize(
     "asks",
     [
-        lambda: strange_writers(TOPOLOGY, ENDPOINT, ["orders.a"]),
-        lambda: rights_lacking(CheckedEnd.TARGET, ENDPOINT, ["orders.a"]),
+        lambda: foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]),
+        lambda: missing_rights(CheckedEnd.TARGET, ENDPOINT, ["orders.a"]),
         lambda: broker_settings(CheckedEnd.TARGET, ENDPOINT),
     ],
     ids=["writers", "rights", "settings"],
@@ -107,7 +107,7 @@ def test_the_cluster_is_asked_before_the_call_returns(asks: Callable[[], object]
 
 def test_only_services_and_the_replicator_may_write(client: Client) -> None:
     client.rules = [rule("User:replicator"), rule("User:bridge", "*"), rule("User:ann", operation=AclOperation.READ)]
-    assert strange_writers(TOPOLOGY, ENDPOINT, ["orders.a"]) == []
+    assert foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]) == []
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_only_services_and_the_replicator_may_write(client: Client) -> None:
 )
 def test_another_writer_is_found(found: AclBinding, subject: str, client: Client) -> None:
     client.rules = [found]
-    (finding,) = strange_writers(TOPOLOGY, ENDPOINT, ["orders.a", "orders.b"])
+    (finding,) = foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a", "orders.b"])
     assert finding.subject == subject
     assert finding.severity is Severity.BREAKS
     assert "--allow-principal User:ann" in finding.change
@@ -134,27 +134,27 @@ def test_another_writer_is_found(found: AclBinding, subject: str, client: Client
 )
 def test_a_rule_that_lets_nobody_write_here_is_none(harmless: AclBinding, client: Client) -> None:
     client.rules = [harmless]
-    assert strange_writers(TOPOLOGY, ENDPOINT, ["orders.a"]) == []
+    assert foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]) == []
 
 
 def test_a_cluster_without_an_authorizer(client: Client) -> None:
     client.rules = refused(KafkaError.SECURITY_DISABLED)
-    (finding,) = strange_writers(TOPOLOGY, ENDPOINT, ["orders.a"])
+    (finding,) = foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"])
     assert finding.setting == "authorizer.class.name"
     assert finding.severity is Severity.BREAKS
 
 
 def test_what_may_not_be_seen_is_advice(client: Client) -> None:
     client.rules = client.settings = refused(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-    found = [*strange_writers(TOPOLOGY, ENDPOINT, ["orders.a"]), *broker_settings(CheckedEnd.TARGET, ENDPOINT)]
+    found = [*foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]), *broker_settings(CheckedEnd.TARGET, ENDPOINT)]
     assert [each.severity for each in found] == [Severity.ADVICE, Severity.ADVICE]
     assert [each.subject for each in found] == ["access rules", "settings of brokers"]
 
 
 def test_rights_that_are_there_are_no_finding(client: Client) -> None:
     client.rights = {"orders.a": RIGHTS[CheckedEnd.TARGET], "orders.b": None}  # of b the cluster does not say
-    assert rights_lacking(CheckedEnd.TARGET, ENDPOINT, ["orders.a", "orders.b"]) == []
-    assert rights_lacking(CheckedEnd.TARGET, ENDPOINT, []) == []
+    assert missing_rights(CheckedEnd.TARGET, ENDPOINT, ["orders.a", "orders.b"]) == []
+    assert missing_rights(CheckedEnd.TARGET, ENDPOINT, []) == []
 
 
 def test_rights_that_lack_are_named(client: Client) -> None:
@@ -162,7 +162,7 @@ def test_rights_that_lack_are_named(client: Client) -> None:
         "orders.a": [AclOperation.READ],
         "orders.b": refused(KafkaError.TOPIC_AUTHORIZATION_FAILED),
     }
-    found = rights_lacking(CheckedEnd.SOURCE, ENDPOINT, ["orders.a", "orders.b"])
+    found = missing_rights(CheckedEnd.SOURCE, ENDPOINT, ["orders.a", "orders.b"])
     assert [(each.subject, each.setting) for each in found] == [
         ("topic orders.a", "DESCRIBE_CONFIGS of User:replicator"),
         ("topic orders.b", "DESCRIBE of User:replicator"),

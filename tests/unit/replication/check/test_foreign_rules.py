@@ -10,7 +10,7 @@ from replication.check.rules import (
     CheckedTopic,
     Severity,
     broker_findings,
-    gathered,
+    merge_findings,
     replica_findings,
     source_findings,
 )
@@ -84,7 +84,7 @@ def test_many_topics_and_brokers_with_one_fault_are_one_finding_and_the_worst_co
         for n in (1, 2)
         for each in broker_findings(CheckedEnd.TARGET, "beta", n, {"auto.create.topics.enable": "true"})
     ]
-    first, second = gathered([*brokers, *topics])
+    first, second = merge_findings([*brokers, *topics])
     assert (first.subject, first.severity) == ("12 topics, first s.00", Severity.BREAKS)
     assert (second.subject, second.severity) == ("2 brokers, first 1", Severity.ADVICE)
     assert first.as_json()["severity"] == "breaks-equality"

@@ -86,16 +86,16 @@ class Site:
 
     async def plan(self) -> set[TP]:
         """Logs that are to be looked at anew."""
-        return await self.rebuilder.examine(
+        return await self.rebuilder.stop_stale_copies(
             self.cluster, cast(TargetAppender, self.appender), {TP(LOG): frozenset({LINK})}
         )
 
     async def step(self) -> list[str]:
         """One plan, one look at the sources, and the plan after it; gives what was deleted."""
         await self.plan()
-        await self.rebuilder.look(self.cluster)
+        await self.rebuilder.find_rebuild_sources(self.cluster)
         await self.plan()
-        return await self.rebuilder.delete(self.cluster, cast(TargetAppender, self.appender))
+        return await self.rebuilder.delete_stale_copies(self.cluster, cast(TargetAppender, self.appender))
 
     @property
     def deleted(self) -> list[str]:
@@ -181,10 +181,10 @@ async def test_what_another_replicator_has_made_anew_is_not_deleted(
         return found
 
     await site.plan()
-    await site.rebuilder.look(site.cluster)
+    await site.rebuilder.find_rebuild_sources(site.cluster)
     await site.plan()
     monkeypatch.setattr(remake, "copies", slow)
-    assert await site.rebuilder.delete(site.cluster, cast(TargetAppender, site.appender)) == []
+    assert await site.rebuilder.delete_stale_copies(site.cluster, cast(TargetAppender, site.appender)) == []
     assert site.deleted == []
     assert site.here.logs[LOG].end == 4
 

@@ -124,7 +124,7 @@ async def test_only_selected_groups_and_carried_logs_are_copied(alpha: Site, bet
     alpha.put("a-2", 10, STRANGER)
     alpha.put("b", 10)
     looking = sync("a-*")
-    await looking.look()
+    await looking.sync_once()
     assert {group: set(offsets) for group, offsets in beta.offsets.items()} == {"a-1": {LOG}}
     assert set(looking.snapshot()["groups"]) == {"a-1"}
 
@@ -133,7 +133,7 @@ async def test_nothing_new_costs_no_commit(alpha: Site, beta: Site) -> None:
     alpha.put("a", 10)
     looking = sync("a")
     for _ in range(3):
-        await looking.look()
+        await looking.sync_once()
     assert beta.commits == 1
 
 
@@ -142,19 +142,19 @@ async def test_one_group_in_trouble_does_not_hold_up_the_others(alpha: Site, bet
     alpha.put("a-2", 20)
     beta.hidden = {"a-1"}
     looking = sync("a-*")
-    await looking.look()
+    await looking.sync_once()
     groups = looking.snapshot()["groups"]
     assert (groups["a-1"]["state"], groups["a-1"]["reason"]) == ("skipped", "may not read a-1")
     assert groups["a-2"]["state"] == "copied" and beta.offsets["a-2"][LOG].offset == 20
     beta.hidden = set()
-    await looking.look()
+    await looking.sync_once()
     assert looking.snapshot()["groups"]["a-1"]["state"] == "copied"
 
 
 async def test_a_pattern_that_finds_nothing_tells_missing_rights_from_missing_groups(alpha: Site) -> None:
     alpha.hidden = {"b-"}
     looking = sync("a-*", "b-*")
-    await looking.look()
+    await looking.sync_once()
     snapshot = looking.snapshot()
     assert (snapshot["unmatched"], snapshot["cause"]) == (["a-*", "b-*"], "may not read b-")
 
@@ -163,15 +163,15 @@ async def test_a_list_in_part_makes_nothing_forgotten(alpha: Site, beta: Site) -
     """A reset at the target must hold, although its group was not shown for a moment."""
     alpha.put("a", 50)
     looking = sync("a")
-    await looking.look()
+    await looking.sync_once()
     beta.put("a", 0)
-    await looking.look()
+    await looking.sync_once()
     kept = alpha.offsets.pop("a")
     alpha.errors = ("_TRANSPORT",)
-    await looking.look()
+    await looking.sync_once()
     assert "_TRANSPORT" in looking.snapshot()["cause"]
     alpha.offsets["a"], alpha.errors = kept, ()
-    await looking.look()
+    await looking.sync_once()
     assert beta.offsets["a"][LOG] == Commit(0)
     assert looking.snapshot()["groups"]["a"]["reason"] == REASON[GroupLogState.USED]
 
@@ -181,11 +181,11 @@ async def test_members_who_came_in_between_are_later_than_the_source(alpha: Site
     beta.put("a", 10)
     beta.refusal = Refusal("UNKNOWN_MEMBER_ID", by_members=True)
     looking = sync("a")
-    await looking.look()
+    await looking.sync_once()
     shown = looking.snapshot()["groups"]["a"]
     assert (shown["reason"], shown["behind"]) == (REASON[GroupLogState.ACTIVE], 40)
     beta.refusal = None
-    await looking.look()
+    await looking.sync_once()
     assert beta.offsets["a"][LOG] == Commit(10)
 
 
@@ -193,21 +193,21 @@ async def test_another_refusal_is_named_and_tried_again(alpha: Site, beta: Site)
     alpha.put("a", 50)
     beta.refusal = Refusal("OFFSET_METADATA_TOO_LARGE", by_members=False)
     looking = sync("a")
-    await looking.look()
+    await looking.sync_once()
     shown = looking.snapshot()["groups"]["a"]
     assert shown["state"] == "skipped" and "OFFSET_METADATA_TOO_LARGE: 1" in shown["reason"]
     assert shown["behind"] == 50
     beta.refusal = None
-    await looking.look()
+    await looking.sync_once()
     assert beta.offsets["a"][LOG].offset == 50
 
 
 async def test_a_group_that_is_gone_at_the_source_stays_at_the_target(alpha: Site, beta: Site) -> None:
     alpha.put("a", 50)
     looking = sync("a")
-    await looking.look()
+    await looking.sync_once()
     alpha.offsets.clear()
-    await looking.look()
+    await looking.sync_once()
     assert beta.offsets["a"][LOG].offset == 50
     assert looking.snapshot()["groups"] == {} and looking.snapshot()["unmatched"] == ["a"]
 
@@ -215,4 +215,4 @@ async def test_a_group_that_is_gone_at_the_source_stays_at_the_target(alpha: Sit
 async def test_a_cluster_that_is_away_ends_the_look(alpha: Site) -> None:
     alpha.away = True
     with pytest.raises(UnavailableError):
-        await sync("a").look()
+        await sync("a").sync_once()

@@ -19,15 +19,15 @@ from replication.groups.rules import (
     GroupPosition,
     ReplicaBounds,
     SeenCommit,
-    decide,
-    mark,
-    marked,
+    copied_position,
+    copy_metadata,
+    decide_commit,
     origins_of,
     own_metadata,
-    probe,
-    selected,
-    summary,
-    unmatched,
+    probe_name,
+    select_groups,
+    summarize_states,
+    unmatched_patterns,
 )
 from topologies.model import Topology
 
@@ -39,7 +39,7 @@ stamps = st.integers(0, 30)
 positions = st.builds(GroupPosition, st.sampled_from(("alpha", "beta", "gamma")), offsets, stamps)
 commits = st.one_of(
     st.builds(Commit, offsets, st.sampled_from(("", "app data", "fairlead:", "fairlead:alpha:x:1"))),
-    st.builds(lambda offset, position: Commit(offset, mark(position)), offsets, positions),
+    st.builds(lambda offset, position: Commit(offset, copy_metadata(position)), offsets, positions),
 )
 bounds = st.tuples(offsets, offsets).map(lambda pair: ReplicaBounds(min(pair), max(pair)))
 seen = st.none() | st.builds(
@@ -56,7 +56,7 @@ def rule(
     active: bool = False,
     now: int = 50,
 ) -> tuple[GroupLogState, Commit | None, int, SeenCommit | None]:
-    return decide(source, target, log, last, link=LINK, origins=ORIGINS, active=active, now_ms=now)
+    return decide_commit(source, target, log, last, link=LINK, origins=ORIGINS, active=active, now_ms=now)
 
 
 # ---- what is believed
@@ -75,24 +75,29 @@ AHEAD = NOW + CLOCKS + 1
     ],
     ids=["a huge stamp", "a time to come", "a site without a way to the source", "no site"],
 )
-@pytest.mark.parametrize("target", [None, Commit(3), Commit(3, mark(GroupPosition("gamma", 3, NOW - 1)))])
+@pytest.mark.parametrize("target", [None, Commit(3), Commit(3, copy_metadata(GroupPosition("gamma", 3, NOW - 1)))])
 def test_a_mark_that_cannot_be_is_not_followed(position: GroupPosition, target: Commit | None) -> None:
-    state, write, _, last = rule(Commit(900, mark(position)), target, now=NOW)
+    state, write, _, last = rule(Commit(900, copy_metadata(position)), target, now=NOW)
     assert (state, write, last) == (GroupLogState.UNBELIEVED, None, None)
     assert REASON[state] and state not in COPIED
 
 
 def test_a_clock_that_is_a_little_ahead_is_believed() -> None:
     position = GroupPosition("gamma", 9, NOW + CLOCKS)
-    assert rule(Commit(9, mark(position)), now=NOW)[:2] == (GroupLogState.FOLLOWING, Commit(9, mark(position)))
+    assert rule(Commit(9, copy_metadata(position)), now=NOW)[:2] == (
+        GroupLogState.FOLLOWING,
+        Commit(9, copy_metadata(position)),
+    )
 
 
-@pytest.mark.parametrize("source", [Commit(9), Commit(9, mark(GroupPosition("alpha", 9, NOW)))], ids=["own", "copied"])
+@pytest.mark.parametrize(
+    "source", [Commit(9), Commit(9, copy_metadata(GroupPosition("alpha", 9, NOW)))], ids=["own", "copied"]
+)
 def test_a_mark_of_a_time_to_come_that_is_here_gives_way(source: Commit) -> None:
     """It was written before such marks were refused, or by whoever could commit here."""
-    state, write, _, _ = rule(source, Commit(900, mark(GroupPosition("alpha", 900, 10**18))), now=NOW)
+    state, write, _, _ = rule(source, Commit(900, copy_metadata(GroupPosition("alpha", 900, 10**18))), now=NOW)
     assert state is GroupLogState.FOLLOWING
-    assert write is not None and marked(write) == GroupPosition("alpha", 9, NOW)
+    assert write is not None and copied_position(write) == GroupPosition("alpha", 9, NOW)
 
 
 def test_positions_come_along_links_that_name_groups_and_never_by_way_of_a_ship() -> None:
@@ -127,23 +132,23 @@ def test_positions_come_along_links_that_name_groups_and_never_by_way_of_a_ship(
 
 @given(positions, st.text())
 def test_a_mark_is_read_back_with_the_consumers_own_metadata(position: GroupPosition, metadata: str) -> None:
-    commit = Commit(1, mark(position, metadata))
-    assert marked(commit) == position
+    commit = Commit(1, copy_metadata(position, metadata))
+    assert copied_position(commit) == position
     assert own_metadata(commit) == metadata
 
 
 def test_metadata_that_would_be_too_long_is_left_out() -> None:
     position = GroupPosition("alpha", 7, 1)
-    fits = "é" * ((METADATA_LIMIT - len(mark(position)) - 1) // 2)
-    assert mark(position, fits).endswith(fits)
-    assert mark(position, fits + "éé") == mark(position)
+    fits = "é" * ((METADATA_LIMIT - len(copy_metadata(position)) - 1) // 2)
+    assert copy_metadata(position, fits).endswith(fits)
+    assert copy_metadata(position, fits + "éé") == copy_metadata(position)
 
 
 @pytest.mark.parametrize(
     "text", ["", "fairlead:alpha:1", "fairlead:alpha:1:", "fairlead:Alpha:1:1", "x fairlead:a:1:1"]
 )
 def test_other_metadata_is_no_mark(text: str) -> None:
-    assert marked(Commit(1, text)) is None
+    assert copied_position(Commit(1, text)) is None
     assert own_metadata(Commit(1, text)) == text
 
 
@@ -160,10 +165,10 @@ def test_a_decision_is_safe_whatever_was_seen(
         return
     assert not active and log is not None and state in COPIED
     assert log.start <= write.offset <= log.end
-    position = marked(write)
+    position = copied_position(write)
     assert position is not None and position.site != "beta"  # never its own back
     assert write != target
-    there = marked(target) if target else None
+    there = copied_position(target) if target else None
     if target is not None and (there is None or there.site != position.site):
         assert write.offset > target.offset  # somebody else's commit is never pulled back
         assert last is None or last.source != (position.site, position.offset) or last.due
@@ -204,7 +209,7 @@ def test_a_reset_at_the_source_follows() -> None:
 def test_the_consumers_metadata_goes_along_and_no_mark_twice() -> None:
     _, first, _, _ = rule(Commit(5, "app data"))
     assert first is not None and first.metadata == "fairlead:alpha:50:5 app data"
-    relayed = Commit(5, mark(GroupPosition("gamma", 5, 3), "app data"))
+    relayed = Commit(5, copy_metadata(GroupPosition("gamma", 5, 3), "app data"))
     _, second, _, _ = rule(relayed)
     assert second is not None and second.metadata == "fairlead:gamma:3:5 app data"
 
@@ -247,7 +252,7 @@ def test_what_the_source_had_when_members_came_is_not_brought_after_they_left() 
 
 
 def test_a_clamped_copy_of_another_site_counts_as_the_position_that_it_stands_for() -> None:
-    assert rule(Commit(90), Commit(80, mark(GroupPosition("gamma", 100, 3))))[:2] == (GroupLogState.USED, None)
+    assert rule(Commit(90), Commit(80, copy_metadata(GroupPosition("gamma", 100, 3))))[:2] == (GroupLogState.USED, None)
 
 
 def test_the_way_home_waits_for_the_log() -> None:
@@ -271,14 +276,14 @@ def test_before_the_start_is_raised_so_that_no_consumer_resets_to_the_end() -> N
 
 
 def test_a_clamped_copy_goes_on_as_the_position_that_it_stands_for() -> None:
-    clamped = Commit(80, mark(GroupPosition("gamma", 100, 3)))
-    assert rule(clamped, Commit(100, mark(GroupPosition("gamma", 100, 3))))[1] is None
+    clamped = Commit(80, copy_metadata(GroupPosition("gamma", 100, 3)))
+    assert rule(clamped, Commit(100, copy_metadata(GroupPosition("gamma", 100, 3))))[1] is None
     _, write, _, _ = rule(clamped)
     assert write is not None and write.offset == 100
 
 
 def test_a_copy_does_not_go_home_even_where_its_group_was_deleted() -> None:
-    assert rule(Commit(100, mark(GroupPosition("beta", 100, 3))))[:2] == (GroupLogState.HOME, None)
+    assert rule(Commit(100, copy_metadata(GroupPosition("beta", 100, 3))))[:2] == (GroupLogState.HOME, None)
 
 
 def test_without_the_log_there_is_nothing_to_commit_to() -> None:
@@ -288,7 +293,7 @@ def test_without_the_log_there_is_nothing_to_commit_to() -> None:
 def test_a_clock_that_jumps_back_does_not_make_new_positions_old() -> None:
     _, copy, _, last = rule(Commit(100), now=1000)
     _, write, _, _ = rule(Commit(50), copy, last=last, now=1)
-    assert write is not None and marked(write) == GroupPosition("alpha", 50, 1001)
+    assert write is not None and copied_position(write) == GroupPosition("alpha", 50, 1001)
 
 
 # ---- worlds of links
@@ -306,14 +311,14 @@ class World:
     last: dict[tuple[str, str], SeenCommit | None] = field(default_factory=dict)
     clock: int = 100
 
-    def look(self, link: tuple[str, str]) -> bool:
+    def sync_once(self, link: tuple[str, str]) -> bool:
         """One look over a link; whether anything was written."""
         source, target = link
         self.clock += 1
         if source not in self.committed:
             return False
         before = self.committed.get(target)
-        verdict = decide(
+        verdict = decide_commit(
             self.committed[source],
             before,
             ReplicaBounds(0, self.ends.get(target, 40)),
@@ -331,7 +336,7 @@ class World:
     def settle(self) -> None:
         """Look over all links until nothing changes; it must come to rest."""
         for _ in range(20):
-            if not any([self.look(link) for link in self.links]):
+            if not any([self.sync_once(link) for link in self.links]):
                 return
         raise AssertionError(f"the links write for ever: {self.committed}")
 
@@ -367,7 +372,7 @@ def test_any_graph_of_links_comes_to_rest_whatever_happened(
         if isinstance(where, int):
             link = world.links[where % len(world.links)]
             if what == "look":
-                world.look(link)
+                world.sync_once(link)
             else:
                 world.last.pop(link, None)
         elif what == "commit":
@@ -382,7 +387,7 @@ def test_any_graph_of_links_comes_to_rest_whatever_happened(
 
 
 def _is_home(commit: Commit, site: str) -> bool:
-    position = marked(commit)
+    position = copied_position(commit)
     return position is not None and position.site == site
 
 
@@ -417,7 +422,7 @@ def test_one_consumer_that_moves_about_never_misses_a_record(
         assert begin <= furthest
         world.active = {site}
         for index in looks:
-            world.look(world.links[index % len(world.links)])
+            world.sync_once(world.links[index % len(world.links)])
         world.committed[site] = Commit(begin + count)
         furthest = max(furthest, begin + count)
         world.active = set()
@@ -435,7 +440,7 @@ def test_between_two_sites_it_goes_on_exactly_where_it_was(story: list[tuple[str
         assert begin == furthest
         world.active = {site}
         for link in world.links:
-            world.look(link)
+            world.sync_once(link)
         furthest = begin + count
         world.committed[site] = Commit(furthest)
         world.active = set()
@@ -449,18 +454,18 @@ def test_between_two_sites_it_goes_on_exactly_where_it_was(story: list[tuple[str
 
 def test_groups_are_selected_by_shell_patterns() -> None:
     groups = ["billing-a", "billing-b", "Billing-c", "audit", "auditor"]
-    assert selected(("billing-*", "audit"), groups) == ["audit", "billing-a", "billing-b"]
-    assert selected((), groups) == []
-    assert unmatched(("billing-*", "nobody", "shop.*"), groups) == ["nobody", "shop.*"]
+    assert select_groups(("billing-*", "audit"), groups) == ["audit", "billing-a", "billing-b"]
+    assert select_groups((), groups) == []
+    assert unmatched_patterns(("billing-*", "nobody", "shop.*"), groups) == ["nobody", "shop.*"]
 
 
 def test_a_pattern_is_probed_by_a_name_that_its_prefix_permits() -> None:
-    assert [probe(pattern) for pattern in ("billing-*", "audit", "a[bc]*")] == ["billing-", "audit", "a"]
+    assert [probe_name(pattern) for pattern in ("billing-*", "audit", "a[bc]*")] == ["billing-", "audit", "a"]
 
 
 def test_a_group_in_a_word() -> None:
-    assert summary([GroupLogState.FOLLOWING] * 3) == (True, "")
-    assert summary([GroupLogState.ACTIVE] * 2) == (False, REASON[GroupLogState.ACTIVE])
-    copied, reason = summary([GroupLogState.FOLLOWING, GroupLogState.USED, GroupLogState.FOLLOWING])
+    assert summarize_states([GroupLogState.FOLLOWING] * 3) == (True, "")
+    assert summarize_states([GroupLogState.ACTIVE] * 2) == (False, REASON[GroupLogState.ACTIVE])
+    copied, reason = summarize_states([GroupLogState.FOLLOWING, GroupLogState.USED, GroupLogState.FOLLOWING])
     assert copied and reason == f"1 of 3 logs: {REASON[GroupLogState.USED]}"
-    assert summary([]) == (False, "")
+    assert summarize_states([]) == (False, "")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError, UnavailableError, UnknownNameError
-from replication.operations.links.facts import LinkScope, Verb, find_link, look, may_have
-from replication.operations.links.plan import LinkPlan, build, merge
+from replication.operations.links.facts import LinkOperation, LinkScope, find_link, gather_facts, may_have
+from replication.operations.links.plan import LinkPlan, build_plan, merge_plans
 from replication.operations.links.report import list_links
 from replication.operations.links.steps import LinkRun, WriteOrders, carry_out, describe
 from replication.overrides import Override, OverrideKind
@@ -47,18 +47,25 @@ def ground(topology: Topology | None = None, end: int = 20, **changes: Any) -> F
 
 
 async def plan_of(
-    verb: Verb, on: FakeSites, scope: LinkScope, link: str = "west->east", every: bool = False, reason: str = ""
+    verb: LinkOperation,
+    on: FakeSites,
+    scope: LinkScope,
+    link: str = "west->east",
+    every: bool = False,
+    reason: str = "",
 ) -> LinkPlan:
     chosen = find_link(on.topology, link)
-    facts = await look(verb, on.topology, chosen, scope, on, by="ann", reason=reason, every=every, patience=0.05)
-    return build(verb, facts, settle=0.01)
+    facts = await gather_facts(
+        verb, on.topology, chosen, scope, on, by="ann", reason=reason, every=every, patience=0.05
+    )
+    return build_plan(verb, facts, settle=0.01)
 
 
-async def do(verb: Verb, on: FakeSites, scope: LinkScope, link: str = "west->east", **more: Any) -> LinkRun:
+async def do(verb: LinkOperation, on: FakeSites, scope: LinkScope, link: str = "west->east", **more: Any) -> LinkRun:
     return await carry_out(await plan_of(verb, on, scope, link, **more), LinkRun(on, wait=0.3))
 
 
-async def refused(verb: Verb, on: FakeSites, scope: LinkScope, link: str = "west->east") -> RefusedError:
+async def refused(verb: LinkOperation, on: FakeSites, scope: LinkScope, link: str = "west->east") -> RefusedError:
     """The refusal of a plan that must not be made; and that nothing was written."""
     with pytest.raises(RefusedError) as caught:
         await plan_of(verb, on, scope, link)
@@ -130,7 +137,7 @@ def test_two_links_between_two_sites_are_told_apart() -> None:
     ],
 )
 async def test_what_a_link_cannot_have_is_said(scope: LinkScope, error: type[Exception], said: str) -> None:
-    for verb in Verb:
+    for verb in LinkOperation:
         with pytest.raises(error) as caught:
             await plan_of(verb, ground(), scope)
         assert said in str(caught.value)
@@ -152,7 +159,7 @@ SCOPES = [LinkScope(), LinkScope("orders"), LinkScope(log=FREE)]
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
 async def test_pause_and_resume_are_orders_at_the_target(scope: LinkScope) -> None:
     on = ground()
-    await do(Verb.PAUSE, on, scope, reason="storm")
+    await do(LinkOperation.PAUSE, on, scope, reason="storm")
     (order,) = on.history["east"]
     assert (order.kind, order.link, order.stream, order.log) == (
         OverrideKind.PAUSE,
@@ -161,56 +168,56 @@ async def test_pause_and_resume_are_orders_at_the_target(scope: LinkScope) -> No
         scope.log,
     )
     assert (order.by, order.reason) == ("ann", "storm")
-    again = await plan_of(Verb.PAUSE, on, scope)
+    again = await plan_of(LinkOperation.PAUSE, on, scope)
     assert again.is_empty and "paused already, by ann" in again.notes[0] and "storm" in again.notes[0]
-    await do(Verb.RESUME, on, scope)
+    await do(LinkOperation.RESUME, on, scope)
     assert list((await on.orders("east")).pauses()) == []
-    assert (await plan_of(Verb.RESUME, on, scope)).is_empty
+    assert (await plan_of(LinkOperation.RESUME, on, scope)).is_empty
     assert "west" not in on.history
 
 
 @pytest.mark.parametrize("wider", [LinkScope(), LinkScope("orders")], ids=str)
 async def test_a_part_is_not_resumed_while_the_whole_is_paused(wider: LinkScope) -> None:
     on = ground()
-    await do(Verb.PAUSE, on, wider)
-    error = await refused(Verb.RESUME, on, LinkScope(log=FREE))
+    await do(LinkOperation.PAUSE, on, wider)
+    error = await refused(LinkOperation.RESUME, on, LinkScope(log=FREE))
     assert "paused only as part of" in error.what
     assert error.hint.startswith("fairlead link resume 'west->east'" + (" --stream orders" if wider.stream else ""))
-    await do(Verb.PAUSE, on, LinkScope(log=FREE))
-    note = (await plan_of(Verb.RESUME, on, LinkScope(log=FREE))).notes[0]
+    await do(LinkOperation.PAUSE, on, LinkScope(log=FREE))
+    note = (await plan_of(LinkOperation.RESUME, on, LinkScope(log=FREE))).notes[0]
     assert "stays paused as part of" in note
 
 
 async def test_resuming_the_whole_tells_what_stays_paused_and_all_ends_everything() -> None:
     on = ground()
     for scope in SCOPES:
-        await do(Verb.PAUSE, on, scope)
-    notes = (await plan_of(Verb.RESUME, on, LinkScope())).notes
+        await do(LinkOperation.PAUSE, on, scope)
+    notes = (await plan_of(LinkOperation.RESUME, on, LinkScope())).notes
     assert [note.split(" stays")[0] for note in notes] == [
         "stream orders on link west->east",
         f"log {FREE} on link west->east",
     ]
     on.history["east"].append(Override(OverrideKind.PAUSE, on.history["east"][0].at, "bob"))
-    await do(Verb.RESUME, on, LinkScope(), every=True)
+    await do(LinkOperation.RESUME, on, LinkScope(), every=True)
     assert list((await on.orders("east")).pauses()) == []
 
 
 async def test_a_pause_for_every_link_is_ended_by_a_resume_of_all() -> None:
     on = ground()
     on.history["east"] = [Override(OverrideKind.PAUSE, (await a_time(on)), "bob")]
-    error = await refused(Verb.RESUME, on, LinkScope())
+    error = await refused(LinkOperation.RESUME, on, LinkScope())
     assert error.hint == "fairlead link resume --all"
 
 
 async def a_time(on: FakeSites) -> Any:
-    plan = await plan_of(Verb.PAUSE, on, LinkScope())
+    plan = await plan_of(LinkOperation.PAUSE, on, LinkScope())
     return next(step for step in plan.steps if isinstance(step, WriteOrders)).orders[0].at
 
 
 async def test_plans_of_several_links_write_once_per_site() -> None:
     on = ground()
-    plans = [await plan_of(Verb.PAUSE, on, LinkScope(), link.name) for link in on.topology.directed_links()]
-    whole = merge(plans)
+    plans = [await plan_of(LinkOperation.PAUSE, on, LinkScope(), link.name) for link in on.topology.directed_links()]
+    whole = merge_plans(plans)
     written = [step for step in whole.steps if isinstance(step, WriteOrders)]
     assert sorted(step.site for step in written) == ["east", "far", "west"]
     await carry_out(whole, LinkRun(on, wait=0.3))
@@ -218,15 +225,15 @@ async def test_plans_of_several_links_write_once_per_site() -> None:
     assert set(state.values()) == {"paused"}
 
 
-@pytest.mark.parametrize("verb", [Verb.PAUSE, Verb.RESUME])
-async def test_a_log_that_the_link_does_not_carry_is_refused(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [LinkOperation.PAUSE, LinkOperation.RESUME])
+async def test_a_log_that_the_link_does_not_carry_is_refused(verb: LinkOperation) -> None:
     error = await refused(verb, ground(), LinkScope(log="metrics.b"), "west->far")
     assert "does not carry it" in error.what
 
 
 async def test_without_a_replicator_the_order_waits_for_it() -> None:
     on = ground(stopped={"east"})
-    outcome = await do(Verb.PAUSE, on, LinkScope())
+    outcome = await do(LinkOperation.PAUSE, on, LinkScope())
     assert outcome.pending == ["east"]
     assert "acted on when it starts" in outcome.done[-1]
 
@@ -234,12 +241,12 @@ async def test_without_a_replicator_the_order_waits_for_it() -> None:
 async def test_a_replicator_that_does_not_act_is_told() -> None:
     on = ground(deaf={"east"})
     with pytest.raises(UnavailableError, match="has not acted on it") as caught:
-        await do(Verb.PAUSE, on, LinkScope())
+        await do(LinkOperation.PAUSE, on, LinkScope())
     assert caught.value.fields["written"] == 1
 
 
 async def test_a_site_that_is_away_gets_no_order() -> None:
-    for verb in Verb:
+    for verb in LinkOperation:
         with pytest.raises(UnavailableError, match="east does not answer"):
             await plan_of(verb, ground(away={"east"}), LinkScope(log=FREE))
 
@@ -250,27 +257,29 @@ async def test_a_site_that_is_away_gets_no_order() -> None:
 @pytest.mark.parametrize("scope", [LinkScope(log=FREE)], ids=str)
 async def test_promote_releases_every_partition_with_its_end(scope: LinkScope) -> None:
     on = ground()
-    outcome = await do(Verb.PROMOTE, on, scope)
+    outcome = await do(LinkOperation.PROMOTE, on, scope)
     assert kinds(on, "east") == [(OverrideKind.PROMOTE, str(TP(FREE, n)), 20 + n) for n in range(3)]
     assert "west" not in on.history
     assert outcome.pending == []
     assert (await on.orders("east")).released(f"{FREE}/2") is not None
-    again = await plan_of(Verb.PROMOTE, on, scope)
+    again = await plan_of(LinkOperation.PROMOTE, on, scope)
     assert again.is_empty and "written at east already: promote by ann" in again.notes[0]
 
 
 async def test_a_stream_is_promoted_as_a_whole_or_not_at_all() -> None:
     on = ground()
-    error = await refused(Verb.PROMOTE, on, LinkScope("orders"))
+    error = await refused(LinkOperation.PROMOTE, on, LinkScope("orders"))
     assert "orders.east: by its name it is written at east" in error.what
     for logs in on.logs.values():
         del logs[TP("orders.east")]
         logs[TP("orders.asia")] = 7
-    await do(Verb.PROMOTE, on, LinkScope("orders"))
+    await do(LinkOperation.PROMOTE, on, LinkScope("orders"))
     assert [log for _, log, _ in kinds(on, "east")] == ["orders.asia", FREE, f"{FREE}/1", f"{FREE}/2"]
 
 
-@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE, Verb.RESTORE])
+@pytest.mark.parametrize(
+    "verb", [LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE, LinkOperation.RESTORE]
+)
 @pytest.mark.parametrize(
     ("log", "link", "why", "hint"),
     [
@@ -280,7 +289,9 @@ async def test_a_stream_is_promoted_as_a_whole_or_not_at_all() -> None:
         ("metrics.b", "west->far", "does not carry it", "links that carry it: none"),
     ],
 )
-async def test_logs_that_nobody_may_move_are_refused(verb: Verb, log: str, link: str, why: str, hint: str) -> None:
+async def test_logs_that_nobody_may_move_are_refused(
+    verb: LinkOperation, log: str, link: str, why: str, hint: str
+) -> None:
     on = ground()
     for logs in on.logs.values():
         logs[TP(log)] = 5
@@ -289,14 +300,16 @@ async def test_logs_that_nobody_may_move_are_refused(verb: Verb, log: str, link:
     assert error.fields["refused"][0]["log"] == log
 
 
-@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.FAILOVER, Verb.REVERSE, Verb.RESTORE])
-async def test_a_log_that_is_nowhere_is_refused(verb: Verb) -> None:
+@pytest.mark.parametrize(
+    "verb", [LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE, LinkOperation.RESTORE]
+)
+async def test_a_log_that_is_nowhere_is_refused(verb: LinkOperation) -> None:
     error = await refused(verb, ground(), LinkScope(log="orders.nowhere"))
     assert "no such log" in error.what
 
 
-@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.REVERSE])
-async def test_nothing_is_promoted_while_something_is_missing(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE])
+async def test_nothing_is_promoted_while_something_is_missing(verb: LinkOperation) -> None:
     on = ground()
     on.logs["east"][TP(FREE, 1)] -= 4
     error = await refused(verb, on, LinkScope(log=FREE))
@@ -310,8 +323,8 @@ async def test_nothing_is_promoted_while_something_is_missing(verb: Verb) -> Non
     assert "no such log" in (await refused(verb, on, LinkScope(log=FREE))).what
 
 
-@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.REVERSE])
-async def test_a_record_on_its_way_is_waited_for(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE])
+async def test_a_record_on_its_way_is_waited_for(verb: LinkOperation) -> None:
     on = ground()
     on.logs["east"][TP(FREE)] -= 1
     asked = 0
@@ -324,31 +337,34 @@ async def test_a_record_on_its_way_is_waited_for(verb: Verb) -> None:
 
     on.before = arrives
     chosen = find_link(on.topology, "west->east")
-    facts = await look(verb, on.topology, chosen, LinkScope(log=FREE), on, by="ann", patience=5)
-    assert not build(verb, facts).is_empty
+    facts = await gather_facts(verb, on.topology, chosen, LinkScope(log=FREE), on, by="ann", patience=5)
+    assert not build_plan(verb, facts).is_empty
 
 
-@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.REVERSE, Verb.RESTORE])
-async def test_the_source_must_be_there(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE, LinkOperation.RESTORE])
+async def test_the_source_must_be_there(verb: LinkOperation) -> None:
     on = ground()
-    await do(Verb.FAILOVER, on, LinkScope(log=FREE))
-    if verb is not Verb.RESTORE:
+    await do(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
+    if verb is not LinkOperation.RESTORE:
         on.history.clear()
     on.away.add("west")
     error = await refused(verb, on, LinkScope(log=FREE))
     assert "west cannot be reached" in error.what
-    assert ("failover" in error.hint) == (verb is Verb.PROMOTE)
+    assert ("failover" in error.hint) == (verb is LinkOperation.PROMOTE)
 
 
-@pytest.mark.parametrize(("verb", "site"), [(Verb.PROMOTE, "east"), (Verb.REVERSE, "east"), (Verb.REVERSE, "west")])
-async def test_the_replicators_must_run(verb: Verb, site: str) -> None:
+@pytest.mark.parametrize(
+    ("verb", "site"),
+    [(LinkOperation.PROMOTE, "east"), (LinkOperation.REVERSE, "east"), (LinkOperation.REVERSE, "west")],
+)
+async def test_the_replicators_must_run(verb: LinkOperation, site: str) -> None:
     error = await refused(verb, ground(stopped={site}), LinkScope(log=FREE))
     assert f"no replicator of {site} runs" in error.what
     assert f"fairlead replicate --site {site}" in error.hint
 
 
-@pytest.mark.parametrize("verb", [Verb.PROMOTE, Verb.REVERSE])
-async def test_a_log_in_trouble_is_not_promoted(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE])
+async def test_a_log_in_trouble_is_not_promoted(verb: LinkOperation) -> None:
     on = ground(troubles={"east": {f"{FREE}/2": TROUBLE}})
     error = await refused(verb, on, LinkScope(log=FREE))
     assert "diverged at east: two batches" in error.what
@@ -359,7 +375,7 @@ async def test_a_log_in_trouble_is_not_promoted(verb: Verb) -> None:
 
 async def test_a_writer_that_goes_on_is_noticed_before_anything_is_written() -> None:
     on = ground()
-    plan = await plan_of(Verb.PROMOTE, on, LinkScope(log=FREE))
+    plan = await plan_of(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     on.logs["west"][TP(FREE)] += 1
     with pytest.raises(RefusedError, match=r"still written: its end at west went from 20 to 21"):
         await carry_out(plan, LinkRun(on, wait=0.3))
@@ -369,7 +385,7 @@ async def test_a_writer_that_goes_on_is_noticed_before_anything_is_written() -> 
 @pytest.mark.parametrize("trouble", ["written", "away"])
 async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str) -> None:
     on = ground()
-    plan = await plan_of(Verb.PROMOTE, on, LinkScope(log=FREE))
+    plan = await plan_of(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
 
     def meanwhile(site: str) -> None:
         if trouble == "written":
@@ -385,11 +401,11 @@ async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str
 
 
 async def test_what_the_source_itself_may_lack_is_noted() -> None:
-    notes = (await plan_of(Verb.PROMOTE, ground(), LinkScope(log=FREE), "west->far")).notes
+    notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE), "west->far")).notes
     assert notes == (
         "west may itself have it from another site, over east->west: what is beyond that is not looked at",
     )
-    notes = (await plan_of(Verb.PROMOTE, ground(), LinkScope(log=FREE))).notes
+    notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE))).notes
     assert notes == ("what is written at east then reaches west over east->west",)
 
 
@@ -398,7 +414,7 @@ async def test_what_the_source_itself_may_lack_is_noted() -> None:
 
 async def test_failover_needs_no_source_and_tells_what_may_be_missing() -> None:
     on = ground(away={"west"})
-    outcome = await do(Verb.FAILOVER, on, LinkScope(log=FREE))
+    outcome = await do(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     assert kinds(on, "east") == [(OverrideKind.FAILOVER, str(TP(FREE, n)), 20 + n) for n in range(3)]
     assert f"{FREE}/1 ends at 21: west may have records from 21 on that east has not" in outcome.done
 
@@ -406,7 +422,7 @@ async def test_failover_needs_no_source_and_tells_what_may_be_missing() -> None:
 async def test_failover_with_the_source_there_tells_exactly_what_is_missing() -> None:
     on = ground(troubles={"east": {FREE: TROUBLE}})
     on.logs["west"][TP(FREE)] += 3
-    plan = await plan_of(Verb.FAILOVER, on, LinkScope(log=FREE))
+    plan = await plan_of(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     assert any("diverged" in note for note in plan.notes)
     outcome = await carry_out(plan, LinkRun(on, wait=0.3))
     assert f"{FREE} ends at 20: west has offsets 20 to 22, which east has not" in outcome.done
@@ -415,7 +431,7 @@ async def test_failover_with_the_source_there_tells_exactly_what_is_missing() ->
 
 async def test_what_landed_before_the_fence_is_there_and_nothing_lands_after_it() -> None:
     on = ground()
-    plan = await plan_of(Verb.FAILOVER, on, LinkScope(log=FREE))
+    plan = await plan_of(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     on.logs["east"][TP(FREE)] += 3
     outcome = await carry_out(plan, LinkRun(on, wait=0.3))
     assert f"{FREE} ends at 23: east has all that west has" in outcome.done
@@ -426,7 +442,7 @@ async def test_what_landed_before_the_fence_is_there_and_nothing_lands_after_it(
 
 async def test_a_replicator_that_sleeps_is_shut_out_though_it_shows_nothing() -> None:
     on = ground(deaf={"east"})
-    for verb in (Verb.FAILOVER, Verb.PROMOTE):
+    for verb in (LinkOperation.FAILOVER, LinkOperation.PROMOTE):
         with pytest.raises(UnavailableError, match="has not acted on it"):
             await carry_out(await plan_of(verb, on, LinkScope(log=FREE)), LinkRun(on, wait=0.3))
         assert len(on.fences.pop("east")) == 1
@@ -438,21 +454,21 @@ async def test_a_replicator_that_sleeps_is_shut_out_though_it_shows_nothing() ->
 async def test_a_promotion_puts_the_same_filler_at_both_ends() -> None:
     """So that it can be taken back while nothing is written here, whatever is written at the source."""
     on = ground()
-    await do(Verb.PROMOTE, on, LinkScope(log=FREE))
+    await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     assert on.fences["west"] == on.fences["east"]
     on.logs["west"][TP(FREE)] += 5
-    assert not (await plan_of(Verb.RESTORE, on, LinkScope(log=FREE))).is_empty
+    assert not (await plan_of(LinkOperation.RESTORE, on, LinkScope(log=FREE))).is_empty
 
 
 async def test_a_source_that_is_a_copy_itself_gets_no_filler() -> None:
     on = ground()
-    await do(Verb.PROMOTE, on, LinkScope(log=FREE), "west->far")
+    await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE), "west->far")
     assert on.fences.keys() == {"far"}
 
 
 async def test_a_record_that_comes_just_before_the_sources_filler_takes_the_promotion_back() -> None:
     on = ground()
-    plan = await plan_of(Verb.PROMOTE, on, LinkScope(log=FREE))
+    plan = await plan_of(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     fence = on.fence
 
     async def late(site: str, logs: Sequence[TP], time_ms: int) -> dict[TP, int]:
@@ -468,14 +484,14 @@ async def test_a_record_that_comes_just_before_the_sources_filler_takes_the_prom
 
 
 async def test_failover_works_without_a_replicator() -> None:
-    outcome = await do(Verb.FAILOVER, ground(stopped={"east"}), LinkScope(log=FREE))
+    outcome = await do(LinkOperation.FAILOVER, ground(stopped={"east"}), LinkScope(log=FREE))
     assert outcome.pending == ["east"]
 
 
 async def test_nothing_cannot_be_failed_over() -> None:
     on = ground()
     on.logs["east"].clear()
-    assert "east has nothing of it" in (await refused(Verb.FAILOVER, on, LinkScope(log=FREE))).what
+    assert "east has nothing of it" in (await refused(LinkOperation.FAILOVER, on, LinkScope(log=FREE))).what
 
 
 # --- reverse and restore
@@ -483,68 +499,68 @@ async def test_nothing_cannot_be_failed_over() -> None:
 
 async def test_reverse_promotes_at_the_target_and_restores_at_the_source() -> None:
     on = ground()
-    outcome = await do(Verb.REVERSE, on, LinkScope(log=FREE))
+    outcome = await do(LinkOperation.REVERSE, on, LinkScope(log=FREE))
     assert [kind for kind, _, _ in kinds(on, "east")] == [OverrideKind.PROMOTE] * 3
     assert kinds(on, "west") == [(OverrideKind.RESTORE, FREE, None)]
     assert outcome.done[-1] == "west follows over east->west"
     for logs in on.logs.values():
         logs[TP(FREE)] = 99
-    await do(Verb.REVERSE, on, LinkScope(log=FREE), "east->west")
+    await do(LinkOperation.REVERSE, on, LinkScope(log=FREE), "east->west")
     assert (await on.orders("east")).released(FREE) is None
     assert (await on.orders("west")).released(FREE) is not None
 
 
 async def test_what_was_promoted_before_is_only_followed_from_the_other_side() -> None:
     on = ground()
-    await do(Verb.PROMOTE, on, LinkScope(log=FREE))
+    await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     on.logs["east"][TP(FREE)] += 5
-    await do(Verb.REVERSE, on, LinkScope(log=FREE))
+    await do(LinkOperation.REVERSE, on, LinkScope(log=FREE))
     assert len(kinds(on, "east")) == 3
     assert kinds(on, "west") == [(OverrideKind.RESTORE, FREE, None)]
     on.logs["west"][TP(FREE)] += 9
-    assert "west has 4 records more" in (await refused(Verb.REVERSE, on, LinkScope(log=FREE))).what
+    assert "west has 4 records more" in (await refused(LinkOperation.REVERSE, on, LinkScope(log=FREE))).what
 
 
 async def test_reverse_needs_a_way_back() -> None:
-    error = await refused(Verb.REVERSE, ground(), LinkScope(log=FREE), "west->far")
+    error = await refused(LinkOperation.REVERSE, ground(), LinkScope(log=FREE), "west->far")
     assert "no link leads from far to west" in error.what and "both: true" in error.hint
 
 
 async def test_reverse_needs_the_way_back_to_be_open() -> None:
     on = ground()
-    await do(Verb.PAUSE, on, LinkScope("orders"), "east->west")
-    error = await refused(Verb.REVERSE, on, LinkScope(log=FREE))
+    await do(LinkOperation.PAUSE, on, LinkScope("orders"), "east->west")
+    error = await refused(LinkOperation.REVERSE, on, LinkScope(log=FREE))
     assert "stream orders on link east->west is paused" in error.what
 
 
 async def test_reverse_tells_when_the_old_source_cannot_follow() -> None:
     on = ground(troubles={"west": {FREE: TROUBLE}})
     with pytest.raises(UnavailableError, match=r"west does not follow over east->west: orders\.europe is diverged"):
-        await do(Verb.REVERSE, on, LinkScope(log=FREE))
+        await do(LinkOperation.REVERSE, on, LinkScope(log=FREE))
 
 
 async def test_restore_takes_a_release_back_unless_something_was_written_here() -> None:
     on = ground()
-    assert (await plan_of(Verb.RESTORE, on, LinkScope(log=FREE))).is_empty
-    await do(Verb.PROMOTE, on, LinkScope(log=FREE))
+    assert (await plan_of(LinkOperation.RESTORE, on, LinkScope(log=FREE))).is_empty
+    await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     on.logs["east"][TP(FREE, 1)] += 1
-    error = await refused(Verb.RESTORE, on, LinkScope(log=FREE))
+    error = await refused(LinkOperation.RESTORE, on, LinkScope(log=FREE))
     assert "ends at 23, there at 22" in error.what and "reverse" in error.hint
     on.logs["west"][TP(FREE, 1)] += 7
-    await do(Verb.RESTORE, on, LinkScope(log=FREE))
+    await do(LinkOperation.RESTORE, on, LinkScope(log=FREE))
     assert (await on.orders("east")).released(f"{FREE}/1") is None
 
 
 # --- plans
 
 
-@pytest.mark.parametrize("verb", list(Verb))
-async def test_a_plan_says_what_it_does(verb: Verb) -> None:
+@pytest.mark.parametrize("verb", list(LinkOperation))
+async def test_a_plan_says_what_it_does(verb: LinkOperation) -> None:
     on = ground()
-    if verb is Verb.RESUME:
-        await do(Verb.PAUSE, on, LinkScope(log=FREE))
-    if verb is Verb.RESTORE:
-        await do(Verb.PROMOTE, on, LinkScope(log=FREE))
+    if verb is LinkOperation.RESUME:
+        await do(LinkOperation.PAUSE, on, LinkScope(log=FREE))
+    if verb is LinkOperation.RESTORE:
+        await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     before = {site: len(orders) for site, orders in on.history.items()}
     plan = await plan_of(verb, on, LinkScope(log=FREE))
     text = "\n".join(line for line, _ in plan.lines())
@@ -563,7 +579,7 @@ def test_many_logs_are_counted_not_listed(ends: list[int]) -> None:
     topology = world()
     logs = {TP(f"orders.log-{n}"): end for n, end in enumerate(ends)}
     on = FakeSites(topology, {site: dict(logs) for site in topology.sites})
-    plan = asyncio.run(plan_of(Verb.FAILOVER, on, LinkScope("orders")))
+    plan = asyncio.run(plan_of(LinkOperation.FAILOVER, on, LinkScope("orders")))
     lines = [line for line, _ in plan.lines()]
     assert sum("failover log" in line for line in lines) == min(len(ends), 10)
     assert any(f"and {len(ends) - 10} more" in line for line in lines) == (len(ends) > 10)
@@ -576,8 +592,8 @@ async def test_the_list_tells_state_pauses_and_trouble() -> None:
     on = ground(
         stopped={"far"}, away={"far"}, troubles={"east": {FREE: TROUBLE, "orders.x": {**TROUBLE, "link": "other"}}}
     )
-    await do(Verb.PAUSE, on, LinkScope("orders"))
-    await do(Verb.FAILOVER, on, LinkScope(log=FREE))
+    await do(LinkOperation.PAUSE, on, LinkScope("orders"))
+    await do(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     found = {each["link"]: each for each in await list_links(on.topology, on)}
     east, far = found["west->east"], found["west->far"]
     assert (east["state"], east["lag"], east["in_trouble"], east["released"]) == ("mirroring", 0, {"diverged": 1}, 3)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replication.operations.links.access import FRESH, Status, read_status, shows, status_file
+from replication.operations.links.access import FRESH, Status, has_acted, read_status, status_file
 from replication.overrides import Override, OverrideKind
 
 AT = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -50,7 +50,7 @@ def report(*, state: str = "mirroring", orders: int = 7, **more: Any) -> Status:
     ],
 )
 def test_what_must_show(given: Override, status: Status, acted: bool) -> None:
-    assert shows(status, [given], 7) is acted
+    assert has_acted(status, [given], 7) is acted
 
 
 @pytest.mark.parametrize(

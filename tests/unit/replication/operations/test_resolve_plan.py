@@ -29,11 +29,11 @@ from replication.operations.resolve.plan import (
 from replication.operations.resolve.steps import (
     Committed,
     DeleteTopic,
-    GiveBack,
     KeepBatch,
     KeepCopy,
     PauseLog,
     RestoreGroups,
+    RestoreRecords,
     Verify,
     WaitFor,
     WriteOrder,
@@ -229,8 +229,8 @@ def test_a_later_beginning_has_to_be_asked_for_and_is_said() -> None:
 def test_what_only_this_site_has_is_given_back_where_it_joins() -> None:
     known = facts(sources=(source((5, 30)), source((8, 40), site="gamma")), joined=frozenset({0}))
     plan = plan_resolution(LogState.MISPLACED, known)
-    assert kinds(plan) == [*REFILLED[:4], "GiveBack", *REFILLED[4:]]
-    assert plan.steps[4] == GiveBack(TOPIC, KEPT, 1, ((0, OffsetRange(0, 5)),))
+    assert kinds(plan) == [*REFILLED[:4], "RestoreRecords", *REFILLED[4:]]
+    assert plan.steps[4] == RestoreRecords(TOPIC, KEPT, 1, ((0, OffsetRange(0, 5)),))
     assert plan.notes == ()
     assert kinds(plan_resolution(LogState.MISPLACED, known, shorter=True)) == REFILLED
 

@@ -55,7 +55,7 @@ def test_a_late_departure_of_the_last_port_changes_nothing() -> None:
     berths = Berths(BIG_BLUE)
     berths.apply(event("ARRI", port="singapore"))
     assert not berths.apply(event("DEPA", port="tokyo"))
-    assert berths.together("duck-star", "singapore")
+    assert berths.are_together("duck-star", "singapore")
 
 
 @pytest.mark.parametrize("strange", [event(None), event("ARRI", ship="1234567"), event("ARRI", port="XXXXX")])
@@ -82,7 +82,7 @@ def test_a_ship_is_at_one_port_at_most_and_where_it_last_arrived(
             at[ship] = port
         elif at.get(ship) == port:
             at[ship] = None
-    together = {(ship, port) for ship in SHIPS for port in PORTS if berths.together(ship, port)}
+    together = {(ship, port) for ship in SHIPS for port in PORTS if berths.are_together(ship, port)}
     assert together == {(ship, port) for ship, port in at.items() if port}
 
 

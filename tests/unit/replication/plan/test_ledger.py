@@ -180,7 +180,7 @@ async def reader() -> Reader:
     made = Reader()
     made.kafka.make(LEDGER, entry(BOXES[0]))
     made.kafka.make(OTHER)
-    made.ledger.offer([LEDGER.topic, OTHER.topic])
+    made.ledger.follow_topics([LEDGER.topic, OTHER.topic])
     return made
 
 

@@ -16,7 +16,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
-from replication.plan.topics import TopicModel, after_look, make, models
+from replication.plan.topics import TopicModel, create_topics, merge_listing, topic_models
 from topologies.model import Link
 
 
@@ -71,7 +71,7 @@ def parts(target: Target, *names: str) -> list[dict[str, TopicModel]]:
 
 
 async def test_the_next_part_is_made_while_one_is_waited_for(target: Target) -> None:
-    async with contextlib.aclosing(make(cast(Cluster, target), parts(target, "a", "b", "c"), {})) as made:
+    async with contextlib.aclosing(create_topics(cast(Cluster, target), parts(target, "a", "b", "c"), {})) as made:
         first = asyncio.ensure_future(anext(made))
         async with asyncio.timeout(10):
             while target.done != ["made a", "made b"]:  # noqa: ASYNC110 - a thread does it
@@ -87,14 +87,14 @@ async def test_the_next_part_is_made_while_one_is_waited_for(target: Target) -> 
 
 async def test_what_is_here_is_not_made(target: Target) -> None:
     target.serve.release()
-    found = [set(each) async for each in make(cast(Cluster, target), parts(target, "a"), {"a": 1})]
+    found = [set(each) async for each in create_topics(cast(Cluster, target), parts(target, "a"), {"a": 1})]
     assert (found, target.done) == ([{"a"}], ["served a"])
 
 
 async def test_a_topic_that_is_here_tells_which_settings_go_without_saying(target: Target) -> None:
     target.serve.release()
     target.serve.release()
-    async for _ in make(cast(Cluster, target), parts(target, "a", "b"), {"old": 1}):
+    async for _ in create_topics(cast(Cluster, target), parts(target, "a", "b"), {"old": 1}):
         pass
     assert (target.asked, target.implied["b"]) == (["old", "old"], {"retention.ms": "-1"})
 
@@ -102,7 +102,7 @@ async def test_a_topic_that_is_here_tells_which_settings_go_without_saying(targe
 async def test_at_an_empty_target_the_first_topics_have_all_settings(target: Target) -> None:
     target.serve.release()
     target.serve.release()
-    async for _ in make(cast(Cluster, target), parts(target, "a", "b"), {}):
+    async for _ in create_topics(cast(Cluster, target), parts(target, "a", "b"), {}):
         pass
     assert (target.asked, target.implied) == (["a"], {"a": {}, "b": {"retention.ms": "-1"}})
 
@@ -110,7 +110,7 @@ async def test_at_an_empty_target_the_first_topics_have_all_settings(target: Tar
 async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> None:
     target.fail = "b"
     target.serve.release()
-    made = make(cast(Cluster, target), parts(target, "a", "b", "c"), {})
+    made = create_topics(cast(Cluster, target), parts(target, "a", "b", "c"), {})
     assert set(await anext(made)) == {"a"}
     with pytest.raises(UnavailableError):
         await anext(made)
@@ -118,14 +118,14 @@ async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> N
 
 
 async def test_nothing_to_make_is_no_work(target: Target) -> None:
-    assert [each async for each in make(cast(Cluster, target), [], {})] == []
+    assert [each async for each in create_topics(cast(Cluster, target), [], {})] == []
     assert target.done == []
 
 
 async def test_settings_come_from_the_source_only_where_they_follow(target: Target) -> None:
     target.serve.release()
     wanted = {"followed": TopicModel(cast(Cluster, target), 1), "alike": TopicModel(None, 1)}
-    assert [set(each) async for each in make(cast(Cluster, target), [wanted], {})] == [{"followed", "alike"}]
+    assert [set(each) async for each in create_topics(cast(Cluster, target), [wanted], {})] == [{"followed", "alike"}]
     assert target.settings == {"followed": {"cleanup.policy": "compact"}, "alike": {}}
 
 
@@ -140,7 +140,7 @@ def test_a_topic_gets_the_partitions_of_a_source_only_where_they_follow() -> Non
     def shapes(link: Link, topic: str) -> bool:
         return (str(link), topic) == ("holder", "t")
 
-    assert models([t, u], {t: [other, holder], u: [other, holder]}, shapes) == {
+    assert topic_models([t, u], {t: [other, holder], u: [other, holder]}, shapes) == {
         "t": TopicModel(cast(Cluster, "holder's"), 3),
         "u": TopicModel(None, 1),
     }
@@ -148,13 +148,13 @@ def test_a_topic_gets_the_partitions_of_a_source_only_where_they_follow() -> Non
 
 def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_second_look() -> None:
     """It was made and deleted between two looks: the target's answers are the same."""
-    first = after_look({}, {}, {"old": 1})
+    first = merge_listing({}, {}, {"old": 1})
     assert first == {"old": 1}
     made = first | {"new": 1}
-    second = after_look(made, first, {"old": 1})
+    second = merge_listing(made, first, {"old": 1})
     assert second == made, "it need not be shown yet"
-    assert after_look(second, second, {"old": 1}) == {"old": 1}
+    assert merge_listing(second, second, {"old": 1}) == {"old": 1}
 
 
 def test_what_others_make_and_delete_is_seen_at_once() -> None:
-    assert after_look({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"b": 3, "c": 1}) == {"b": 3, "c": 1}
+    assert merge_listing({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"b": 3, "c": 1}) == {"b": 3, "c": 1}

@@ -12,7 +12,7 @@ from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.catalog import EVERYTHING, NOTHING, Catalog, SourceReach
-from replication.plan.assignment import LinkSource, choose, to_survey
+from replication.plan.assignment import LinkSource, choose_links, to_survey
 from topologies.loader.load import load
 from topologies.model import Link, Priority, Topology
 
@@ -217,7 +217,7 @@ SOURCES = st.lists(st.sampled_from(SITES), unique=True, min_size=1).flatmap(
 def test_the_choice(
     sources: tuple[LinkSource, ...], every: bool, holder: str | None, end: int, current: set[str]
 ) -> None:
-    chosen = choose(sources, every=every, current=current, holder=holder, end=end)
+    chosen = choose_links(sources, every=every, current=current, holder=holder, end=end)
     by_link = {source.link: source for source in sources}
     assert chosen and chosen <= by_link.keys()
     if every:
@@ -238,7 +238,7 @@ def test_the_choice(
         # Somebody has more: never stay with one of which it is known that it has not.
         assert best.end is None or best.end > end
     # And the choice is stable: nothing changes when nothing has changed.
-    assert choose(sources, every=every, current=chosen, holder=holder, end=end) == chosen
+    assert choose_links(sources, every=every, current=chosen, holder=holder, end=end) == chosen
 
 
 def test_only_unfollowed_sources_are_asked_and_never_behind_the_holder() -> None:

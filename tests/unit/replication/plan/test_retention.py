@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
-from replication.plan.maintenance import limited, newest
+from replication.plan.maintenance import newest_timestamp, retention_limits
 from topologies.loader.load import load
 
 DAY = 86_400_000
@@ -18,23 +18,23 @@ def test_a_ship_keeps_days_of_its_replicas_and_all_that_it_holds() -> None:
     def holder(topic: str) -> str:
         return "duck-star" if topic == held else "tokyo"
 
-    found = limited(load("big-blue"), "duck-star", topics, holder)
+    found = retention_limits(load("big-blue"), "duck-star", topics, holder)
     box, alerts = TopicPartition("containers.BIGU1000016"), TopicPartition("alerts.tokyo")
     assert found == {box: 14 * DAY, alerts: 90 * DAY}
 
 
 def test_headquarters_keeps_everything() -> None:
-    assert limited(load("big-blue"), "los-angeles", {"containers.BIGU1000016": 1}, lambda _: "tokyo") == {}
+    assert retention_limits(load("big-blue"), "los-angeles", {"containers.BIGU1000016": 1}, lambda _: "tokyo") == {}
 
 
 def test_every_partition_of_a_topic_is_cut() -> None:
-    found = limited(load("fan-in"), "paris", {"metrics.new-york.cpu": 3}, lambda _: "new-york")
+    found = retention_limits(load("fan-in"), "paris", {"metrics.new-york.cpu": 3}, lambda _: "new-york")
     assert [tp.partition for tp in found] == [0, 1, 2]
 
 
 def test_the_newest_record_is_one_written_under_the_convention() -> None:
     ours, stranger = ProducerState(PRODUCER_ID, 1, 5, 1000), ProducerState(17, 0, 5, 9999)
-    assert newest([ours, stranger]) == 1000
-    assert newest([ProducerState(FOREIGN_PRODUCER_ID + 1, 0, 5, 2000), stranger]) == 2000  # after a reversal
-    assert newest([stranger]) is None
-    assert newest([]) is None
+    assert newest_timestamp([ours, stranger]) == 1000
+    assert newest_timestamp([ProducerState(FOREIGN_PRODUCER_ID + 1, 0, 5, 2000), stranger]) == 2000  # after a reversal
+    assert newest_timestamp([stranger]) is None
+    assert newest_timestamp([]) is None

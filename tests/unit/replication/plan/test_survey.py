@@ -71,7 +71,7 @@ class World:
         self.changes += 1
 
     async def look(self) -> int:
-        return await self.survey.look(self.appender)
+        return await self.survey.survey_once(self.appender)
 
 
 @pytest.mark.parametrize(("end", "changes"), [(5, 0), (6, 1)])

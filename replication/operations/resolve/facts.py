@@ -30,7 +30,7 @@ SOURCE_TIMEOUT: Final = 10.0
 GROUPS_AT_ONCE: Final = 8  # groups asked for at the same time
 
 
-async def look(
+async def gather_facts(
     topology: Topology,
     target: KafkaEndpoint,
     upstream: Upstream,
@@ -134,7 +134,7 @@ async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]
 async def _ledger(topology: Topology, site: str, cluster: Cluster, topics: Collection[str]) -> AsyncIterator[Ledger]:
     """The site's orders and custody, read to their present end."""
     ledger = Ledger(topology, site, on_change=lambda: None)
-    ledger.offer(topics)
+    ledger.follow_topics(topics)
     following = asyncio.ensure_future(ledger.run(cluster))
     ready = asyncio.ensure_future(ledger.ready.wait())
     try:
