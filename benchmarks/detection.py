@@ -97,7 +97,7 @@ def run(numbers: Sequence[str], turns: Sequence[Sequence[ReadingMessage]]) -> tu
         at = int((START + turn * EVERY).timestamp() * 1000)
         engine.ship_reported(position(turn), at, at)
         for message in messages:
-            alerts += len(engine.see(message, message.log, at))
+            alerts += len(engine.judge_reading(message, message.log, at))
     return (time.process_time() - start) * 1e6 / sum(map(len, turns)), alerts
 
 

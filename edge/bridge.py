@@ -209,7 +209,7 @@ class Bridge:
             "mqtt": session.run,
             "events that wait": events.retry_waiting,
             "alerts of the site": alerts.run,
-            "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], alerts.take_order).follow,
+            "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], alerts.apply_order).follow,
             "blocked logs": blocked.run,
             "bookings of all offices": bookings.follow,
             **custody.work(),

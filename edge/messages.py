@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from fairlead.records.booking import Booking
 from fairlead.records.event import Event
-from fairlead.records.reading import Device, Reading
+from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 
 ROOT = "fairlead/v1"
@@ -48,11 +48,6 @@ class MessageId(NamedTuple):
     device: str
     boot: int
     sequence: int
-
-    @classmethod
-    def of(cls, device: Device) -> MessageId:
-        """By what its device says of a message."""
-        return cls(device.device_id, device.boot_id, device.sequence)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,14 @@ from typing import Any
 
 from edge.holdings import Holdings
 from edge.logwriter import records
-from edge.logwriter.container import BrokenLogs, ContainerWriter, Drain
+from edge.logwriter.container import BrokenLogs, ContainerWriter, DedupWriter, Drain
 from edge.logwriter.dedup import RecentKeys
-from edge.logwriter.dedup_writer import DedupWriter
 from edge.logwriter.writer import EntryOutcome, LogEntry, LogWriter, Sink
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from edge.site_kafka import SiteKafka
 from edge.site_logs import FixedLogs
-from edge.strays.index import StrayBook
+from edge.strays.store import StrayBook
 from fairlead.records.alert import Alert
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
@@ -63,7 +62,11 @@ class Settlement:
             return  # it was counted and acknowledged as a stray
         if outcome is EntryOutcome.APPENDED:
             self.metrics.readings += 1
-        self.settle_message(entry, outcome)
+            self.metrics.appended += 1
+        else:
+            self.metrics.repeats += 1
+        if entry.ack is not None:
+            entry.ack.finish()
 
     def settle_event(self, entry: LogEntry[str], outcome: EntryOutcome) -> None:
         if outcome is EntryOutcome.APPENDED:
@@ -102,7 +105,7 @@ class AlertWriter(LogWriter[AlertKey]):
         for alert in alerts:
             if ack is not None:
                 ack.parts += 1
-            self.put(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))
+            self.enqueue(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))
 
 
 class WriterRegistry:

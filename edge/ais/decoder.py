@@ -99,7 +99,7 @@ class AisDecoder:
         self._parts = NMEAQueue()
         self.counts: Counter[str] = Counter()
 
-    def take(self, line: bytes, now_ms: int) -> Position | None:
+    def decode_line(self, line: bytes, now_ms: int) -> Position | None:
         """A line as received, and the site's wall time; the position when it is this ship's and due."""
         if len(line) > _LONGEST_LINE:
             self.counts["damaged"] += 1

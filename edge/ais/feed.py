@@ -78,7 +78,7 @@ class AisFeed:
         self, source: AisSource, imo: str, take: Callable[[bytes], None], room: Callable[[], bool] = lambda: True
     ) -> None:
         self._source = source
-        self._take = take
+        self._on_message = take
         self._room = room
         self._decoder = AisDecoder(imo, boot=int(time.time()))
         self.connected = asyncio.Event()
@@ -140,23 +140,23 @@ class AisFeed:
 
     def line_came(self, line: bytes) -> None:
         """Take one sentence as received."""
-        position = self._decoder.take(line, time.time_ns() // 1_000_000)
+        position = self._decoder.decode_line(line, time.time_ns() // 1_000_000)
         if position is None:
             return
         if self._room():
-            self._take(encode(position))
+            self._on_message(encode(position))
         else:
             self.thrown_away += 1
 
 
 class _Datagrams(asyncio.DatagramProtocol):
     def __init__(self, take: Callable[[bytes], None], lost: asyncio.Future[None]) -> None:
-        self._take = take
+        self._on_message = take
         self._lost = lost
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
         for line in data.splitlines():  # IEC 61162-450 puts several into one
-            self._take(line)
+            self._on_message(line)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._lost.done():

@@ -81,7 +81,7 @@ class ContainerState:
     open: dict[AlertKind, Alert] = field(default_factory=dict)
     dismissed: dict[AlertKind, Alert] = field(default_factory=dict)
 
-    def hear(self, message: ReadingMessage, received_ms: int) -> None:
+    def note_receipt(self, message: ReadingMessage, received_ms: int) -> None:
         """Note which device a reading comes from, newest or not."""
         self.received_ms = received_ms
         identity = message.identity
@@ -96,7 +96,7 @@ class ContainerState:
             known.last_ms, known.last_device_ms = received_ms, message.device_ms
             known.last, known.log = identity, self.log
 
-    def take(self, message: ReadingMessage, ship_ms: int) -> bool:
+    def add_reading(self, message: ReadingMessage, ship_ms: int) -> bool:
         """Take in a reading; False when a newer one of its device is known, or this one itself.
 
         The order is that of the device's counters. Its clock decides only between two devices on one container.

@@ -29,7 +29,7 @@ from edge.alerts.rules.reefer import (
 )
 from edge.alerts.rules.silence import ALL, SilenceRule
 from edge.alerts.ship import ShipState, known
-from edge.alerts.state import alert_state, anew, cleared_by_hand, is_by_hand, left
+from edge.alerts.state import alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
 from edge.alerts.thresholds import Thresholds, default_thresholds
 from edge.messages import ReadingMessage, milliseconds
 from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause
@@ -147,7 +147,7 @@ class AlertEngine:
             Alerts that the restart came in between of: their reading is stored and they are not.
         """
         came_ms = now_ms if received_ms is None else received_ms
-        box, fresh = self._take(message, log, came_ms, 0)
+        box, fresh = self._add_reading(message, log, came_ms, 0)
         alerts: list[Alert] = []
         for rule in self._rules if fresh else self._late_rules:
             said = self._said.get((box.number, rule.kind))
@@ -158,7 +158,7 @@ class AlertEngine:
                 with _as_it_was(box, rule.kind, said, at_ms):
                     finding = self._ask(rule, box, message)
             if finding is not None and sure and (said is None or finding.at_ms > said.last_ms):
-                alerts += self._say(box, rule, finding, now_ms, known(message.reading.geo_location))
+                alerts += self._raise_alert(box, rule, finding, now_ms, known(message.reading.geo_location))
         return alerts
 
     def recall_ship(self, position: Position, at_ms: int, now_ms: int = 0) -> None:
@@ -191,7 +191,7 @@ class AlertEngine:
                 self._failed(rule, "the time")
                 continue
             for box, finding in found:
-                alerts += self._say(box, rule, finding, now_ms or at_ms, None)
+                alerts += self._raise_alert(box, rule, finding, now_ms or at_ms, None)
         return alerts
 
     def booked(self, booking: Booking) -> None:
@@ -207,22 +207,22 @@ class AlertEngine:
         if box is None:
             return []
         return [
-            self._state(box, kind, left(box, opened, self._site), now_ms or box.at_ms, opened.geo_location)
+            self._state(box, kind, ended_by_leaving(box, opened, self._site), now_ms or box.at_ms, opened.geo_location)
             for kind, opened in tuple(box.open.items())
         ]
 
-    def see(self, message: ReadingMessage, log: str, now_ms: int) -> list[Alert]:
+    def judge_reading(self, message: ReadingMessage, log: str, now_ms: int) -> list[Alert]:
         """The alerts that a reading causes, most often none.
 
         ``log`` is where the reading is being stored; its offset is not known yet, because an alert does not wait for
         it, so ``causes`` give offset -1 and name the reading by device, boot and sequence.
         """
-        box, fresh = self._take(message, log, now_ms, self.ship.at_ms)
+        box, fresh = self._add_reading(message, log, now_ms, self.ship.at_ms)
         alerts: list[Alert] = []
         for rule in self._rules if fresh else self._late_rules:
             finding = self._ask(rule, box, message)
             if finding is not None:
-                alerts += self._say(box, rule, finding, now_ms, known(message.reading.geo_location))
+                alerts += self._raise_alert(box, rule, finding, now_ms, known(message.reading.geo_location))
         return alerts
 
     def refused(self, number: str, cause: Cause, why: str, now_ms: int) -> list[Alert]:
@@ -233,7 +233,7 @@ class AlertEngine:
                 box = self._box(number, now_ms)
                 finding = rule.refused(box, cause, why, now_ms)
                 if finding is not None:
-                    alerts += self._say(box, rule, finding, now_ms, None)
+                    alerts += self._raise_alert(box, rule, finding, now_ms, None)
         return alerts
 
     def dismiss(self, order: AlertOrder, now_ms: int) -> list[Alert]:
@@ -252,7 +252,7 @@ class AlertEngine:
 
     def _ask(self, rule: AlertRule, box: ContainerState, message: ReadingMessage) -> RuleFinding | None:
         try:
-            return rule.see(box, message, self.ship)
+            return rule.judge_reading(box, message, self.ship)
         except Exception:
             self._failed(rule, f"reading {message.identity} of {message.number}")
             return None
@@ -261,14 +261,16 @@ class AlertEngine:
         self.failures += 1
         log.exception("%s: rule %s cannot judge %s; the others go on", self._site, rule.kind, what)
 
-    def _take(self, message: ReadingMessage, log: str, received_ms: int, ship_ms: int) -> tuple[ContainerState, bool]:
+    def _add_reading(
+        self, message: ReadingMessage, log: str, received_ms: int, ship_ms: int
+    ) -> tuple[ContainerState, bool]:
         """The reading's box, and whether the reading is its newest now."""
         box = self._boxes.get(message.number)
         if box is None:
             box = self._box(message.number, message.device_ms)
         box.log, box.held = log, log == message.log
-        box.hear(message, received_ms)
-        return box, box.take(message, ship_ms)
+        box.note_receipt(message, received_ms)
+        return box, box.add_reading(message, ship_ms)
 
     def _box(self, number: str, at_ms: int) -> ContainerState:
         box = self._boxes.get(number)
@@ -281,13 +283,13 @@ class AlertEngine:
         box.booking = self._bookings.of(box.number, at_ms)
         box.limits = self._thresholds.of(box.booking.commodity if box.booking is not None else None)
 
-    def _say(
+    def _raise_alert(
         self, box: ContainerState, rule: AlertRule, finding: RuleFinding, now_ms: int, place: GeoLocation | None
     ) -> Iterable[Alert]:
         """The alert of a finding; none where a person has cleared it and the same condition goes on."""
         dismissed = box.dismissed.get(rule.kind) if finding.state == "OPENED" else None
         if dismissed is not None:
-            other = None if rule.is_same(box, dismissed, finding) else anew(finding, dismissed)
+            other = None if rule.is_same(box, dismissed, finding) else reopened(finding, dismissed)
             if other is None:
                 return ()
             del box.dismissed[rule.kind]

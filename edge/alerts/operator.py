@@ -191,7 +191,7 @@ def order_for(alert: Alert, reason: str, now: dt.datetime) -> AlertOrder:
     )
 
 
-async def give(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrder, wait: float) -> Alert:
+async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrder, wait: float) -> Alert:
     """Write an order and return the alert's last state.
 
     Raises:

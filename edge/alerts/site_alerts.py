@@ -120,12 +120,12 @@ class SiteAlerts:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
-            self.look(time.time_ns() // 1_000_000)
+            self.update_alerts(time.time_ns() // 1_000_000)
             if self._ledgers is not None:
-                self._writers.alerts.append_alerts(self._ledgers.look(self._doubtful()))
+                self._writers.alerts.append_alerts(self._ledgers.new_alerts(self._doubtful()))
             await asyncio.sleep(EVERY)
 
-    def take_order(self, topic: str, record: Record, _at_start: bool) -> None:
+    def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """A record of the topic of orders: a person ends an alert about a ledger."""
         if self._ledgers is None or record.value is None or not is_data(record):
             return
@@ -136,7 +136,7 @@ class SiteAlerts:
             return
         self._writers.alerts.append_alerts(self._ledgers.clear_by_hand(order))
 
-    def look(self, now_ms: int) -> None:
+    def update_alerts(self, now_ms: int) -> None:
         """Open and clear what the sources say now."""
         for kind, source in self._sources.items():
             opened = self._open[kind]
@@ -245,7 +245,7 @@ class LedgerAlerts:
         if entry.offset > self._reached.get(entry.ledger, -1):
             self._news[entry.site].append(entry)
 
-    def look(self, doubtful: Iterable[Refused]) -> list[Alert]:
+    def new_alerts(self, doubtful: Iterable[Refused]) -> list[Alert]:
         """The alerts that are due now; ``doubtful`` are the entries that wait for others."""
         now = time.monotonic()
         still: dict[tuple[str, int], float] = {}

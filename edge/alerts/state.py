@@ -51,7 +51,7 @@ def alert_state(
     return alert
 
 
-def left(box: ContainerState, opened: Alert, site: str) -> RuleFinding:
+def ended_by_leaving(box: ContainerState, opened: Alert, site: str) -> RuleFinding:
     """The end of an alert whose container is in another's care now."""
     said = Evidence(name="left", weight=1.0, detail=f"the container is no longer in the care of {site}")
     at_ms = max(box.at_ms, milliseconds(opened.event_date_time))
@@ -79,7 +79,7 @@ def order_of(alert: Alert) -> str | None:
     return next((each.detail for each in alert.evidence if each.name == _ORDER), None) if is_by_hand(alert) else None
 
 
-def anew(finding: RuleFinding, dismissed: Alert) -> RuleFinding | None:
+def reopened(finding: RuleFinding, dismissed: Alert) -> RuleFinding | None:
     """A finding after another of its kind was cleared by hand, named by a reading that the other was not named by."""
     fresh = [cause for cause in finding.causes if cause not in dismissed.causes]
     return replace(finding, causes=unique([*fresh, *finding.causes])) if fresh else None

@@ -136,7 +136,8 @@ def _message(topic: str, payload: bytes) -> ReadingMessage | None:
         return None
     device = reading.device
     sent_ms = milliseconds(device.device_date_time)
-    return ReadingMessage(topic, topic.partition(".")[2], reading, MessageId.of(device), sent_ms)
+    identity = MessageId(device.device_id, device.boot_id, device.sequence)
+    return ReadingMessage(topic, topic.partition(".")[2], reading, identity, sent_ms)
 
 
 def _now() -> int:

@@ -49,7 +49,7 @@ class Waits(Generic[K]):
         self._stuck: set[K] = set()
         self._usual = 0.0
 
-    def look(self, step: float, progress: Mapping[K, int]) -> list[K]:
+    def find_stuck(self, step: float, progress: Mapping[K, int]) -> list[K]:
         """The stuck ones, ``step`` seconds after the last look.
 
         Args:
@@ -59,14 +59,14 @@ class Waits(Generic[K]):
         self._usual = max(self._usual - step, *(self._waited[key][1] for key in went_on if key not in self._stuck), 0.0)
         self._stuck.difference_update(went_on)
         self._waited = {
-            key: (now, self.of(key) + step if key in self._waited and self._waited[key][0] == now else 0.0)
+            key: (now, self.seconds_of(key) + step if key in self._waited and self._waited[key][0] == now else 0.0)
             for key, now in progress.items()
         }
         limit = max(self._seconds, 2 * self._usual)
         self._stuck |= {key for key, (_, seconds) in self._waited.items() if seconds >= limit}
         return [key for key in self._waited if key in self._stuck]
 
-    def of(self, key: K) -> float:
+    def seconds_of(self, key: K) -> float:
         """Seconds for which one has made no progress."""
         return self._waited.get(key, (0, 0.0))[1]
 
@@ -112,18 +112,18 @@ class BlockedLogs:
             while True:
                 await asyncio.sleep(_EVERY)
                 now = time.monotonic()
-                self.look(min(now - last, 2 * _EVERY))  # a process that was held up has waited for nobody
+                self.check_writers(min(now - last, 2 * _EVERY))  # a process that was held up has waited for nobody
                 last = now
         finally:
             if self._asked is not None:
                 self._asked.cancel()
                 await asyncio.gather(self._asked, return_exceptions=True)
 
-    def look(self, step: float) -> None:
+    def check_writers(self, step: float) -> None:
         """``step`` seconds have passed since the last look."""
-        stuck = self._waits.look(step, {writer: writer.progress for writer in self._writers.all() if writer.busy})
+        stuck = self._waits.find_stuck(step, {writer: writer.progress for writer in self._writers.all() if writer.busy})
         self._watch_strays_log(step)
-        self._note([*(writer.log for writer in stuck), *self._holdings.broken, *self._uncreated])
+        self._note_blocked([*(writer.log for writer in stuck), *self._holdings.broken, *self._uncreated])
         if self._strays_worked < self._seconds:
             return
         for writer in stuck:
@@ -131,14 +131,14 @@ class BlockedLogs:
                 log.error(
                     "%s has taken nothing for %.0f s; its messages are kept in %s until it does",
                     writer.log,
-                    self._waits.of(writer),
+                    self._waits.seconds_of(writer),
                     self._writers.strays.log,
                 )
                 writer.keep_waiting()
 
     def _watch_strays_log(self, step: float) -> None:
         """Keep account of how long the strays log has worked: as long as nothing says otherwise."""
-        troubled = self._waits.of(self._writers.strays.writer) >= _OVERDUE
+        troubled = self._waits.seconds_of(self._writers.strays.writer) >= _OVERDUE
         if self._asked is not None:
             self._asked_for += step
             if self._asked.done():
@@ -151,7 +151,7 @@ class BlockedLogs:
             self._asked_for = 0.0
         self._strays_worked = 0.0 if troubled else min(self._strays_worked + step, self._seconds)
 
-    def _note(self, topics: Collection[str]) -> None:
+    def _note_blocked(self, topics: Collection[str]) -> None:
         now_ms = time.time_ns() // 1_000_000
         self.since_ms = {topic: self.since_ms.get(topic, now_ms) for topic in topics}
 

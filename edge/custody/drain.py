@@ -110,7 +110,7 @@ class StrayDrainer:
     async def _remember(self, log: str, offset: int) -> None:
         writer = self._asking[log]
         try:
-            await writer.cover(offset)
+            await writer.load_from(offset)
         except BrokerError as error:
             writer.lose(error)  # other logs are drained all the same
 

@@ -85,7 +85,7 @@ class CustodyEventHandler:
         """Enqueue an equipment event; it is acknowledged when it is carried out, or kept until it can be."""
         writer = self._writers.box(of_event(message).log)
         event = _Event(message, record, topic, redelivered, ack)
-        writer.put(Barrier(partial(self._carry_out, event, writer), partial(self._keep, event, writer)))
+        writer.enqueue(Barrier(partial(self._carry_out, event, writer), partial(self._keep_event, event, writer)))
 
     async def _carry_out(self, event: _Event, writer: ContainerWriter) -> None:
         """The event into the site's events first, then custody."""
@@ -99,7 +99,7 @@ class CustodyEventHandler:
             if why is not None and self._told.get(transfer.event_id) != why:
                 self._told[transfer.event_id] = why
                 log.warning("%s: %s; event %s waits", self._site, why, transfer.event_id)
-            self._keep(event, writer)
+            self._keep_event(event, writer)
             return
         self._told.pop(transfer.event_id, None)
         self._writers.strays.carried_out(writer.log, transfer.event_id)
@@ -118,7 +118,7 @@ class CustodyEventHandler:
         if event.ack is not None:
             event.ack.finish()
 
-    def _keep(self, event: _Event, writer: ContainerWriter) -> None:
+    def _keep_event(self, event: _Event, writer: ContainerWriter) -> None:
         """Keep an event in the strays log until it is carried out, if it is not there; its message waits no longer."""
         if event.kept:
             return
@@ -134,7 +134,7 @@ class CustodyEventHandler:
         elif move is not CustodyMove.NOTHING:
             self._metrics.opened += 1
             if self._writers.book.wait_for(writer.log):
-                writer.put(Barrier(writer.prepare))  # its strays come in even when no reading follows
+                writer.enqueue(Barrier(writer.prepare))  # its strays come in even when no reading follows
 
     # -- events that wait
 
@@ -213,7 +213,7 @@ class OrderHandler:
         self._metrics = writers.metrics
         self._begun: set[str] = set()  # ids of orders that were enqueued
 
-    def take(self, topic: str, record: Record, _at_start: bool) -> None:
+    def add_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """A record of the topic of orders."""
         if record.value is None or not is_data(record):
             return
@@ -227,7 +227,7 @@ class OrderHandler:
             return
         self._begun.add(order.order_id)
         writer = self._writers.box(order.log)
-        writer.put(Barrier(partial(self._carry_out, order, writer)))
+        writer.enqueue(Barrier(partial(self._carry_out, order, writer)))
 
     async def _carry_out(self, order: CustodyOrder, writer: ContainerWriter) -> None:
         procedure = self._protocol.carry_out_order(of_order(order), term=order.term, check=partial(self._check, order))
@@ -238,7 +238,7 @@ class OrderHandler:
                 raise
             log.warning("%s: order %s waits: %s", self._site, order.order_id, error)
             again = Barrier(partial(self._carry_out, order, writer))
-            asyncio.get_running_loop().call_later(_AGAIN, writer.put, again)
+            asyncio.get_running_loop().call_later(_AGAIN, writer.enqueue, again)
             return
         if refusal is not None:
             log.warning("%s: order %s refused: %s", self._site, order.order_id, refusal)
@@ -313,7 +313,7 @@ class ClaimResponder:
         await asyncio.gather(*(self._answer(self._writers.box(topic)) for topic in topics))
 
     async def _answer(self, writer: ContainerWriter) -> None:
-        async def give() -> None:
+        async def answer_claim() -> None:
             try:
                 if await self._term_writer.run(self._term_writer.protocol.answer(writer.log)):
                     self._metrics.grants += 1
@@ -324,4 +324,4 @@ class ClaimResponder:
             else:
                 self._told.pop(writer.log, None)
 
-        await writer.run_alone(give)
+        await writer.run_alone(answer_claim)

@@ -20,8 +20,7 @@ from edge.logwriter.retry import retry_transient
 from edge.logwriter.writer import Barrier
 from edge.site_kafka import SiteKafka
 from edge.site_logs import custody_logs, fixed_logs
-from edge.strays.index import StrayBook
-from edge.strays.store import Strays
+from edge.strays.store import StrayBook, Strays
 from edge.writer_registry import AlertWriter, Settlement, SiteCustody, WriterRegistry
 from fairlead.kafka.protocol.record import Record
 from fairlead.records.custody import CUSTODY_ORDERS
@@ -105,7 +104,7 @@ class CustodyManager:
             "custody": self._receiver.take_over,
             "strays": self._other_strays.follow,
             "claims": self._claim_responder.run,
-            "orders": LogFollower(self._cluster, [CUSTODY_ORDERS], self.orders.take).follow,
+            "orders": LogFollower(self._cluster, [CUSTODY_ORDERS], self.orders.add_order).follow,
             "returns": self._salvage.run,
             "broken logs": self._recovery.run,
         }
@@ -115,7 +114,7 @@ class CustodyManager:
         waits = self.book.add_record(topic, record)
         if waits is not None and not at_start and self._holdings.state(waits) is CustodyState.HELD:
             writer = self.writers.box(waits)
-            writer.put(Barrier(writer.prepare))
+            writer.enqueue(Barrier(writer.prepare))
 
     def _warn_of_lost_sites(self) -> None:
         """Logs whose holder the topology does not have (any more) can be moved by nobody."""

@@ -249,7 +249,7 @@ class StaleTail(Protocol):
 
 
 class Book(Protocol):
-    """What the protocol asks of the strays that this site can see (``edge.strays.index.StrayBook``)."""
+    """What the protocol asks of the strays that this site can see (``edge.strays.store.StrayBook``)."""
 
     def drained(self, log: str) -> dict[str, int]: ...
     def passed_on(self, log: str, drained: Mapping[str, int]) -> None: ...
@@ -1104,7 +1104,7 @@ class CustodyProtocol:
             wanted = [
                 topic
                 for topic in topics
-                if index.has(topic) and topic not in stuck and self._book.may_drain(strays, topic)
+                if topic in index.kept and topic not in stuck and self._book.may_drain(strays, topic)
             ]
             if not wanted:
                 continue
@@ -1113,7 +1113,7 @@ class CustodyProtocol:
             since = {topic: each.drained_since + 1 for topic, each in grants.items() if each is not None}
             stuck.update((yield RememberLogs(since)) or ())
             # Logs may have been passed on meanwhile: their strays are in them, and wait no longer.
-            offsets = {topic: frozenset(index.offsets(topic)) for topic in wanted if index.has(topic)}
+            offsets = {topic: frozenset(index.offsets(topic)) for topic in wanted if topic in index.kept}
             offsets = {topic: each for topic, each in offsets.items() if topic not in stuck}
             if offsets:
                 stuck.update((yield CopyStrays(strays, end, offsets)) or ())

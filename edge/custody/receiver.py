@@ -59,7 +59,7 @@ class Receiver:
         self._writers = writers
         self.claimed = asyncio.Event()  # set when a claim that this site is to answer has come
         self._incoming = asyncio.Event()
-        self._follower = LogFollower(cluster, ledgers, self._take)
+        self._follower = LogFollower(cluster, ledgers, self._apply_record)
         self.taken = 0
 
     @property
@@ -91,7 +91,7 @@ class Receiver:
         """Wait until ``follow`` has taken in every entry that the ledgers have here now; errors as of the follower."""
         await self._follower.read_to_ends()
 
-    def _take(self, topic: str, record: Record, at_start: bool) -> None:
+    def _apply_record(self, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):
             return
         try:

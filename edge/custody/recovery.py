@@ -92,14 +92,16 @@ class CrashRecovery:
         """Look at logs that broke until the log itself has told who holds it, less and less often; until cancelled."""
         while True:
             due = [topic for topic, look in self._broken.looks.items() if look.due <= time.monotonic()][:_LOOKS_AT_ONCE]
-            await asyncio.gather(*(self._writers.box(topic).run_alone(partial(self._look, topic)) for topic in due))
+            await asyncio.gather(
+                *(self._writers.box(topic).run_alone(partial(self._check_log, topic)) for topic in due)
+            )
             self._broken.added.clear()
             next_due = min((look.due for look in self._broken.looks.values()), default=None)
             timeout = max(0.0, next_due - time.monotonic()) if next_due is not None else None
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._broken.added.wait(), timeout)
 
-    async def _look(self, topic: str) -> None:
+    async def _check_log(self, topic: str) -> None:
         look = self._broken.looks.get(topic)
         if look is None or await self.recheck(topic, retriable=look.retriable):
             self._broken.looks.pop(topic, None)
@@ -144,7 +146,7 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
         return protocol.is_settled(topic, event.event_id, event.at, known=known)
 
     async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
-        strays.found(record, lambda topic: writers.book.floor(topic, strays.log), done)
+        strays.recall_record(record, lambda topic: writers.book.floor(topic, strays.log), done)
 
 
 # -- copies that a seizure has cut off
@@ -162,20 +164,20 @@ class DivergenceSalvage:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
-            await retry_transient(self.look, "looking at logs that were seized")
+            await retry_transient(self.salvage_copies, "looking at logs that were seized")
             await asyncio.sleep(EVERY)
 
-    async def look(self) -> int:
+    async def salvage_copies(self) -> int:
         """Keep what is beyond a seizure in any copy here; gives how many logs were reported."""
         done = 0
         view = self._protocol.view
         for topic, stale in (await stale_copies(self._cluster, view, tuple(view.seized()))).items():
             if not self._protocol.is_returned(topic, stale):
-                await self._writers.box(topic).run_alone(partial(self._return, topic))
+                await self._writers.box(topic).run_alone(partial(self._return_tail, topic))
                 done += 1
         return done
 
-    async def _return(self, topic: str) -> None:
+    async def _return_tail(self, topic: str) -> None:
         """Keep the readings of one copy beyond the seizure. Runs as a barrier of the log's writer."""
         entry = await self._term_writer.run(self._protocol.return_tail(topic))
         if entry is not None:

@@ -148,16 +148,16 @@ class TermWriter:
             case FindStaleTail(log):
                 return (await stale_copies(self._kafka.cluster, self.protocol.view, [log])).get(log)
             case KeepTail(log, start, end):
-                return await self._keep(log, start, end)
+                return await self._keep_tail(log, start, end)
             case StoreStrays() | RememberLogs() | CopyStrays() | FindStrays():
                 raise TypeError(f"{type(action).__name__} is an action of draining, see edge.custody.drain")
 
-    async def _keep(self, log: str, start: int, end: int) -> KeptTail:
+    async def _keep_tail(self, log: str, start: int, end: int) -> KeptTail:
         kept, strays = 0, self._writers.strays
         async for record in self._kafka.tails.records(log, start, end):
             identity = records.identity_of(record)
             if identity is not None:
-                strays.keep(log, LogEntry(_as_it_came(record), identity))
+                strays.keep_reading(log, LogEntry(_as_it_came(record), identity))
                 kept += 1
         await strays.writer.flush()
         return KeptTail(kept, strays.log, strays.index.end)

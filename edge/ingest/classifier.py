@@ -279,7 +279,9 @@ def _sent(device: Device, received_ms: int) -> tuple[MessageId, int] | Rejected:
     if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):
         return Rejected(RejectReason.INVALID_FIELDS, "bootId and sequence count from 0")
     at = _clock(device.device_date_time, received_ms)
-    return at if isinstance(at, Rejected) else (MessageId.of(device), at)
+    if isinstance(at, Rejected):
+        return at
+    return MessageId(device.device_id, device.boot_id, device.sequence), at
 
 
 def _clock(moment: dt.datetime, received_ms: int) -> int | Rejected:

@@ -81,7 +81,7 @@ class DeadLetters:
             self._writers.alerts.append_alerts(self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
         self._writers.metrics.refused_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now_ms)
-        self._writers.letters.put(LogEntry(records.dead(letter, now_ms), letter_key(letter), redelivered, ack))
+        self._writers.letters.enqueue(LogEntry(records.dead(letter, now_ms), letter_key(letter), redelivered, ack))
 
     def _clock_alerts(
         self, engine: AlertEngine, rejected: Rejected, topic: str, payload: bytes, now_ms: int

@@ -63,7 +63,7 @@ class BookingReferences:
         known = self._first.get(reference)
         return known.office if known is not None else None
 
-    def tried(self, booking: Booking, owner: str, now_ms: int) -> None:
+    def note_attempt(self, booking: Booking, owner: str, now_ms: int) -> None:
         """This site was given a change of another office's booking."""
         before = self._attempts.get(booking.booking_reference)
         first_ms = before.first_ms if before is not None else now_ms

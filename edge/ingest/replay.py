@@ -189,7 +189,7 @@ def log_of(site: str) -> str:
     return f"deadletters.{site}"
 
 
-async def look(cluster: Cluster, site: str, choice: ReplayChoice) -> ReplayPlan:
+async def plan_replay(cluster: Cluster, site: str, choice: ReplayChoice) -> ReplayPlan:
     """What could be replayed at a site now.
 
     Raises:

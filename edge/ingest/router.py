@@ -77,7 +77,9 @@ class MessageRouter:
             self._saw_dropped(delivery.payload)
             return
         self._metrics.received += 1
-        if self._floods(delivery, now):
+        limit = self.limits.check(delivery.topic, delivery.payload, now)
+        if limit is not Limit.TAKE:
+            self._refuse_flood(limit, delivery, now)
             return
         message = self._classify(delivery.topic, delivery.payload, now)
         match message:
@@ -92,25 +94,21 @@ class MessageRouter:
             case Rejected():
                 self._reject(message, delivery, now)
 
-    def _floods(self, delivery: Delivery, now: int) -> bool:
-        """Whether a message is over its device's limit, and was dealt with."""
-        match self.limits.check(delivery.topic, delivery.payload, now):
-            case Limit.TAKE:
-                return False
-            case Limit.LETTER:
-                self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
-            case Limit.DROP:
-                self._metrics.flood_dropped += 1
-                if delivery.ack is not None:
-                    delivery.ack.finish()
-        return True
+    def _refuse_flood(self, limit: Limit, delivery: Delivery, now: int) -> None:
+        """Deal with a message over its device's limit."""
+        if limit is Limit.LETTER:
+            self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
+            return
+        self._metrics.flood_dropped += 1
+        if delivery.ack is not None:
+            delivery.ack.finish()
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         writer = self._writers.box(message.log)
         if self._engine is not None:
             self._raise_alerts(self._engine, writer, message, delivery, now)
         record = records.published(delivery.payload, key=message.number, at_ms=message.device_ms, received_ms=now)
-        writer.put(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
+        writer.enqueue(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
 
     def _raise_alerts(
         self, engine: AlertEngine, writer: ContainerWriter, message: ReadingMessage, delivery: Delivery, now: int
@@ -118,11 +116,11 @@ class MessageRouter:
         """Store the alerts that a reading causes, before the reading; it is acknowledged when all are stored."""
         ack, alerts = delivery.ack, self._writers.alerts
         stored_in = message.log if writer.may_append() else self._writers.strays.log
-        self._writers.alerts.append_alerts(engine.see(message, stored_in, now), ack)
+        self._writers.alerts.append_alerts(engine.judge_reading(message, stored_in, now), ack)
         if ack is not None and delivery.redelivered and alerts.busy:
             # Its alert may have been raised at the first delivery and still be under way.
             ack.parts += 1
-            alerts.put(Barrier(partial(self._finish_later, ack)))
+            alerts.enqueue(Barrier(partial(self._finish_later, ack)))
 
     async def _finish_later(self, ack: PendingAck) -> None:
         ack.finish()
@@ -134,13 +132,13 @@ class MessageRouter:
             )
         payload = message.payload if message.payload is not None else delivery.payload
         record = records.published(payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
-        self._writers.ship[message.log].put(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
+        self._writers.ship[message.log].enqueue(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
 
     def _take_booking(self, message: BookingMessage, delivery: Delivery, now: int) -> None:
         number, reference = message.booking.equipment_reference, message.booking.booking_reference
         owner = self.references.owner(reference)
         if owner is not None and owner != self._site:
-            self.references.tried(message.booking, owner, now)
+            self.references.note_attempt(message.booking, owner, now)
             log.error("%s: a change of booking %r, which belongs to %s, was refused", self._site, reference, owner)
             detail = f"booking {reference} belongs to {owner}, where it was first seen; only that office may change it"
             self._reject(Rejected(RejectReason.FOREIGN_BOOKING, detail), delivery, now)
@@ -150,14 +148,14 @@ class MessageRouter:
         key = records.digest(number, hashlib.sha256(delivery.payload).hexdigest())
         entry = LogEntry(record, key, delivery.redelivered, delivery.ack)
         if self._writers.bookings is not None:
-            self._writers.bookings.put(entry)
+            self._writers.bookings.enqueue(entry)
 
     def _take_event(self, message: EventMessage, delivery: Delivery, now: int) -> None:
         event_id = message.event.metadata.event_id
         record = records.published(delivery.payload, key=event_id, at_ms=message.device_ms, received_ms=now)
         entry = LogEntry(record, event_id, delivery.redelivered, delivery.ack)
         if message.log is None:
-            self._writers.events.put(entry)
+            self._writers.events.enqueue(entry)
             return
         self._events.handle_event(message, record, delivery.topic, redelivered=delivery.redelivered, ack=delivery.ack)
 

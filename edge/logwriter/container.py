@@ -1,4 +1,8 @@
-"""The writer of a container's log: appends while this site holds the log, keeps strays while it does not."""
+"""The writers of logs of readings.
+
+``DedupWriter`` leaves out repeats. ``ContainerWriter`` also obeys custody: it appends while this site holds the log and
+keeps strays while it does not.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,13 @@ from typing import ClassVar, Final, Protocol
 from edge.holdings import CustodyState, Holdings
 from edge.logwriter import records
 from edge.logwriter.dedup import DedupResult, SequenceDedup
-from edge.logwriter.dedup_writer import DedupWriter
-from edge.logwriter.tail_reader import DEEP, TailReader
-from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry, Sink
+from edge.logwriter.retry import retry_transient
+from edge.logwriter.tail_reader import DEEP, DEPTH, NEWEST, LogTail, TailReader
+from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry, LogWriter, Sink
 from edge.messages import MessageId
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.errors import BrokerError, Conflict, Fenced, Misplaced
+from fairlead.kafka.protocol.record import Record
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +55,120 @@ class BrokenLogs:
         self.added.set()
 
 
+class DedupWriter(LogWriter[MessageId]):
+    """The writer of a log of readings: a container's, or one of a ship's own. Leaves out readings that the log has.
+
+    A reading that is newer than the newest record of its device is new. A few records at the end of the log are enough
+    to see that, so more is read only for a reading that they do not decide.
+
+    ``waits_for_broker``: a broker that does not serve the log is waited for; otherwise reading raises its error.
+    """
+
+    waits_for_broker: ClassVar[bool] = True
+    __slots__ = ("_dedup", "_depth", "_floor", "_start_offset", "_tails")
+
+    def __init__(
+        self,
+        log: str,
+        sink: Sink,
+        tails: TailReader,
+        *,
+        settle: Callable[[LogEntry[MessageId], EntryOutcome], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._dedup = SequenceDedup()
+        super().__init__(log, sink, self._dedup, settle=settle, fail=fail)
+        self._tails = tails
+        self._depth = 0  # of the tail that was read last
+        self._floor: int | None = None  # offset from which on the log is remembered; None before the first look
+        self._start_offset = 0
+
+    def ready(self) -> bool:
+        return self._floor is not None
+
+    async def prepare(self) -> None:
+        if self._floor is None:
+            await self.load()
+
+    async def load(self, depth: int = NEWEST) -> None:
+        """Read the log's tail (again)."""
+        tail = await self._read_tail(depth)
+        self.memory = self._dedup = SequenceDedup(complete=tail.whole, deep=depth >= DEEP)
+        for record in tail.records:
+            self._recall(record)
+        self._start_offset, self._floor, self._depth = tail.start, tail.floor, depth
+
+    async def _read_tail(self, depth: int) -> LogTail:
+        if not self.waits_for_broker:
+            return await self._tails.read(self.log, depth)
+        return await retry_transient(lambda: self._tails.read(self.log, depth), f"reading the end of {self.log}")
+
+    def opened(self) -> None:
+        """The log is new: there is nothing to read."""
+        self.memory = self._dedup = SequenceDedup(complete=True)
+        self._start_offset = self._floor = self._depth = 0
+
+    def unload(self) -> None:
+        """Forget the log: somebody else appends to it now."""
+        self.memory = self._dedup = SequenceDedup()
+        self._floor, self._depth = None, 0
+
+    async def load_from(self, offset: int) -> None:
+        """Remember the log from ``offset`` on at least."""
+        await self.prepare()
+        if self._floor is not None and self._floor > offset and self._depth < DEPTH:
+            await self.load(DEPTH)  # which shares requests with other logs; mostly that is far enough
+        if self._floor is None or self._floor <= offset:
+            return
+        async for record in self._tails.records(self.log, offset, self._floor, patient=self.waits_for_broker):
+            self._recall(record)
+        self._floor = offset
+
+    async def look_back(self, entry: LogEntry[MessageId]) -> None:
+        """Read more of the log: a longer tail, as much as may be sent again, then, if that does not decide, all of it,
+        once."""
+        for depth in (DEEP,) if entry.redelivered else (DEPTH, DEEP):
+            if self._depth < depth:
+                await self.load(depth)
+                if self._dedup.check(entry.key, redelivered=entry.redelivered) is not DedupResult.UNDECIDED:
+                    return
+        if self._floor is not None and self._floor > self._start_offset:
+            # Set first: what the memory's bounds make it forget while reading must show as "not complete".
+            self._dedup.complete = True
+            await self.load_from(self._start_offset)
+
+    def arrange(self, batch: Sequence[LogEntry[MessageId]]) -> None:
+        """Mark what comes after a newer reading of its device: the order in the log is no longer the device's."""
+        newest: dict[str, tuple[int, int]] = {}
+        for entry in batch:
+            device, at = entry.key.device, (entry.key.boot, entry.key.sequence)
+            if at < newest.get(device, at) or self._dedup.is_late(entry.key):
+                entry.record = records.late(entry.record)
+            else:
+                newest[device] = at
+
+    def remember(self, entry: LogEntry[MessageId]) -> None:
+        self._dedup.add(entry.key, late=records.is_late(entry.record))
+
+    def _recall(self, record: Record) -> None:
+        identity = records.identity_of(record)
+        if identity is not None:
+            self._dedup.add(identity, late=records.is_late(record))
+
+
 class StrayKeeper(Protocol):
     """The part of ``edge.strays.store.Strays`` that a container's writer uses."""
 
     @property
     def log(self) -> str: ...
 
-    def keep(self, log: str, entry: LogEntry[MessageId]) -> None: ...
+    def keep_reading(self, log: str, entry: LogEntry[MessageId]) -> None: ...
 
     def custody_came(self, log: str) -> None: ...
 
 
 class WaitingStrays(Protocol):
-    """The part of ``edge.strays.index.StrayBook`` that a container's writer uses."""
+    """The part of ``edge.strays.store.StrayBook`` that a container's writer uses."""
 
     @property
     def own(self) -> StrayKeeper: ...
@@ -104,7 +210,7 @@ class ContainerWriter(DedupWriter):
     """
 
     waits_for_broker: ClassVar[bool] = False  # its readings are strays until the broker serves the log again
-    __slots__ = ("_book", "_broken", "_copy", "_drain", "_draining", "_holdings", "_looked", "_strays", "blocked")
+    __slots__ = ("_book", "_broken", "_copy", "_drain", "_draining", "_holdings", "_looked", "_strays")
 
     def __init__(
         self,
@@ -123,45 +229,38 @@ class ContainerWriter(DedupWriter):
         self._drain = custody.drain
         self._broken = custody.broken
         self._draining = False
-        self.blocked = False
         self._looked = 0  # term of this site's in which the strays were looked for anew
         self._copy: SequenceDedup | None = None  # what this site's copy of a log held elsewhere has
-
-    def put(self, item: LogEntry[MessageId] | Barrier) -> None:
-        if not (self.blocked and self._kept(item)):
-            super().put(item)
 
     def keep_waiting(self) -> None:
         """The log is blocked: keep all that waits for it as strays, and what comes until it goes on."""
         self.blocked = True
         batch, followers = self._sent or ((), ())
         for entry in (*batch, *followers):
-            self._kept(entry)
+            self.keep_elsewhere(entry)
         if self._barrier is not None:
-            self._kept(self._barrier)
+            self.keep_elsewhere(self._barrier)
         if self._queue is not None:
-            left = [item for item in self._queue if not self._kept(item)]
+            left = [item for item in self._queue if not self.keep_elsewhere(item)]
             self._queue.clear()  # in place: the writer's task may be looking at it
             self._queue.extend(left)
 
-    def _kept(self, item: LogEntry[MessageId] | Barrier) -> bool:
+    def keep_elsewhere(self, item: LogEntry[MessageId] | Barrier) -> bool:
         """Keep something that waits for this log in the strays log; False where it must wait on."""
         if isinstance(item, Barrier):
             if item.keep is None:
                 return False
             item.keep()
         elif not item.kept:
-            self._strays.keep(self.log, item)
+            self._strays.keep_reading(self.log, item)
             item.ack, item.kept = None, True
         return True
 
-    def went_on(self) -> None:
-        super().went_on()
-        if self.blocked:
-            self.blocked = False
-            log.warning("%s: appending goes on", self.log)
-            if self._book.wait_for(self.log) and self._queue is not None:
-                self._queue.appendleft(Barrier(self.prepare))
+    def unblock(self) -> None:
+        super().unblock()
+        log.warning("%s: appending goes on", self.log)
+        if self._book.wait_for(self.log) and self._queue is not None:
+            self._queue.appendleft(Barrier(self.prepare))
 
     def term(self) -> int | None:
         return self._holdings.term(self.log)
@@ -171,7 +270,7 @@ class ContainerWriter(DedupWriter):
 
     def ready(self) -> bool:
         term = self._holdings.term(self.log)
-        return term > 0 and term == self._looked and super().ready() and not self._book.wait_for(self.log)
+        return term > 0 and term == self._looked and self._floor is not None and not self._book.wait_for(self.log)
 
     async def prepare(self) -> None:
         if not self.may_append():
@@ -197,7 +296,7 @@ class ContainerWriter(DedupWriter):
         """This site holds the log now: bring its strays in and carry out the events that wait for it."""
         self.unload()
         if self.log in self._holdings.view.seized() or self._book.wait_for(self.log):
-            self.put(Barrier(self.prepare))
+            self.enqueue(Barrier(self.prepare))
         self._strays.custody_came(self.log)
 
     async def drain(self) -> None:
@@ -219,7 +318,7 @@ class ContainerWriter(DedupWriter):
             await self.prepare()
             return await self.divert(entry)
         else:
-            self._kept(entry)
+            self.keep_elsewhere(entry)
         return True
 
     async def _copy_has(self, identity: MessageId) -> bool:
@@ -243,7 +342,7 @@ class ContainerWriter(DedupWriter):
             return False
         self.lose(error)
         for entry in entries:
-            self._kept(entry)
+            self.keep_elsewhere(entry)
         return True
 
     def lose(self, error: Exception) -> None:

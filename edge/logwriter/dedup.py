@@ -88,8 +88,11 @@ class SequenceDedup:
         """
         name, boot, sequence = identity
         device = self._devices.get(name)
-        runs = device.of(boot) if device is not None else None
-        if runs is not None and _contains(runs, sequence):
+        if device is None:
+            runs = None
+        else:
+            runs = device.runs if boot == device.boot else device.of(boot)
+        if runs is not None and sequence <= runs[-1] and _contains(runs, sequence):
             return DedupResult.REPEAT
         if self.complete:
             return DedupResult.NEW
@@ -121,7 +124,7 @@ class SequenceDedup:
             return
         if not late:
             device.anchored = True
-        runs = device.of(boot)
+        runs = device.runs if boot == device.boot else device.of(boot)
         if runs is None:
             if not device.begin(boot, sequence):
                 self.complete = False

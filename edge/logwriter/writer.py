@@ -106,6 +106,7 @@ class LogWriter(Generic[K]):
         "_settle",
         "_sink",
         "_work",
+        "blocked",
         "log",
         "memory",
         "progress",
@@ -132,6 +133,7 @@ class LogWriter(Generic[K]):
         )
         self._sent: _Sent[K] | None = None  # under way
         self._barrier: Barrier | None = None  # running
+        self.blocked = False  # whether what comes is kept elsewhere, see ``keep_elsewhere``
         self.progress = 0  # changes whenever something of the queue is done
         # What goes on now: a start in the next turn of the event loop, an append without a task, or a task.
         self._work: asyncio.Handle | asyncio.Future[Appended] | asyncio.Task[None] | None = None
@@ -145,23 +147,21 @@ class LogWriter(Generic[K]):
         """Whether the writer has something to do."""
         return self._work is not None
 
-    def put(self, item: LogEntry[K] | Barrier) -> None:
+    def enqueue(self, item: LogEntry[K] | Barrier) -> None:
         """Add to the end of the queue."""
+        if self.blocked and self.keep_elsewhere(item):
+            return
         if self._queue is None:
             self._queue = deque((item,))
         else:
             self._queue.append(item)
-        self.wake()
-
-    def wake(self) -> None:
-        """Go on, if there is something to do and nobody does it."""
-        if self._work is None and self._queue:
+        if self._work is None:
             self._work = asyncio.get_running_loop().call_soon(self._start)
 
     async def append(self, record: NewRecord, key: K, *, redelivered: bool = False) -> LogEntry[K]:
         """Put one record in and wait until it is stored; returns its entry with the offset (-1 for a repeat)."""
         entry = LogEntry(record, key, redelivered, stored=asyncio.get_running_loop().create_future())
-        self.put(entry)
+        self.enqueue(entry)
         assert entry.stored is not None  # noqa: S101 - for the type checker
         await entry.stored
         return entry
@@ -182,7 +182,7 @@ class LogWriter(Generic[K]):
                 if not done.done():
                     done.set_result(None)
 
-        self.put(Barrier(run))
+        self.enqueue(Barrier(run))
         await done
 
     async def flush(self) -> None:
@@ -247,6 +247,14 @@ class LogWriter(Generic[K]):
     async def divert(self, entry: LogEntry[K]) -> bool:
         """Whether the entry was taken elsewhere, because this site may not append to the log."""
         return False
+
+    def keep_elsewhere(self, item: LogEntry[K] | Barrier) -> bool:
+        """Whether an item was kept elsewhere; called only while the writer is ``blocked``."""
+        return False
+
+    def unblock(self) -> None:
+        """The log takes something again. Called only while the writer is ``blocked``."""
+        self.blocked = False
 
     async def refused(self, error: Exception, entries: Sequence[LogEntry[K]]) -> bool:
         """An append failed for good, or the log cannot be read (then without entries); True when that was dealt with.
@@ -352,7 +360,7 @@ class LogWriter(Generic[K]):
         batch: list[LogEntry[K]] = []
         followers: list[LogEntry[K]] = []
         try:
-            batch, followers = await self._take(waiting)
+            batch, followers = await self._take_batch(waiting)
             if not batch:
                 return 0
             self.arrange(batch)
@@ -387,7 +395,7 @@ class LogWriter(Generic[K]):
             self.finish(entry, EntryOutcome.REPEAT)
         self.went_on()
 
-    async def _take(
+    async def _take_batch(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]
     ) -> tuple[list[LogEntry[K]], list[LogEntry[K]]]:
         """The next batch, and repeats of entries in it, which are safe only once it is stored."""
@@ -402,7 +410,7 @@ class LogWriter(Generic[K]):
     def _gather(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]], looked: LogEntry[K] | None = None
     ) -> tuple[list[LogEntry[K]], list[LogEntry[K]], LogEntry[K] | None]:
-        """``_take`` as far as the memory can tell; last the first entry of which it cannot, where nothing comes before.
+        """The next batch, repeats of entries in it, and the entry that ``memory`` cannot decide if it is the first one.
 
         Args:
             looked: The entry for which the log was read further back. A memory that still cannot say has reached its
@@ -438,6 +446,8 @@ class LogWriter(Generic[K]):
     def went_on(self) -> None:
         """Something of the queue is done."""
         self.progress += 1
+        if self.blocked:
+            self.unblock()
 
     def remember(self, entry: LogEntry[K]) -> None:
         """An entry is in the log now."""

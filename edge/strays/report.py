@@ -133,7 +133,7 @@ class StrayList:
         seizures = self._view.seizures(log)
         return not any(batch.producer_epoch < each.term and batch.base_offset >= each.marker for each in seizures)
 
-    def found(self, log: str, records: Iterable[Record]) -> None:
+    def add_records(self, log: str, records: Iterable[Record]) -> None:
         """Records that are in a log: strays that are among them wait no more."""
         there = {identity_of(record) for record in records}
         opened = self._open[log]
@@ -167,7 +167,7 @@ async def find_waiting(cluster: Cluster, ledgers: Ledgers, is_box_log: Callable[
         for tp, extent in (await extents(cluster, list(unsure))).items()
     }
     async for tp, records in sweep(cluster, tails, wanted=lambda tp, batch: strays.is_part(tp.topic, batch)):
-        strays.found(tp.topic, records)
+        strays.add_records(tp.topic, records)
     return strays.waiting()
 
 

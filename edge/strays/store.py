@@ -1,7 +1,8 @@
-"""Keeps in ``strays.<site>`` what this site may not append to its log, until custody comes.
+"""Strays: readings and events that a site keeps in ``strays.<site>`` because it may not append to their log now.
 
-In memory stand the offsets per log, not the readings; they are read back from the strays log when they are drained.
-``StrayIndex`` is used for the strays logs of other sites too (``edge.strays.index``).
+``Strays`` keeps this site's own, ``StrayIndex`` says which readings of one strays log wait, and ``StrayBook`` has the
+indexes of all sites' strays logs. Only offsets are in memory; the readings are read back from the strays log when they
+are drained.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import datetime as dt
 import logging
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 from edge.logwriter import records
@@ -20,6 +21,7 @@ from edge.logwriter.writer import EntryOutcome, LogEntry, LogWriter, Sink
 from edge.messages import MessageId
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
+from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import UNREADABLE
 from fairlead.records.edge import Stray
@@ -62,7 +64,7 @@ class StrayIndex:
     """Which readings in one strays log wait for which log. Pure."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, _Kept] = {}
+        self.kept: dict[str, _Kept] = {}  # by log; a log without strays has no entry
         self._ever: set[str] = set()
         self._done: dict[str, int] = {}  # of logs whose strays were dropped: the offset before which
         self.end = 0  # the offset after the last record of the strays log that this index knows of
@@ -70,9 +72,9 @@ class StrayIndex:
 
     def add(self, log: str, offset: int, identity: MessageId, received_ms: int = 0) -> None:
         """Take in a stray; offsets ascend."""
-        kept = self._kept.get(log)
+        kept = self.kept.get(log)
         if kept is None:
-            kept = self._kept[log] = _Kept()
+            kept = self.kept[log] = _Kept()
             self._ever.add(log)
         kept.offsets.append(offset)
         kept.received.append(received_ms)
@@ -80,19 +82,16 @@ class StrayIndex:
         self.waiting += 1
         self.end = max(self.end, offset + 1)
 
-    def has(self, log: str) -> bool:
-        return log in self._kept
-
     def logs(self) -> Set[str]:
-        return self._kept.keys()
+        return self.kept.keys()
 
     def offsets(self, log: str) -> Iterable[int]:
-        kept = self._kept.get(log)
+        kept = self.kept.get(log)
         return kept.offsets if kept is not None else ()
 
     def oldest_ms(self, log: str) -> int | None:
         """When the stray came that has waited longest, milliseconds since 1970; None when none waits."""
-        kept = self._kept.get(log)
+        kept = self.kept.get(log)
         return min(kept.received) if kept is not None else None
 
     def mark(self, log: str) -> int | None:
@@ -102,14 +101,14 @@ class StrayIndex:
         """
         if log not in self._ever:
             return None
-        kept = self._kept.get(log)
+        kept = self.kept.get(log)
         return kept.offsets[0] if kept is not None else self.end
 
     def drained(self, log: str, *, upto: int) -> None:
         """Every stray of the log before offset ``upto`` is in the log now."""
         if log in self._ever:
             self.passed(log, upto)
-        kept = self._kept.get(log)
+        kept = self.kept.get(log)
         if kept is None:
             return
         left = [place for place, offset in enumerate(kept.offsets) if offset >= upto]
@@ -118,7 +117,7 @@ class StrayIndex:
             kept.received = array("q", (kept.received[place] for place in left))
             kept.offsets = array("q", (kept.offsets[place] for place in left))
         else:
-            del self._kept[log]
+            del self.kept[log]
 
     def passed(self, log: str, upto: int) -> None:
         """Strays of the log before ``upto`` are not in this index, because they are in the log."""
@@ -131,13 +130,13 @@ class StrayIndex:
     def forget(self, log: str) -> None:
         """Drop what is known of one log, before its strays are looked for again from further back."""
         self._done.pop(log, None)
-        kept = self._kept.pop(log, None)
+        kept = self.kept.pop(log, None)
         if kept is not None:
             self.waiting -= len(kept.offsets)
 
     def check(self, key: StrayKey) -> DedupResult:
         """Whether a reading is kept already."""
-        kept = self._kept.get(key[0])
+        kept = self.kept.get(key[0])
         # What this memory has forgotten is kept twice; draining recognises it.
         known = kept is not None and kept.dedup.check(key[1]) is DedupResult.REPEAT
         return DedupResult.REPEAT if known else DedupResult.NEW
@@ -189,20 +188,22 @@ class Strays:
         self._event_times: dict[str, dt.datetime] = {}
         self.writer: LogWriter[StrayKey] = LogWriter(log, sink, _StrayMemory(self), settle=self._settled, fail=fail)
 
-    def keep(self, log: str, entry: LogEntry[MessageId]) -> None:
+    def keep_reading(self, log: str, entry: LogEntry[MessageId]) -> None:
         """Keep a reading of a log that is not held here; its message is acknowledged when the stray is stored."""
-        self._put(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ack)
+        self._enqueue(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ack)
 
     def keep_event(
         self, log: str, record: NewRecord, event_id: str, at: dt.datetime, mqtt_topic: str, ack: PendingAck | None
     ) -> None:
         """Keep an event until custody comes; its message is acknowledged when it is stored."""
         self._event_times[event_id] = at
-        self._put(log, records.stray_event(log, record, mqtt_topic), MessageId(event_id, _EVENT, _EVENT), False, ack)
+        self._enqueue(
+            log, records.stray_event(log, record, mqtt_topic), MessageId(event_id, _EVENT, _EVENT), False, ack
+        )
 
-    def _put(self, log: str, wrapped: NewRecord, key: MessageId, redelivered: bool, ack: PendingAck | None) -> None:
+    def _enqueue(self, log: str, wrapped: NewRecord, key: MessageId, redelivered: bool, ack: PendingAck | None) -> None:
         self._on_the_way[log] += 1
-        self.writer.put(LogEntry(wrapped, (log, key), redelivered, ack))
+        self.writer.enqueue(LogEntry(wrapped, (log, key), redelivered, ack))
 
     def custody_came(self, log: str) -> None:
         """This site holds a log now: have the events that wait for it carried out at once."""
@@ -211,9 +212,9 @@ class Strays:
 
     def wait_for(self, log: str) -> bool:
         """Whether there are readings of this log here, stored or on their way."""
-        return self.index.has(log) or log in self._on_the_way
+        return log in self.index.kept or log in self._on_the_way
 
-    def found(
+    def recall_record(
         self, record: Record, drained_before: Callable[[str], int], done: Callable[[str, WaitingEvent], bool]
     ) -> None:
         """Take in a record of the strays log at start.
@@ -297,3 +298,109 @@ def readable(record: Record) -> Stray | None:
         return records.read_stray(record)
     except UNREADABLE:
         return None
+
+
+class StrayBook:
+    """All strays that this site can see: its own, and those in its copies of other sites' strays logs.
+
+    The holder of a log drains what every site has kept for it, so the index of every strays log is kept. The newest
+    marker of a log says what its earlier holders have drained.
+
+    Args:
+        own: This site's own strays.
+        others: Topics of the other sites' strays logs.
+        trusted: Whether what a site has kept for a log may get into it, by the site's strays log and the log.
+    """
+
+    def __init__(
+        self,
+        own: Strays,
+        others: tuple[str, ...],
+        view: CustodyView,
+        *,
+        trusted: Callable[[str, str], bool] = lambda _strays, _log: True,
+    ) -> None:
+        self.own = own
+        self._trusted = trusted
+        self._view = view
+        self._others = {topic: StrayIndex() for topic in others}
+
+    def indexes(self) -> Iterator[tuple[str, StrayIndex]]:
+        """Every strays log with its index, this site's own first."""
+        yield self.own.log, self.own.index
+        yield from self._others.items()
+
+    def wait_for(self, log: str) -> bool:
+        """Whether readings of this log wait in any strays log, and may get into it."""
+        if self.own.wait_for(log):
+            return True
+        for topic, index in self._others.items():  # called for every reading
+            if log in index.kept and self._trusted(topic, log):
+                return True
+        return False
+
+    def may_drain(self, strays: str, log: str) -> bool:
+        """Whether what a strays log has for a log may get into it: this site's own always."""
+        return strays == self.own.log or self._trusted(strays, log)
+
+    def logs(self) -> Set[str]:
+        """Every log with readings that wait."""
+        return set().union(*(index.logs() for _, index in self.indexes()))
+
+    def drained(self, log: str) -> dict[str, int]:
+        """What the next marker of a log has to say: per strays log, the offset before which all is drained."""
+        grant = self._view.grant(log)
+        marks = dict(grant.drained) if grant is not None else {}
+        for topic, index in self.indexes():
+            mark = index.mark(log)
+            if mark is not None:
+                marks[topic] = max(mark, marks.get(topic, 0))
+        return marks
+
+    def passed_on(self, log: str, drained: Mapping[str, int]) -> None:
+        """A log has a new marker: what it says to be drained waits no longer."""
+        for topic, index in self.indexes():
+            index.drained(log, upto=drained.get(topic, 0))
+
+    def add_record(self, topic: str, record: Record) -> str | None:
+        """Take in a record of another site's strays log; returns the log for which a stray waits now, if any."""
+        self._others[topic].end = max(self._others[topic].end, record.offset + 1)
+        stray = of_box(topic, record, self.own.is_box_log)
+        if stray is not None and (kept := kept_reading(record, stray)) is not None:
+            return stray.log if self.learn(topic, stray.log, kept) else None
+        return None
+
+    def learn(self, topic: str, log: str, kept: KeptReading) -> bool:
+        """Take in a reading in another site's strays log; False when it is drained already.
+
+        An event waits for the site that keeps it.
+        """
+        index = self._others[topic]
+        index.end = max(index.end, kept.offset + 1)
+        if kept.offset < (floor := self.floor(log, topic)):
+            index.passed(log, floor)
+            return False
+        index.add(log, *kept)
+        return True
+
+    def floor(self, log: str, topic: str) -> int:
+        """The offset before which the strays of a log in one strays log are drained, as its newest marker says."""
+        grant = self._view.grant(log)
+        return grant.drained.get(topic, 0) if grant is not None else 0
+
+    def is_put_back(self, log: str) -> bool:
+        """Whether less of a log's strays is drained, as its newest marker says, than was said before: a seizure has cut
+        off the markers that said so. Its own entry need not be here yet."""
+        return any(index.done(log) > self.floor(log, topic) for topic, index in self.indexes())
+
+    def look_again(self, log: str, topic: str, found: Iterable[KeptReading]) -> None:
+        """Learn the strays of one log in one strays log anew: all that are between ``floor`` and ``index.end``.
+
+        Needed after a seizure: what the lost holder had drained is drained no more.
+        """
+        index = dict(self.indexes())[topic]
+        floor = self.floor(log, topic)
+        index.forget(log)
+        for kept in found:
+            if floor <= kept.offset < index.end:
+                index.add(log, *kept)

@@ -36,7 +36,7 @@ from fairlead.mqtt import identify, poll_once
 
 BRIDGE = "bridge"  # reads everything; every other user publishes only
 DEVICE = "device"  # a gateway, or a player of devices: publishes for all of them
-REPLAY = "replay"  # publishes dead letters anew where there is no gateway
+REPLAY = "replay"  # publishes dead letters again where there is no gateway
 TOPICS = "fairlead/v1/#"
 REPLAYS = "fairlead/v1/replays/#"
 READY_TIMEOUT = 120.0  # seconds; 0.01 on a quiet machine, above 30 seen on one that was held up
@@ -276,7 +276,7 @@ def wait_ready(
 
 
 def wait_taken(endpoint: MqttEndpoint) -> None:
-    """Wait until a running broker that was told to read its files again takes a new password.
+    """Wait until a running broker has read its files again and accepts a new password.
 
     Raises:
         UnavailableError: it took too long.
@@ -293,7 +293,7 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
 
 
 def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
-    """Log in once. ``Success``, the broker's refusal in its words, why it is not trusted; None when nobody answers."""
+    """Log in once: ``Success``, the broker's refusal, or why it is not trusted; None when no broker answers."""
     answers: list[str] = []
 
     def on_connect(_c: paho.Client, _u: object, _f: paho.ConnectFlags, reason: ReasonCode, _p: object) -> None:

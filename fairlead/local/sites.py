@@ -53,7 +53,7 @@ class SiteStart:
         kafka_users, mqtt_users: Every user with the password it is to have.
         known: Passwords that the running or formatted brokers know already, by the names under which they are kept.
         other_admin: Passwords of Kafka's super user that the brokers may know instead, while it is being changed.
-        brokers: Node ids of the brokers to start; what other ones do is not looked at.
+        brokers: Node ids of the brokers to start; others are ignored.
     """
 
     site: LocalSite
@@ -158,13 +158,13 @@ class SiteStart:
         return None if files is None else tls.read(self.site.folder, self.site.name, files, service)
 
     def _port_in_use(self) -> FairleadError | None:
-        """A start may fail because a port was taken after it was looked at: then that is the reason to give."""
+        """Give a port that was taken in the meantime as the reason of a failed start."""
         taken = self.site.taken_ports(self.state)
         return port_taken(self.site.name, taken) if taken else None
 
 
 def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
-    """The error for remembered ports that somebody else listens on."""
+    """The error for remembered ports on which another process listens."""
     who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
     return UnavailableError(
         f"{site} cannot start: its ports are in use: {who}",

@@ -130,10 +130,10 @@ def locked(folder: Path, on_waiting: Callable[[], None] = lambda: None) -> Itera
     """Alone at work in a state folder, across processes; made where it is missing.
 
     Args:
-        on_waiting: Told when somebody else is at work there.
+        on_waiting: Called when another process holds the lock.
 
     Raises:
-        UnavailableError: somebody else has been for ``PATIENCE`` seconds.
+        UnavailableError: another process has held it for ``PATIENCE`` seconds.
     """
     from filelock import FileLock, Timeout  # late: whoever only reads the state does not load it
 

@@ -88,7 +88,7 @@ def _ais(data: bytes) -> None:
     """Lines of a receiver, two seconds apart."""
     ais = AisDecoder(IMO, 1, every_ms=1_000)
     for number, line in enumerate(data.split(b"\n")):
-        position = ais.take(line, NOW_MS + 2_000 * number)
+        position = ais.decode_line(line, NOW_MS + 2_000 * number)
         if position is None:
             continue
         assert decoder(Position).decode(encode(position)) == position

@@ -46,7 +46,7 @@ class _Writer:
         self._held = held
         self._puts = puts
 
-    def put(self, item: LogEntry[Any] | Barrier) -> None:
+    def enqueue(self, item: LogEntry[Any] | Barrier) -> None:
         self._puts.append((self.log, item))
 
     def may_append(self) -> bool:
@@ -58,7 +58,7 @@ class _Alerts(RaisedAlerts):
         super().__init__(site)
         self._puts = puts
 
-    def put(self, item: LogEntry[Any] | Barrier) -> None:
+    def enqueue(self, item: LogEntry[Any] | Barrier) -> None:
         self._puts.append((self.log, item))
 
 

@@ -24,7 +24,7 @@ class RaisedAlerts(AlertWriter):
         super().__init__(f"alerts.{site}", MagicMock(), Settlement(Metrics(), _never))
         self.items: list[LogEntry[AlertKey] | Barrier] = []
 
-    def put(self, item: LogEntry[AlertKey] | Barrier) -> None:
+    def enqueue(self, item: LogEntry[AlertKey] | Barrier) -> None:
         self.items.append(item)
 
     def entries(self) -> list[LogEntry[AlertKey]]:

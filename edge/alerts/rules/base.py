@@ -47,7 +47,7 @@ class AlertRule:
     by_receipt: ClassVar[bool] = False
     """Whether ``RuleFinding.at_ms`` is the time of receipt, for rules that do not trust the clocks of devices."""
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         """Judge a reading that ``box`` has just taken in."""
         return None
 
@@ -79,7 +79,7 @@ class DwellRule(AlertRule):
     been in order for the recovery time. A severity that rises is an UPDATED state; one that falls is not said.
     """
 
-    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         """What the reading shows; None when it shows nothing either way."""
         raise NotImplementedError
 
@@ -87,8 +87,8 @@ class DwellRule(AlertRule):
         """The fault in words, without how long it has lasted."""
         raise NotImplementedError
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
-        found = self.look(box, message, ship)
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+        found = self.find_deviation(box, message, ship)
         if found is None:
             return None
         if isinstance(found, Good):

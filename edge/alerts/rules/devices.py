@@ -28,7 +28,7 @@ class ClockRule(AlertRule):
     kind = "CLOCK"
     by_receipt = True
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         ahead = message.device_ms - box.received_ms
         wrong = ahead > box.limits.device.ahead
         opened = box.open.get(self.kind)
@@ -58,7 +58,7 @@ class DeviceConflictRule(AlertRule):
     takes_late = True
     by_receipt = True
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         opened = box.open.get(self.kind)
         if len(box.heard) == 1 and opened is None:
             return None
@@ -105,7 +105,7 @@ class DeviceMovedRule(AlertRule):
             str, tuple[str, ...]
         ] = {}  # device to containers, to find them; follows from ``ContainerState.heard``
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         device = message.identity.device
         known = self._heard_in.get(device)
         if known is None:

@@ -46,7 +46,7 @@ class OverboardRule(AlertRule):
     kind = KIND
     takes_late = True
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         found = _felt(box.limits.overboard, message, ship)
         story: _Story | None = box.pending.get(KIND)
         if story is None:

@@ -26,7 +26,7 @@ from fairlead.records.alert import Severity
 class TemperatureRule(DwellRule):
     kind = "TEMPERATURE"
 
-    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         reading, limits = message.reading, box.limits.temperature
         setpoint = reading.setpoints.temperature
         if setpoint is None:
@@ -61,7 +61,7 @@ class TemperatureRule(DwellRule):
 class PowerLostRule(DwellRule):
     kind = "POWER_LOST"
 
-    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         reading = message.reading
         if reading.is_powered and reading.is_connected_to_power_source:
             return GOOD
@@ -79,7 +79,7 @@ class PowerLostRule(DwellRule):
 class WrongSetpointRule(DwellRule):
     kind = "SETPOINT"
 
-    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         booked = box.booking.setpoint_temperature if box.booking is not None else None
         actual = message.reading.setpoints.temperature
         if booked is None or actual is None or message.reading.reefer_settings.is_pre_trip_inspection:
@@ -109,7 +109,7 @@ class _InRange(DwellRule):
     def limits(self, box: ContainerState) -> BandThresholds:
         raise NotImplementedError
 
-    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         value, setpoint = self.measured(message)
         if value is None:
             return None
@@ -175,7 +175,7 @@ class CarbonDioxideRule(_InRange):
 class DoorOpenRule(DwellRule):
     kind = "DOOR_OPEN"
 
-    def look(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         motion = message.reading.motion
         if motion is None:
             return None

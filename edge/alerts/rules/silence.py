@@ -31,7 +31,7 @@ class SilenceRule(AlertRule):
     def __init__(self) -> None:
         self._deadlines: list[tuple[int, str]] = []
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         if KIND not in box.pending and box.held:
             # The first look is early: how often it reports is learnt by then.
             self._expect(box, _heard_ms(box) + box.limits.silence.at_least)

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edge.alerts.loss_report import LostContainerReport, ReportType, text
-from edge.alerts.operator import WAIT, chosen, clear_body, give, make_report, order_for, read_alerts
+from edge.alerts.operator import WAIT, chosen, clear_body, make_report, order_for, place_order, read_alerts
 from edge.alerts.thresholds import default_thresholds, load_thresholds
 from fairlead.cli.commands.context import (
     DryRunOption,
@@ -135,7 +135,7 @@ def clear(
         order = order_for(found, reason, dt.datetime.now(dt.UTC))
         if not consent.given(lines(_clear_plan(found, order))):
             return found, order, None
-        return found, order, await give(cluster, context.resolver.kafka(at, ADMIN), order, wait)
+        return found, order, await place_order(cluster, context.resolver.kafka(at, ADMIN), order, wait)
 
     _, (found, order, ended) = asyncio.run(_at(context, at, do))
     body = clear_body(found, order, ended)

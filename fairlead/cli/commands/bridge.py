@@ -27,7 +27,7 @@ from edge.ais.feed import AisSource, parse_source
 from edge.alerts.site_alerts import LIMIT
 from edge.alerts.thresholds import Thresholds, load_thresholds
 from edge.bridge import Bridge, BridgeSettings
-from edge.ingest.replay import ReplayChoice, ReplayPlan, log_of, look
+from edge.ingest.replay import ReplayChoice, ReplayPlan, log_of, plan_replay
 from edge.ingest.replay import replay as execute
 from edge.messages import RejectReason
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
@@ -307,7 +307,7 @@ async def _replay(context: Context, site: str, choice: ReplayChoice, consent: Co
     kafka = running_kafka(context)
     async with Clusters(kafka, client_id="fairlead-replay") as clusters:
         cluster = await clusters.at(site)
-        plan = await look(cluster, site, choice)
+        plan = await plan_replay(cluster, site, choice)
         done = 0
         if plan.offsets and consent.given(lambda on: show(site, plan, on)):
             mqtt = context.resolver.mqtt(site, publisher(context.topology, site))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edge.ingest.replay import Publisher, ReplayChoice, ReplayPlan, look, replay
+from edge.ingest.replay import Publisher, ReplayChoice, ReplayPlan, plan_replay, replay
 from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.names import container_check_digit
@@ -21,7 +21,7 @@ async def give_again(fleet: Fleet, choice: ReplayChoice | None = None) -> Replay
     """Replay at the port; what was planned, which is what was done."""
     kafka, site = fleet.kafka[fleet.port], fleet.port
     async with await Cluster.open(kafka, client_id="replay") as cluster:
-        plan = await look(cluster, site, choice or ReplayChoice())
+        plan = await plan_replay(cluster, site, choice or ReplayChoice())
         assert await replay(cluster, kafka, fleet.devices[site], site, plan, "tester") == len(plan.offsets)
     return plan
 

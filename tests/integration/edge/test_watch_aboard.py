@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from edge.ais.feed import AisSource
-from edge.alerts.operator import chosen, give, order_for, read_alerts
+from edge.alerts.operator import chosen, order_for, place_order, read_alerts
 from edge.alerts.state import is_by_hand
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records import decoder
@@ -94,7 +94,7 @@ async def test_an_alert_that_a_person_clears_stays_so_after_a_restart(fleet: Fle
             await handled(bridge, 1)
             async with await Cluster.open(fleet.kafka[fleet.ship], client_id="operator") as cluster:
                 opened = chosen(await read_alerts(cluster), box, fleet.ship)
-                ended = await give(
+                ended = await place_order(
                     cluster, fleet.kafka[fleet.ship], order_for(opened, "the sensor is wet", now()), wait=60
                 )
             assert is_by_hand(ended) and ended.alert_id == opened.alert_id

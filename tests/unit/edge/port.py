@@ -78,7 +78,7 @@ class Port:
 
     def put_reading(self, sequence: int, number: str = BOX) -> None:
         record = records.published(reading(sequence, number=number), key=number, at_ms=NOW_MS, received_ms=NOW_MS)
-        self.writers.box(f"containers.{number}").put(LogEntry(record, MessageId("d1", 1, sequence)))
+        self.writers.box(f"containers.{number}").enqueue(LogEntry(record, MessageId("d1", 1, sequence)))
 
     def put_event(self, code: str, event_id: str, **more: object) -> None:
         payload = event(code, event_id=event_id, **more)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ engine = AlertEngine("star")
 alerts = []
 for n in range(13):
     seen = message(n, n * 600, measurements={"ethylene": 4.0})
-    alerts += engine.see(seen, seen.log, seen.device_ms)
+    alerts += engine.judge_reading(seen, seen.log, seen.device_ms)
 print([(alert.kind, alert.evidence[0].detail) for alert in alerts])
 """
 
@@ -57,7 +57,7 @@ def test_the_rule_of_the_page_is_short_and_works() -> None:
             setpoints={"temperature": 4.0},
             measurements={"cargoProbe1Temperature": probe, "supplyTemperature": 4.0},
         )
-        said += engine.see(seen, BOX_LOG, seen.device_ms)
+        said += engine.judge_reading(seen, BOX_LOG, seen.device_ms)
     assert [(alert.kind, alert.state, alert.severity) for alert in said] == [
         ("CARGO_WARM", "OPENED", "CRITICAL"),
         ("CARGO_WARM", "CLEARED", "CRITICAL"),

@@ -122,8 +122,8 @@ class Edge:
             writers,
         )
         for offset, (site, entry) in enumerate(entries):
-            receiver._take(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
-        self.alerts += said.look(believer.doubtful())
+            receiver._apply_record(f"custody.{site}", Record(offset, 0, None, encode(entry), ()), True)  # noqa: SLF001
+        self.alerts += said.new_alerts(believer.doubtful())
         return (*_of_view(holdings.view), heard), metrics.entries_refused
 
 
@@ -258,7 +258,7 @@ def test_the_same_entries_raise_no_second_alert_after_a_restart() -> None:
         believer = Believer(rules, view, on_refused=said.refuse)
         for offset, entry in enumerate(entries):
             assert not list(believer.hear(Told("custody.star", offset, entry)))
-        alerts.extend(said.look(believer.doubtful()))
+        alerts.extend(said.new_alerts(believer.doubtful()))
 
     first, second = FORGED["a new box opened at sea"], FORGED["a feed"]
     start((), first)

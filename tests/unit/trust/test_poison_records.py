@@ -18,9 +18,8 @@ from edge.custody.operator.execute import KafkaLedgers
 from edge.custody.term_writer import decode_marker
 from edge.logwriter import records
 from edge.logwriter.tail_reader import TailReader
-from edge.strays.index import StrayBook
 from edge.strays.report import StrayList
-from edge.strays.store import Strays
+from edge.strays.store import StrayBook, Strays
 from fairlead.custody.ledger import read_ledgers
 from fairlead.custody.view import CustodyView
 from fairlead.kafka import columnar
@@ -205,7 +204,7 @@ def test_a_poisoned_stray_stops_no_reader_and_waits_for_no_log_but_a_containers(
     book = StrayBook(own, ("strays.star",), CustodyView())
     shown = StrayList((), topology().is_box_log)
     for record in others:
-        own.found(record, lambda _: 0, lambda *_: False)
+        own.recall_record(record, lambda _: 0, lambda *_: False)
         book.add_record("strays.star", record)
         shown.add("strays.star", record)
     theirs = dict(book.indexes())["strays.star"]

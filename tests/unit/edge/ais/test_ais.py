@@ -18,7 +18,7 @@ def decoder() -> AisDecoder:
 
 def test_an_own_report_becomes_a_position() -> None:
     [line] = sentences()
-    position = decoder().take(line + b"\r\n", NOW_MS)
+    position = decoder().decode_line(line + b"\r\n", NOW_MS)
     assert position is not None
     assert position.vessel_imo_number == IMO
     assert position.geo_location == GeoLocation(latitude=-33.5, longitude=151.25)
@@ -30,7 +30,7 @@ def test_an_own_report_becomes_a_position() -> None:
 
 def test_what_is_not_available_is_null() -> None:
     [line] = sentences(lat=91.0, lon=181.0, speed=102.3, course=360.0, heading=511, status=15)
-    position = decoder().take(line, NOW_MS)
+    position = decoder().decode_line(line, NOW_MS)
     assert position is not None
     assert (position.geo_location, position.speed_over_ground) == (None, None)
     assert (position.course_over_ground, position.heading, position.navigation_status) == (None, None, 15)
@@ -39,26 +39,26 @@ def test_what_is_not_available_is_null() -> None:
 def test_other_ships_are_passed_over_until_one_says_that_it_is_this_one() -> None:
     ais = decoder()
     [line] = sentences("VDM")
-    assert ais.take(REAL, NOW_MS) is None
-    assert ais.take(line, NOW_MS) is None
-    assert [ais.take(part, NOW_MS) for part in static()] == [None, None]
-    assert ais.take(line, NOW_MS) is not None
-    assert ais.take(REAL, NOW_MS) is None
+    assert ais.decode_line(REAL, NOW_MS) is None
+    assert ais.decode_line(line, NOW_MS) is None
+    assert [ais.decode_line(part, NOW_MS) for part in static()] == [None, None]
+    assert ais.decode_line(line, NOW_MS) is not None
+    assert ais.decode_line(REAL, NOW_MS) is None
     assert ais.counts == {"others": 4, "taken": 1}
 
 
 def test_another_ship_s_static_report_does_not_make_it_this_one() -> None:
     ais = decoder()
     for part in static(imo="9321483"):
-        ais.take(part, NOW_MS)
-    assert ais.take(sentences("VDM")[0], NOW_MS) is None
+        ais.decode_line(part, NOW_MS)
+    assert ais.decode_line(sentences("VDM")[0], NOW_MS) is None
 
 
 def test_reports_are_thinned_but_a_change_of_status_is_kept() -> None:
     ais = decoder()
     [sailing], [moored] = sentences(), sentences(status=5)
     taken = [
-        ais.take(line, NOW_MS + after) is not None
+        ais.decode_line(line, NOW_MS + after) is not None
         for line, after in (
             (sailing, 0),
             (sailing, 2_000),
@@ -73,8 +73,8 @@ def test_reports_are_thinned_but_a_change_of_status_is_kept() -> None:
 
 def test_a_damaged_sentence_is_counted_and_passed_over() -> None:
     ais = decoder()
-    assert ais.take(DAMAGED, NOW_MS) is None
-    assert ais.take(b"!" * 5_000, NOW_MS) is None
+    assert ais.decode_line(DAMAGED, NOW_MS) is None
+    assert ais.decode_line(b"!" * 5_000, NOW_MS) is None
     assert ais.counts["damaged"] == 2
 
 
@@ -82,14 +82,14 @@ def test_a_damaged_sentence_is_counted_and_passed_over() -> None:
 def test_no_bytes_are_too_odd(line: bytes) -> None:
     ais = decoder()
     for _ in range(2):
-        ais.take(line, NOW_MS)
-    assert ais.take(sentences()[0], NOW_MS) is not None
+        ais.decode_line(line, NOW_MS)
+    assert ais.decode_line(sentences()[0], NOW_MS) is not None
 
 
 @pytest.mark.parametrize("line", [b"", b"$GPGGA,,,,,,0,,,M,,M,,*66", b"\\g:1-2-73874*A\\"])
 def test_other_sentences_of_the_bus_are_none_of_its_business(line: bytes) -> None:
     ais = decoder()
-    assert ais.take(line, NOW_MS) is None
+    assert ais.decode_line(line, NOW_MS) is None
     assert ais.counts["taken"] == 0
 
 
@@ -97,5 +97,5 @@ def test_a_message_that_the_radio_cut_short_is_damaged_and_nothing_more() -> Non
     """Found by fuzzing: pyais gives None for the fields that are not there, also for the sender's number."""
     ais = AisDecoder(IMO, 1)
     for line in (b"!AIVDM,1,1,1,,A,E33,2*7C", b"!AIVDO,1,1,,,1,0*54", b"!AIVDO,1,1,,,5,0*50"):
-        assert ais.take(line, NOW_MS) is None
+        assert ais.decode_line(line, NOW_MS) is None
     assert ais.counts == {"damaged": 3}

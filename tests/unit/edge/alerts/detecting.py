@@ -71,7 +71,7 @@ class Voyage:
     def see(self, after_s: int = 0, *, number: str = BOX, strays: bool = False, **fields: Any) -> list[Alert]:
         self.sequences[number] = self.sequences.get(number, -1) + 1
         found = message(self.sequences[number], after_s, number=number, **fields)
-        return self._keep(self.engine.see(found, "strays.star" if strays else found.log, ms(after_s)))
+        return self._keep(self.engine.judge_reading(found, "strays.star" if strays else found.log, ms(after_s)))
 
     def every(self, step_s: int, upto_s: int, *, start_s: int = 0, **fields: Any) -> list[Alert]:
         """A reading each ``step_s``, up to and with ``upto_s``; all alerts."""

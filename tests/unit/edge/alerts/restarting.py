@@ -65,7 +65,7 @@ class Ship:
     def take(self, seen: ReadingMessage, crash: str, came_ms: int | None = None) -> None:
         """One reading, with a crash at one of the places where its alerts and itself are on their way."""
         came_ms = seen.device_ms if came_ms is None else came_ms
-        alerts = self.engine.see(seen, seen.log, came_ms)
+        alerts = self.engine.judge_reading(seen, seen.log, came_ms)
         if crash == "before":
             pass
         elif crash == "reading stored":
@@ -81,7 +81,7 @@ class Ship:
             return
         self.restart()
         if crash != "all stored":  # it was not acknowledged: the MQTT broker sends it again
-            self.append(self.engine.see(seen, seen.log, came_ms))
+            self.append(self.engine.judge_reading(seen, seen.log, came_ms))
             if (seen, came_ms) not in self.stored:
                 self.stored.append((seen, came_ms))
 

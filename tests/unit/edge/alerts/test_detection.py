@@ -42,7 +42,7 @@ class Voyage:
         payload = reading(self.sequence, at=NOW + dt.timedelta(seconds=after_s), **fields)
         message = SHIP.classify(readings_topic(), payload, NOW_MS + 1000 * after_s)
         assert isinstance(message, ReadingMessage)
-        return self.engine.see(message, BOX_LOG, NOW_MS + 1000 * after_s)
+        return self.engine.judge_reading(message, BOX_LOG, NOW_MS + 1000 * after_s)
 
 
 FALL: dict[str, Any] = {"motion": {"freeFallSeconds": 1.9, "peakG": 12.0, "tiltDegrees": 70.0}}

@@ -46,7 +46,7 @@ class Ship(Voyage):
             booted = boot_at is not None and nth >= boot_at
             sequence = nth - boot_at if booted and boot_at is not None else start + nth
             found = message(sequence, 2 * HOUR + nth * STEP, number=number, boot=2 if booted else 1, **fields)
-            alerts += self._keep(self.engine.see(found, found.log, now))
+            alerts += self._keep(self.engine.judge_reading(found, found.log, now))
         return alerts
 
 
@@ -73,7 +73,7 @@ def test_silence_is_not_said_again_while_a_burst_comes_in() -> None:
     alerts: list[Alert] = []
     for nth in range(DAY // STEP):
         found = message(start + nth, 2 * HOUR + nth * STEP, **GOOD)
-        alerts += ship.engine.see(found, found.log, ms(now))
+        alerts += ship.engine.judge_reading(found, found.log, ms(now))
         alerts += ship.ship(now + nth)
         for number in NEIGHBOURS:
             if nth % 60 == 0:
@@ -105,7 +105,7 @@ def test_a_condition_goes_on_from_before_the_silence() -> None:
     for nth in range(6, 0, -1):
         ship.sequences[BOX] += 1
         live = message(ship.sequences[BOX], 2 * HOUR - nth * 30, **WARM)
-        assert ship.engine.see(live, live.log, ms(2 * HOUR)) == []
+        assert ship.engine.judge_reading(live, live.log, ms(2 * HOUR)) == []
     ship.silent_day()
     found = told(ship.burst(warm=range(0, 20)))
     assert ("TEMPERATURE", "OPENED", HOUR) in found or ("TEMPERATURE", "OPENED", HOUR - STEP) in found
@@ -126,7 +126,7 @@ def test_what_was_sent_before_the_silence_and_comes_again_changes_nothing(repeat
     last = ship.sequences[BOX]
     for sequence in range(max(0, last - repeats + 1), last + 1):
         again = message(sequence, sequence * STEP, **WARM)  # even with another content
-        assert ship.engine.see(again, again.log, ms(2 * HOUR + DAY)) == []
+        assert ship.engine.judge_reading(again, again.log, ms(2 * HOUR + DAY)) == []
     assert told(ship.burst()) == [("SILENCE", "CLEARED", 0)]
 
 

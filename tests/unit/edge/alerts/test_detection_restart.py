@@ -99,7 +99,7 @@ def test_another_site_that_sees_the_same_readings_gives_the_same_id() -> None:
     for site in ("star", "tokyo"):
         engine = AlertEngine(site)
         for n in range(6):
-            for alert in engine.see(message(n, n * STEP, **KINDS["warm"]), "containers.x", ms(n * STEP)):
+            for alert in engine.judge_reading(message(n, n * STEP, **KINDS["warm"]), "containers.x", ms(n * STEP)):
                 ids.add(alert.alert_id)
     assert len(ids) == 1
 
@@ -121,13 +121,13 @@ def again(readings: list[ReadingMessage], alerts: list[Alert], *, tail: int) -> 
 def test_an_alert_that_was_opened_before_the_tail_is_not_raised_again_and_ends_under_its_id() -> None:
     readings = [message(n, n * STEP, **KINDS["warm"]) for n in range(60)]
     first = AlertEngine("star")
-    [opened] = [alert for seen in readings for alert in first.see(seen, seen.log, seen.device_ms)]
+    [opened] = [alert for seen in readings for alert in first.judge_reading(seen, seen.log, seen.device_ms)]
     engine, raised = again(readings, [opened], tail=24)
     assert raised == []
     ended = [
         alert
         for n in range(60, 63)
-        for alert in engine.see(message(n, n * STEP, **KINDS["good"]), "containers.x", ms(n * STEP))
+        for alert in engine.judge_reading(message(n, n * STEP, **KINDS["good"]), "containers.x", ms(n * STEP))
     ]
     assert [(alert.alert_id, alert.state) for alert in ended] == [(opened.alert_id, "CLEARED")]
 
@@ -136,7 +136,7 @@ def test_what_a_tail_begins_with_is_not_judged_without_what_came_before() -> Non
     kinds = ["defrost", *["warm"] * 6, *["good"] * 10]  # the tail begins behind the defrost
     readings = [message(n, n * 13 * MINUTE, **KINDS[kind]) for n, kind in enumerate(kinds)]
     first = AlertEngine("star")
-    assert [alert for seen in readings for alert in first.see(seen, seen.log, seen.device_ms)] == []
+    assert [alert for seen in readings for alert in first.judge_reading(seen, seen.log, seen.device_ms)] == []
     assert again(readings, [], tail=16)[1] == []
     assert again(readings, [], tail=2)[1] == []
 
@@ -148,7 +148,7 @@ def test_the_ship_s_position_of_before_the_restart_ends_nothing_unheard() -> Non
     alerts: list[Alert] = []
     for n in range(8):
         for number in boxes:
-            alerts += engine.see(message(n, n * STEP, number=number), f"containers.{number}", ms(n * STEP))
+            alerts += engine.judge_reading(message(n, n * STEP, number=number), f"containers.{number}", ms(n * STEP))
     alerts += engine.ship_reported(position(), ms(20 * STEP), ms(20 * STEP))
     [opened] = alerts
     assert (opened.kind, opened.equipment_reference) == ("SILENCE", "")

@@ -476,7 +476,7 @@ def test_a_new_boot_counts_from_zero_again() -> None:
 class Broken(AlertRule):
     kind = "BROKEN"
 
-    def see(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         raise ZeroDivisionError
 
     def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:

@@ -39,7 +39,7 @@ def sailed(name: str) -> tuple[list[Alert], set[str], int]:
             continue
         engine = engines[step.site]
         if isinstance(message, ReadingMessage):
-            alerts += engine.see(message, message.log, received)
+            alerts += engine.judge_reading(message, message.log, received)
         elif isinstance(message, ShipMessage) and isinstance(message.report, Position):
             alerts += engine.ship_reported(message.report, message.device_ms, received)
         elif isinstance(message, EventMessage) and message.event.payload.equipment_event_type_code == "DISC":

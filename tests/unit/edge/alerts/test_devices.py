@@ -35,7 +35,7 @@ class Aboard:
         self.now += after
         self._sequences[device] = self._sequences.get(device, -1) + 1
         seen = message(self._sequences[device], self.now - behind, number=number, name=device)
-        alerts = self.engine.see(seen, seen.log, ms(self.now))
+        alerts = self.engine.judge_reading(seen, seen.log, ms(self.now))
         self.alerts += alerts
         return alerts
 
@@ -91,7 +91,7 @@ def test_a_repeated_reading_of_the_old_device_is_no_conflict() -> None:
     engine = AlertEngine("star")
     old, new = message(5, 0, name="old"), message(0, STEP, name="new")
     for at, seen in enumerate((old, new, old, new)):
-        assert engine.see(seen, seen.log, ms(at * STEP)) == []
+        assert engine.judge_reading(seen, seen.log, ms(at * STEP)) == []
 
 
 def test_a_device_that_changes_its_container_is_told_once() -> None:

@@ -81,7 +81,7 @@ def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
 def test_a_position_s_sentinels_are_stored_as_null() -> None:
     router, writers = parts()
     router.route_message(Delivery(POSITION, at_sea(0, heading=511), False, None))
-    [call] = writers.ship[LOCATION].put.call_args_list
+    [call] = writers.ship[LOCATION].enqueue.call_args_list
     assert msgspec.json.decode(call.args[0].record.value)["heading"] is None
 
 

@@ -37,10 +37,10 @@ def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:
     age = of_strays(writers)
     for offset, received in enumerate((1_000, 5_000)):
         writers.strays.index.add(LOG, offset, MessageId("d", 1, offset), received)
-    age.look(60_999)
+    age.update_alerts(60_999)
     assert raised(writers) == []
-    age.look(61_000)
-    age.look(65_000)
+    age.update_alerts(61_000)
+    age.update_alerts(65_000)
     [opened] = raised(writers)
     assert (opened.kind, opened.state, opened.severity) == ("STRAYS_WAITING", "OPENED", "WARNING")
     assert (opened.equipment_reference, opened.event_date_time.timestamp()) == ("BIGU1000005", 1.0)
@@ -48,32 +48,32 @@ def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:
 
     again = of_strays(writers)  # after a restart it goes on with what it has raised
     again.restore(opened)
-    again.look(70_000)
+    again.update_alerts(70_000)
     assert len(raised(writers)) == 1
     writers.strays.index.drained(LOG, upto=2)
-    again.look(71_000)
-    again.look(72_000)
+    again.update_alerts(71_000)
+    again.update_alerts(72_000)
     [_, cleared] = raised(writers)
     assert (cleared.state, cleared.alert_id) == ("CLEARED", opened.alert_id)
 
     last = of_strays(writers)
     for alert in (opened, cleared):
         last.restore(alert)
-    last.look(80_000)
+    last.update_alerts(80_000)
     assert len(raised(writers)) == 2
 
 
 def test_an_event_that_waits_too_long_raises_the_same_alert(writers: Any) -> None:
     age = of_strays(writers)
     writers.strays.events[LOG] = [WaitingEvent(0, "e1", dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 1_000)]
-    age.look(60_999)
+    age.update_alerts(60_999)
     assert raised(writers) == []
-    age.look(61_000)
+    age.update_alerts(61_000)
     [opened] = raised(writers)
     assert (opened.kind, opened.state, opened.equipment_reference) == ("STRAYS_WAITING", "OPENED", "BIGU1000005")
     assert "0 readings and 1 events" in opened.evidence[0].detail
     writers.strays.events.clear()
-    age.look(62_000)
+    age.update_alerts(62_000)
     assert [alert.state for alert in raised(writers)] == ["OPENED", "CLEARED"]
 
 
@@ -81,8 +81,8 @@ def test_of_a_reading_and_an_event_the_older_one_counts(writers: Any) -> None:
     age = of_strays(writers)
     writers.strays.index.add(LOG, 0, MessageId("d", 1, 0), 5_000)
     writers.strays.events[LOG] = [WaitingEvent(1, "e1", dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 1_000)]
-    age.look(61_000)
+    age.update_alerts(61_000)
     writers.strays.events.clear()  # the reading is not too old yet
-    age.look(62_000)
-    age.look(65_000)
+    age.update_alerts(62_000)
+    age.update_alerts(65_000)
     assert [alert.state for alert in raised(writers)] == ["OPENED", "CLEARED", "OPENED"]

@@ -106,7 +106,7 @@ async def test_a_condition_that_began_before_the_restart_goes_on_after_it() -> N
     await recall_readings(engine, found, holdings(BOX_LOG), Logs(**{BOX_LOG: log}))  # type: ignore[arg-type]
     assert put(found) == []
     [(next_one, _)] = readings_of(BOX_LOG, [stored(new_record(3, 30 * MINUTE, **OFF), 3)])
-    [alert] = engine.see(next_one, BOX_LOG, next_one.device_ms)
+    [alert] = engine.judge_reading(next_one, BOX_LOG, next_one.device_ms)
     assert alert.alert_id == f"POWER_LOST.{BOX}.d1.1.0"
 
 
@@ -132,7 +132,7 @@ async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> 
 async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
     engine = started()
     [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
-    [opened] = engine.see(seen, BOX_LOG, ms(0))
+    [opened] = engine.judge_reading(seen, BOX_LOG, ms(0))
     again, found = started(), writers()
     again.restore(opened)
     await recall_readings(again, found, holdings(), Logs())  # type: ignore[arg-type]
@@ -142,7 +142,7 @@ async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
 async def test_a_box_whose_log_is_on_its_way_to_the_ship_has_not_left_it() -> None:
     engine = started()
     [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
-    [opened] = engine.see(seen, STRAYS, ms(0))
+    [opened] = engine.judge_reading(seen, STRAYS, ms(0))
     again, found, custody = started(), writers(), holdings(BOX_LOG)
     custody.mark_broken(BOX_LOG)
     again.restore(opened)

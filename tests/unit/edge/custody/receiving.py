@@ -57,7 +57,7 @@ class World:
 
     def take(self, site: str, value: bytes | LedgerEntry, *, at_start: bool = False) -> None:
         body = value if isinstance(value, bytes) else encode(value)
-        self.receiver._take(f"custody.{site}", Record(0, 0, None, body, ()), at_start)  # noqa: SLF001
+        self.receiver._apply_record(f"custody.{site}", Record(0, 0, None, body, ()), at_start)  # noqa: SLF001
 
     def aboard(self, *logs: str) -> None:
         """The ship holds these logs in term 1."""

@@ -66,7 +66,7 @@ class BlockedPort:
     def publish(self, sequence: int, number: str = BOX, *, redelivered: bool = False) -> None:
         record = records.published(reading(sequence, number=number), key=number, at_ms=NOW_MS, received_ms=NOW_MS)
         writer = self.port.writers.box(f"containers.{number}")
-        writer.put(LogEntry(record, MessageId("d1", 1, sequence), redelivered, self.session.ack()))
+        writer.enqueue(LogEntry(record, MessageId("d1", 1, sequence), redelivered, self.session.ack()))
 
     def publish_event(self, code: str, event_id: str, **more: object) -> None:
         payload = event(code, event_id=event_id, **more)  # type: ignore[arg-type]
@@ -129,23 +129,23 @@ def test_in_a_burst_no_log_is_stuck_while_it_waits_for_its_turn() -> None:
     found = []
     for step in range(80):
         left = range(step * 25, 2000)
-        found.append(waits.look(0.5, dict.fromkeys(left, 0)))
+        found.append(waits.find_stuck(0.5, dict.fromkeys(left, 0)))
     assert waits.longest > 39
     assert found == [[]] * 80
-    assert waits.look(0.5, {}) == []
+    assert waits.find_stuck(0.5, {}) == []
 
 
 def test_a_log_that_takes_nothing_is_stuck_in_a_burst_too_and_is_no_measure_when_it_goes_on() -> None:
     waits: Waits[str] = Waits(5.0)
     first = next(
-        step for step in range(100) if "dead" in waits.look(0.5, {"dead": 0, "quick": step, "quicker": 2 * step})
+        step for step in range(100) if "dead" in waits.find_stuck(0.5, {"dead": 0, "quick": step, "quicker": 2 * step})
     )
     assert first == 10, "where others go on at once, after five seconds"
     for step in range(100, 200):  # the dead one stays so, others wait for some seconds each
-        found = waits.look(0.5, {"dead": 0, "slow": step // 8})
+        found = waits.find_stuck(0.5, {"dead": 0, "slow": step // 8})
         assert found == ["dead"]
-    assert waits.look(0.5, {"dead": 1}) == []
-    second = next(step for step in range(100) if waits.look(0.5, {"dead": 2, "other": 0}))
+    assert waits.find_stuck(0.5, {"dead": 1}) == []
+    second = next(step for step in range(100) if waits.find_stuck(0.5, {"dead": 2, "other": 0}))
     assert second * 0.5 <= 10, "its hundred seconds are no measure"
 
 
@@ -303,7 +303,7 @@ async def test_an_own_log_of_the_site_that_takes_nothing_is_named(fake: FakeClus
         fake.logs["events.tokyo"].leader = NO_LEADER
         writer = made.port.writers.events
         record = records.published(event("DEPA", event_id="sails"), key="sails", at_ms=NOW_MS, received_ms=NOW_MS)
-        writer.put(LogEntry(record, "sails", False, made.session.ack()))
+        writer.enqueue(LogEntry(record, "sails", False, made.session.ack()))
         await until(lambda: made.alerts() != [])
         [alert] = made.alerts()
         assert alert.startswith("events.tokyo, one of the site's own logs, takes nothing")

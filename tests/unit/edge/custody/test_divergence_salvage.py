@@ -43,7 +43,7 @@ class Ship:
         writers = MagicMock()
         writers.box = lambda topic: SimpleNamespace(log=topic, run_alone=_at_once)
         writers.strays.log, writers.strays.index.end = "strays.star", 9
-        writers.strays.keep = self._keep
+        writers.strays.keep_reading = self._keep
         writers.strays.writer.flush = AsyncMock()
         writers.ledger.append = self._report
         self.protocol = CustodyProtocol(
@@ -105,10 +105,10 @@ def copy(log: FakeLog, readings: int) -> None:
 
 async def test_what_is_beyond_a_seizure_is_kept_and_reported_once(fake: FakeCluster, ship: Ship) -> None:
     copy(fake.log(BOX_LOG), 5)
-    assert await ship.salvage.look() == 0
+    assert await ship.salvage.salvage_copies() == 0
     ship.seized(17, 3)
-    assert await ship.salvage.look() == 1
-    assert await ship.salvage.look() == 0
+    assert await ship.salvage.salvage_copies() == 1
+    assert await ship.salvage.salvage_copies() == 0
     [report] = ship.reports
     assert (ship.kept, report.kept) == ([3, 4, 5], 3)
     assert (report.term, report.marker_offset, report.end_offset) == (17, 3, 6)
@@ -118,9 +118,9 @@ async def test_an_earlier_seizure_that_is_heard_of_later_is_reported_too(fake: F
     """The newest seizure and the end of the copy are the same as before; there is more to keep all the same."""
     copy(fake.log(BOX_LOG), 4)
     ship.seized(33, 3)
-    assert await ship.salvage.look() == 1
+    assert await ship.salvage.salvage_copies() == 1
     ship.seized(17, 2)
-    assert await ship.salvage.look() == 1
+    assert await ship.salvage.salvage_copies() == 1
     assert [(each.term, each.marker_offset, each.end_offset) for each in ship.reports] == [(33, 3, 5), (33, 2, 5)]
     assert len({ledger_key(each) for each in ship.reports}) == 2  # neither is taken for the other
     assert set(ship.kept) == {2, 3, 4}
@@ -129,20 +129,20 @@ async def test_an_earlier_seizure_that_is_heard_of_later_is_reported_too(fake: F
 async def test_a_restarted_bridge_knows_what_it_has_reported(fake: FakeCluster, ship: Ship) -> None:
     copy(fake.log(BOX_LOG), 4)
     ship.seized(33, 3)
-    await ship.salvage.look()
+    await ship.salvage.salvage_copies()
     again = Ship(ship.salvage._cluster)  # noqa: SLF001
     again.seized(33, 3)
     again.protocol.learn(ship.reports[0])
-    assert await again.salvage.look() == 0
+    assert await again.salvage.salvage_copies() == 0
     again.seized(17, 2)
-    assert await again.salvage.look() == 1
+    assert await again.salvage.salvage_copies() == 1
 
 
 async def test_a_record_that_a_sleeping_bridge_left_in_an_emptied_copy_is_kept(fake: FakeCluster, ship: Ship) -> None:
     record = NewRecord(reading(7), timestamp_ms=1)
     assert fake.log(BOX_LOG).append(term_batch([record], term=1, offset=7, marker=0))[0] == 0
     ship.seized(17, 3)
-    assert await ship.salvage.look() == 1
+    assert await ship.salvage.salvage_copies() == 1
     assert (ship.kept, ship.reports[0].marker_offset, ship.reports[0].end_offset) == ([7], 0, 1)
 
 
@@ -153,5 +153,5 @@ async def test_what_its_place_in_the_copy_said_of_a_reading_is_not_kept(fake: Fa
     record = NewRecord(reading(3), headers=drained, timestamp_ms=1)
     assert log.append(term_batch([record], term=1, offset=3, marker=0))[0] == 0
     ship.seized(17, 3)
-    assert await ship.salvage.look() == 1
+    assert await ship.salvage.salvage_copies() == 1
     assert ship.headers == [(("received", b"5"),)]

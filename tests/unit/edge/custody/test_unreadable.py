@@ -25,6 +25,6 @@ def test_a_record_that_nobody_can_read_stops_nothing(value: bytes) -> None:
     holdings = Holdings("star", CustodyView())
     protocol = CustodyProtocol(holdings, MagicMock(), sites=(), now=MagicMock(), nonce=MagicMock())
     orders = OrderHandler(topology(), MagicMock(), MagicMock(protocol=protocol))
-    orders.take(CUSTODY_ORDERS, record, False)
+    orders.add_order(CUSTODY_ORDERS, record, False)
     assert readable(record) is None
     AlertService(topology(), "star", MagicMock())._apply_booking("bookings.tokyo", record, False)  # noqa: SLF001

@@ -119,10 +119,10 @@ class Site:
 
     def letters(self) -> list[DeadLetter]:
         decode = decoder(DeadLetter).decode
-        return [decode(call.args[0].record.value) for call in self.writers.letters.put.call_args_list]
+        return [decode(call.args[0].record.value) for call in self.writers.letters.enqueue.call_args_list]
 
     def readings(self) -> int:
-        return int(self.writers.box.return_value.put.call_count)
+        return int(self.writers.box.return_value.enqueue.call_count)
 
 
 def test_what_is_over_the_limit_is_kept_whole_and_then_acknowledged_and_counted() -> None:
@@ -136,7 +136,7 @@ def test_what_is_over_the_limit_is_kept_whole_and_then_acknowledged_and_counted(
     assert readings_topic() in letters[0].detail
     assert site.metrics.flood_dropped == 2
     assert site.metrics.received == 11
-    for call in (*site.writers.box.return_value.put.call_args_list, *site.writers.letters.put.call_args_list):
+    for call in (*site.writers.box.return_value.enqueue.call_args_list, *site.writers.letters.enqueue.call_args_list):
         call.args[0].ack.finish()
     assert site.session.acknowledged == list(range(1, 12))  # drops hold up nothing
 
@@ -154,7 +154,7 @@ def test_events_are_never_limited() -> None:
     site = Site()
     for number in range(20):
         site.publish("fairlead/v1/events", event("DEPA", event_id=f"e{number}", vesselIMONumber=IMO))
-    assert site.writers.events.put.call_count == 20
+    assert site.writers.events.enqueue.call_count == 20
 
 
 def test_the_alert_names_the_device_and_says_when_messages_are_dropped(caplog: pytest.LogCaptureFixture) -> None:
@@ -163,16 +163,16 @@ def test_the_alert_names_the_device_and_says_when_messages_are_dropped(caplog: p
     alerts = SiteAlerts("tokyo", writers, [made.source()])
 
     counted(made, readings_topic(), 6)
-    alerts.look(NOW_MS)
+    alerts.update_alerts(NOW_MS)
     [opened] = raised()
     assert (opened.kind, opened.state, opened.equipment_reference) == ("DEVICE_FLOOD", "OPENED", BOX)
     assert "device d1" in opened.evidence[0].detail
     counted(made, readings_topic(), 4)
-    alerts.look(NOW_MS + 1000)
+    alerts.update_alerts(NOW_MS + 1000)
     [_, dropped] = raised()
     assert "are dropped, 2 so far" in dropped.evidence[0].detail
     assert "DROPPED" in caplog.text
-    alerts.look(NOW_MS + 9 * MINUTE)
+    alerts.update_alerts(NOW_MS + 9 * MINUTE)
     assert len(raised()) == 2
-    alerts.look(NOW_MS + 10 * MINUTE)
+    alerts.update_alerts(NOW_MS + 10 * MINUTE)
     assert [alert.state for alert in raised()] == ["OPENED", "OPENED", "CLEARED", "CLEARED"]

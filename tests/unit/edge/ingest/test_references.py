@@ -56,11 +56,11 @@ class Office:
         self.router.route_message(Delivery(topic, payload, False, None))
 
     def bookings(self) -> list[bytes]:
-        return [call.args[0].record.value for call in self.writers.bookings.put.call_args_list]
+        return [call.args[0].record.value for call in self.writers.bookings.enqueue.call_args_list]
 
     def letters(self) -> list[DeadLetter]:
         decode = decoder(DeadLetter).decode
-        return [decode(call.args[0].record.value) for call in self.writers.letters.put.call_args_list]
+        return [decode(call.args[0].record.value) for call in self.writers.letters.enqueue.call_args_list]
 
 
 @pytest.fixture
@@ -120,15 +120,15 @@ def test_an_attempt_raises_one_alert_which_ends_when_nobody_tries_for_a_day(offi
     now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)
     site = SiteAlerts("tokyo", alerts, [office.references.source()])
     for moment in (now_ms, now_ms + 1000):
-        site.look(moment)
+        site.update_alerts(moment)
     [opened] = raised(alerts)
     assert (opened.kind, opened.state, opened.equipment_reference) == ("BOOKING_REUSED", "OPENED", BOX)
     assert "booking B1, which belongs to sydney" in opened.evidence[0].detail
     again = SiteAlerts("tokyo", alerts, [BookingReferences().source()])  # the bridge was started again
     again.restore(opened)
-    again.look(now_ms + ALERT_MS // 2)
+    again.update_alerts(now_ms + ALERT_MS // 2)
     assert len(raised(alerts)) == 1
-    again.look(now_ms + ALERT_MS + 1000)
+    again.update_alerts(now_ms + ALERT_MS + 1000)
     assert [alert.state for alert in raised(alerts)] == ["OPENED", "CLEARED"]
 
 

@@ -12,7 +12,7 @@ from edge.custody import recovery
 from edge.holdings import CustodyState
 from edge.logwriter import container
 from edge.logwriter import retry as patience
-from edge.logwriter.dedup_writer import DedupWriter
+from edge.logwriter.container import DedupWriter
 from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import Barrier, LogEntry
 from edge.messages import MessageId
@@ -88,7 +88,7 @@ async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tail that is in memory does not tell whether a reading is new, and its log cannot be read any further now."""
-    monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
+    monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
     async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         for sequence in (0, 5):
@@ -110,7 +110,7 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both logs are drained in one pass, for which more of the first must be read than is in memory."""
-    monkeypatch.setattr("edge.logwriter.dedup_writer.NEWEST", 1)
+    monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
     other = "containers.BIGU1000010"
     async with running(fake, request_timeout=0.3) as port:
         for event_id, number in (("one", "BIGU1000005"), ("two", "BIGU1000010")):
@@ -129,7 +129,7 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
             port.holdings.hold(log, 1)
         fake.logs[BOX_LOG].leader = NO_LEADER
         for log in (BOX_LOG, other):
-            port.writers.box(log).put(Barrier(port.writers.box(log).prepare))
+            port.writers.box(log).enqueue(Barrier(port.writers.box(log).prepare))
         await until(lambda: port.failures or port.metrics.drained == 1)
         assert port.failures == []
         assert await port.readings(other) == [0, 1, 2]
@@ -152,7 +152,7 @@ async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.L
             log, appender, tails, settle=lambda entry, _: stored.append(entry.key.sequence), fail=failures.append
         )
         fake.logs[log].leader = NO_LEADER
-        writer.put(LogEntry(NewRecord(reading(7), timestamp_ms=NOW_MS), MessageId("d1", 1, 7)))
+        writer.enqueue(LogEntry(NewRecord(reading(7), timestamp_ms=NOW_MS), MessageId("d1", 1, 7)))
         await until(lambda: failures or "reading the end of ships" in caplog.text)  # longer than one request waits
         assert (failures, stored) == ([], [])
         fake.logs[log].leader = 0
@@ -227,7 +227,7 @@ async def test_an_order_by_hand_is_carried_out_although_the_broker_restarts_at_t
             ordered_by="somebody",
             reason="a test",
         )
-        port.custody.orders.take(CUSTODY_ORDERS, Record(0, NOW_MS, None, encode(order), ()), False)
+        port.custody.orders.add_order(CUSTODY_ORDERS, Record(0, NOW_MS, None, encode(order), ()), False)
         await until(lambda: port.failures or away.is_set())
         await until(lambda: port.failures or not port.writers.box(BOX_LOG).busy)
         assert port.failures == []

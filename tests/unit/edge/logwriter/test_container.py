@@ -19,8 +19,7 @@ from edge.logwriter.tail_reader import DEPTH, LogTail
 from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry
 from edge.messages import MessageId
 from edge.metrics import Metrics
-from edge.strays.index import StrayBook
-from edge.strays.store import Strays
+from edge.strays.store import StrayBook, Strays
 from edge.writer_registry import SiteCustody
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.errors import Fenced
@@ -53,7 +52,7 @@ class Site:
             self.holdings.hold(BOX_LOG, 1)
         self.strays = Strays(STRAYS, self.kafka, self.metrics, is_box_log=lambda log: True, fail=self.failures.append)
         for record in self.kafka.logs.get(STRAYS, []):
-            self.strays.found(record, lambda log: 0, lambda log, event: False)
+            self.strays.recall_record(record, lambda log: 0, lambda log, event: False)
         self.broken = BrokenLogs()
         book = self.book = StrayBook(self.strays, (), self.holdings.view)
         protocol = CustodyProtocol(self.holdings, book, sites=(), now=lambda: NOW, nonce=lambda: "n")
@@ -76,7 +75,7 @@ class Site:
         return self.metrics.drained
 
     def put(self, sequence: int, *, redelivered: bool = False) -> None:
-        self.writer.put(LogEntry(said(sequence), MessageId("d1", 1, sequence), redelivered))
+        self.writer.enqueue(LogEntry(said(sequence), MessageId("d1", 1, sequence), redelivered))
 
     async def quiet(self) -> None:
         while self.writer.busy or self.strays.writer.busy:
@@ -222,7 +221,6 @@ async def test_every_reading_ends_in_the_log_once_however_custody_moves(
                 if quiet_before_custody_moves:
                     await site.quiet()
                 site.holdings.hold(BOX_LOG, 1)
-                site.writer.wake()
             case "give":
                 await site.quiet()  # a grant is a barrier of the writer: it never overtakes a reading
                 site.holdings.release(BOX_LOG)
@@ -320,10 +318,10 @@ async def test_after_a_seizure_nothing_is_passed_on_before_its_strays_were_looke
     site.holdings.view.apply(seizure(17, {}))
     site.holdings.hold(BOX_LOG, 17)
     site.writer.unload()
-    site.writer.put(Barrier(site.writer.prepare))  # as a grant begins
+    site.writer.enqueue(Barrier(site.writer.prepare))  # as a grant begins
     await site.quiet()
     assert (site.stored(), site.drained) == ([0, 1, 2], 3)
-    site.writer.put(Barrier(site.writer.prepare))
+    site.writer.enqueue(Barrier(site.writer.prepare))
     await site.quiet()
     assert (site.stored(), site.drained) == ([0, 1, 2], 3)
 
@@ -341,7 +339,7 @@ async def test_a_stray_that_comes_while_they_are_looked_for_anew_is_not_forgotte
             yield record
             if topic == STRAYS and not came:
                 came = True
-                site.strays.keep(BOX_LOG, LogEntry(said(2), MessageId("d1", 1, 2)))
+                site.strays.keep_reading(BOX_LOG, LogEntry(said(2), MessageId("d1", 1, 2)))
                 await site.strays.writer.idle()
 
     site.kafka.records = slow  # type: ignore[method-assign]

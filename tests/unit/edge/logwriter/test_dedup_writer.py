@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edge.logwriter import records
-from edge.logwriter.dedup_writer import DedupWriter
+from edge.logwriter.container import DedupWriter
 from edge.logwriter.tail_reader import DEEP, DEPTH, NEWEST, LogTail
 from edge.logwriter.writer import EntryOutcome, LogEntry
 from edge.messages import MessageId
@@ -57,7 +57,7 @@ class Log(Kafka):
         self, writer: DedupWriter, sequence: int, *, device: str = "d1", redelivered: bool = False
     ) -> Record:
         """Send one reading; gives the newest record of the log."""
-        writer.put(LogEntry(said(sequence, device), MessageId(device, 1, sequence), redelivered))
+        writer.enqueue(LogEntry(said(sequence, device), MessageId(device, 1, sequence), redelivered))
         await writer.idle()
         assert self.failures == []
         return self.logs[BOX_LOG][-1]
@@ -136,9 +136,9 @@ async def test_late_records_do_not_tell_what_is_newest() -> None:
 async def test_to_remember_from_an_offset_on_a_longer_tail_comes_before_reading_the_one_log() -> None:
     log = Log(("d1", range(3_000)))
     writer = log.writer()
-    await writer.cover(3_000 - DEPTH)
+    await writer.load_from(3_000 - DEPTH)
     assert (log.asked, log.ranges) == ([NEWEST, DEPTH], [])
-    await writer.cover(100)
+    await writer.load_from(100)
     assert (log.asked, log.ranges) == ([NEWEST, DEPTH], [(100, 3_000 - DEPTH)])
     await log.send(writer, 100)
     assert log.outcomes == [EntryOutcome.REPEAT]

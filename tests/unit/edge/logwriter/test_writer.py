@@ -55,7 +55,7 @@ class Bench:
 
     def put(self, sequence: int) -> LogEntry[MessageId]:
         entry = LogEntry(NewRecord(b"%d" % sequence, timestamp_ms=1), MessageId("d", 1, sequence))
-        self.writer.put(entry)
+        self.writer.enqueue(entry)
         return entry
 
     def stored(self) -> list[int]:
@@ -110,7 +110,7 @@ async def test_a_control_runs_alone_between_what_came_before_and_after() -> None
 
     bench.put(1)
     bench.put(2)
-    bench.writer.put(Barrier(look))
+    bench.writer.enqueue(Barrier(look))
     bench.put(3)
     await bench.writer.idle()
     assert seen == [[1, 2]]
@@ -143,7 +143,7 @@ async def test_entries_know_their_offsets() -> None:
 async def test_large_entries_go_in_several_batches() -> None:
     bench = Bench()
     for sequence in range(4):
-        bench.writer.put(LogEntry(NewRecord(b"x" * 300_000, timestamp_ms=1), MessageId("d", 1, sequence)))
+        bench.writer.enqueue(LogEntry(NewRecord(b"x" * 300_000, timestamp_ms=1), MessageId("d", 1, sequence)))
     await bench.writer.idle()
     assert bench.log.batches == [2, 2]
 
@@ -167,7 +167,7 @@ async def test_equal_entries_without_an_id_are_all_stored_unless_they_are_sent_a
     writer: LogWriter[str] = LogWriter("test.log", log, memory, settle=lambda *_: None, fail=lambda _: None)
     log.open.clear()
     for n in range(3):
-        writer.put(LogEntry(NewRecord(b"x", timestamp_ms=1), "x", redelivered=redelivered and n > 0))
+        writer.enqueue(LogEntry(NewRecord(b"x", timestamp_ms=1), "x", redelivered=redelivered and n > 0))
     log.open.set()
     await writer.idle()
     assert len(log.values) == expected

@@ -11,8 +11,7 @@ from edge.logwriter import records
 from edge.logwriter.writer import LogEntry
 from edge.messages import MessageId
 from edge.metrics import Metrics
-from edge.strays.index import StrayBook
-from edge.strays.store import KeptReading, StrayIndex, Strays
+from edge.strays.store import KeptReading, StrayBook, StrayIndex, Strays
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.convention import filler_batch
 from fairlead.kafka.protocol.record import Record, decode_batch
@@ -57,7 +56,7 @@ def view() -> CustodyView:
 @pytest.fixture
 def book(view: CustodyView) -> StrayBook:
     own = MagicMock(spec=Strays)
-    own.log, own.index, own.wait_for = OWN, StrayIndex(), lambda log: own.index.has(log)
+    own.log, own.index, own.wait_for = OWN, StrayIndex(), lambda log: log in own.index.kept
     own.is_box_log = lambda log: True
     return StrayBook(cast(Strays, own), (OTHER,), view)
 
@@ -156,7 +155,9 @@ async def test_events_that_wait_are_known_again_after_a_restart() -> None:
     for _ in range(2):  # the MQTT broker sends it again
         first.keep_event(A, event, "e7", AT, "fairlead/v1/events", None)
         await first.writer.idle()
-    first.keep(A, LogEntry(records.published(reading(0), key="k", at_ms=1, received_ms=2), MessageId("d1", 1, 0)))
+    first.keep_reading(
+        A, LogEntry(records.published(reading(0), key="k", at_ms=1, received_ms=2), MessageId("d1", 1, 0))
+    )
     await first.writer.idle()
     assert len(stored) == 2
     assert [each.event_id for each in first.events[A]] == ["e7"]
@@ -166,7 +167,7 @@ async def test_events_that_wait_are_known_again_after_a_restart() -> None:
         again = strays()
         for offset, record in enumerate(stored):
             kept = Record(offset, record.timestamp_ms, record.key, record.value, record.headers)
-            again.found(kept, lambda log: 0, lambda log, waiting: done)
+            again.recall_record(kept, lambda log: 0, lambda log, waiting: done)
         return again
 
     assert recalled(done=False).events == first.events

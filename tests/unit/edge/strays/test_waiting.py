@@ -50,7 +50,7 @@ def test_strays_below_the_mark_and_those_in_the_log_are_drained() -> None:
     strays.add("strays.tokyo", marker_at(3))
     unsure = strays.unsure()
     assert {log: grant.drained_since for log, grant in unsure.items()} == {BOX_LOG: 9}
-    strays.found(BOX_LOG, [record(10, reading(4)), record(11, reading(70))])
+    strays.add_records(BOX_LOG, [record(10, reading(4)), record(11, reading(70))])
     own, new = strays.waiting()
     assert (own.log, own.holder, own.term, len(own.readings)) == (BOX_LOG, "star", 2, 3)
     assert (own.kept_at, own.oldest) == ({"star": 2, "tokyo": 1}, NOW - 2 * HOUR)

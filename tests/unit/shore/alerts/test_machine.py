@@ -319,7 +319,7 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
 def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[AlertReading]) -> None:
     calm = [r for n, r in enumerate(log) if all(abs(r.at_ms - o.at_ms) < FORGET_MS for o in log[:n])]
     watch = AlertEngine("tokyo", [TemperatureRule(), PowerLostRule(), HumidityRule()])
-    board = [alert for r in calm for alert in watch.see(message(r), LOG, r.at_ms)]
+    board = [alert for r in calm for alert in watch.judge_reading(message(r), LOG, r.at_ms)]
     ashore = [s for s in states(*calm) if s.kind != "SILENCE"]
     assert watch.failures == 0
     assert [(s.kind, s.condition_id, s.state, s.event_date_time) for s in ashore if s.state != "UPDATED"] == [

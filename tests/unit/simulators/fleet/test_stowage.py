@@ -106,7 +106,7 @@ def test_boxes_lost_from_one_bay_confirm_each_other() -> None:
             continue
         message = judge.classify(step.topic, step.payload, now)
         if isinstance(message, ReadingMessage):
-            alerts += watch.see(message, message.log, message.device_ms)
+            alerts += watch.judge_reading(message, message.log, message.device_ms)
         elif isinstance(message, ShipMessage) and isinstance(message.report, Position):
             alerts += watch.ship_reported(message.report, message.device_ms)
     overboard = [alert for alert in alerts if alert.kind == "OVERBOARD" and alert.state == "OPENED"]

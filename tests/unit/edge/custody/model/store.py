@@ -36,8 +36,7 @@ from edge.custody.protocol import (
 from edge.holdings import CustodyState, Holdings
 from edge.logwriter.dedup import DedupResult
 from edge.messages import MessageId
-from edge.strays.index import StrayBook
-from edge.strays.store import KeptReading, StrayIndex, Strays
+from edge.strays.store import KeptReading, StrayBook, StrayIndex, Strays
 from fairlead.custody.superseded import Stale
 from fairlead.custody.view import CustodyView
 from fairlead.errors import FairleadError
@@ -63,7 +62,7 @@ class OwnStrays:
         self.index = StrayIndex()
 
     def wait_for(self, log: str) -> bool:
-        return self.index.has(log)
+        return log in self.index.kept
 
     def is_box_log(self, log: str) -> bool:
         return True
