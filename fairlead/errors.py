@@ -67,12 +67,12 @@ class RefusedError(FairleadError):
 
 
 class LoginRefusedError(RefusedError):
-    """A broker did not take user and password. One that has just started takes nobody's for a moment (its users are in
-    its metadata log), so whoever was let in before does well to ask again."""
+    """A broker refused user and password. One that has just started refuses everybody for a moment, until it has read
+    its users, so a login that was accepted before is worth a second try."""
 
 
 class UnconfirmedError(FairleadError):
-    """A command that changes something was given neither ``--yes`` nor ``--dry-run``, and nobody could be asked."""
+    """A command that changes something got neither ``--yes`` nor ``--dry-run``, and there is no terminal to ask at."""
 
     exit_code = ExitCode.USAGE
 

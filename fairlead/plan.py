@@ -21,11 +21,11 @@ import msgspec
 SHOWN: Final = 10  # names that a step lists; of more only the number
 
 Tell = Callable[[str], None]
-"""Receives what is being done, one sentence at a time."""
+"""Receives a sentence about each thing that is being done."""
 
 
 def silent(text: str) -> None:
-    """A ``Tell`` that drops what it is told."""
+    """A ``Tell`` that ignores its text."""
 
 
 class LineStyle(StrEnum):

@@ -35,7 +35,7 @@ from shore.source.columns import RAW_SCHEMA
 from shore.source.offsets import Positions
 from shore.source.options import EARLIEST, LATEST, Edge, Rows, SourceOptions, parse_options
 from shore.source.readings import READINGS_SCHEMA
-from shore.source.stream import StreamReader, find_ends, resolve
+from shore.source.stream import StreamReader, find_ends, resolve_edge
 from shore.source.task import Task
 
 _SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA, "files": FILES_SCHEMA}
@@ -128,9 +128,9 @@ class BatchReader(DataSourceReader):
             found = await find_ends(cluster, options.takes, frozenset() if from_start else None)
             start, stop = found.starts, found.ends
             if not from_start:
-                start = await resolve(cluster, options.starting, found.ends)
+                start = await resolve_edge(cluster, options.starting, found.ends)
             if options.ending != Edge(LATEST):
-                stop = await resolve(cluster, options.ending, found.ends)
+                stop = await resolve_edge(cluster, options.ending, found.ends)
         return start, {log: min(end, found.ends[log]) for log, end in stop.items() if log in found.ends}
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -46,7 +46,7 @@ class Lag(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-def lags(
+def job_lags(
     topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, jobs: Collection[str], *, now: dt.datetime
 ) -> dict[str, Lag]:
     """The lag of each job. A site that does not answer, or a damaged checkpoint, is said in ``why``."""

@@ -27,8 +27,8 @@ from deltalake import DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from fairlead.errors import RefusedError, UnavailableError
-from shore.delta.table_errors import check_tables, open_table, unreadable
-from shore.jobs.checkpoint import TablePosition, read_checkpoint, waiting
+from shore.delta.table_errors import check_tables, open_table, unreadable_table_error
+from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.paths import TablePaths
 from shore.tables import TABLES, Table
 
@@ -117,7 +117,7 @@ def compact(paths: TablePaths, step: CompactStep) -> tuple[int, int]:
         except CommitFailedError:
             continue
         except (DeltaError, OSError) as error:
-            raise unreadable(str(error)) from error
+            raise unreadable_table_error(str(error)) from error
         return before, len(DeltaTable(paths.table(step.table)).file_uris())
     raise UnavailableError(
         f"table {step.table} could not be compacted: writers were faster {_ATTEMPTS} times",
@@ -259,7 +259,7 @@ def _positions(paths: TablePaths, jobs: Iterable[str]) -> Mapping[str, list[tupl
 def _unread(table: DeltaTable, positions: Mapping[str, list[tuple[str, TablePosition]]], before: dt.datetime) -> str:
     for job, position in positions.get(str(table.metadata().id), ()):
         try:
-            rows, since = waiting(table, position)
+            rows, since = unread_rows(table, position)
         except FileNotFoundError:
             return f"job {job} has stood still for so long that the table's log does not reach back to it"
         if rows and (since is None or since < before):

@@ -22,7 +22,13 @@ import pyarrow.dataset as pads
 from deltalake import DeltaTable
 
 from fairlead.errors import FairleadError, UnknownNameError
-from shore.delta.table_errors import check_tables, not_there, nothing_yet, open_table, unreadable
+from shore.delta.table_errors import (
+    check_tables,
+    missing_table_error,
+    no_tables_error,
+    open_table,
+    unreadable_table_error,
+)
 from shore.errors import QueryError
 from shore.joins import VIEWS
 from shore.paths import TablePaths
@@ -93,7 +99,7 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
     paths = TablePaths.of(folder, storage)
     delta = open_table(paths, name)
     if delta is None:
-        raise not_there(name)
+        raise missing_table_error(name)
     return delta.to_pyarrow_dataset()
 
 
@@ -114,7 +120,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
     paths = TablePaths.of(folder, storage)
     opened = dict(_open_all(paths, _mentioned(query, known))) or dict(_open_all(paths, known))
     if not opened:
-        raise nothing_yet(paths)
+        raise no_tables_error(paths)
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         for name, delta in opened.items():
@@ -202,13 +208,13 @@ def _explained(message: str, known: Collection[str], opened: Collection[str]) ->
     if missing := _NO_TABLE.search(message):
         name = missing[1].strip('"').lower()
         if name in known:
-            return not_there(name)
+            return missing_table_error(name)
         if name in VIEWS:
-            return not_there(next(each for each in VIEWS[name].inputs if each not in opened), view=name)
+            return missing_table_error(next(each for each in VIEWS[name].inputs if each not in opened), view=name)
         return UnknownNameError("table", missing[1].strip('"'), [*known, *VIEWS])
     first, _, rest = message.partition("\n")
     if _READING.search(first):
-        return unreadable(first)
+        return unreadable_table_error(first)
     hint = "DuckDB's SQL; 'fairlead tables' lists tables and columns"
     candidates = re.search(r"Candidate bindings: (.+)", rest)
     return QueryError(

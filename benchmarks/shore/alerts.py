@@ -27,7 +27,7 @@ from shore.datasource import register
 from shore.errors import SlowWorkerError
 from shore.jobs import alerts
 from shore.jobs.model import JobContext
-from shore.jobs.query import failure
+from shore.jobs.query import job_failure
 from shore.jobs.runner import MAX_STARTS
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -90,7 +90,7 @@ class _Bench:
         try:
             yield query
         except PySparkException as error:  # cannot leave this process as it is
-            raise failure("alerts", str(error)) from None
+            raise job_failure("alerts", str(error)) from None
         finally:
             query.stop()
 

@@ -50,7 +50,7 @@ class TlsProblem(NamedTuple):
 
 
 class _ClosingSocket(ssl.SSLSocket):
-    """Closed when its handshake fails: paho would leave that to the garbage collector."""
+    """Closes itself when its handshake fails; paho leaves that to the garbage collector."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -63,7 +63,7 @@ class _ClosingSocket(ssl.SSLSocket):
 
 
 def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> ssl.SSLContext:
-    """What a client of a site needs: it verifies the certificate, and the host name unless told otherwise.
+    """The TLS context of a site's client: it verifies the certificate and, with ``verify_host``, the host name.
 
     Args:
         ca: PEM file of the trusted authorities; None for those of the machine.
@@ -87,7 +87,7 @@ def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> s
 
 
 def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> TlsProblem:
-    """What an error of a handshake means, to somebody who is to do something about it.
+    """Translate an error of a handshake into its cause and what to do.
 
     Args:
         host: The name or address by which the server was called.
@@ -128,7 +128,7 @@ def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
     """The certificate (DER) that a server shows. Nothing is verified, so an expired one is returned as well.
 
     Raises:
-        UnavailableError: nobody answers, or the port does not speak TLS.
+        UnavailableError: no server answers, or the port does not speak TLS.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -147,7 +147,7 @@ def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
 
 
 def examine(host: str, port: int, ca: Path | None, *, site: str) -> TlsProblem | None:
-    """Why a client would not trust the server there; None when it would, or when nobody answers.
+    """Why a client would not trust the server there; None when it would, or when no server answers.
 
     Raises:
         TrustError: the file of authorities cannot be used.

@@ -2,8 +2,8 @@
 
 Made of the entries of all ledgers, in any order and with repeats; the same entries always give the same chain. The
 terms that stand follow each other without a gap: each ends before the marker of the next. A term that a seizure cut off
-(its marker is at or beyond the seizing one) is ``lost``: its records are no part of the log, whoever has them keeps
-them as strays.
+(its marker is at or beyond the seizing one) is ``lost``: its records are no part of the log, and sites that have them
+keep them as strays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.records.custody import ClaimEntry, CustodyEntry, CustodyEvent, LedgerEntry, RefusalEntry, ReturnEntry
 
 _NEAREST: Final = 3
-_LIKELY: Final = 50  # names that are looked at closely: a log is one of very many that differ in a digit or two
+_LIKELY: Final = 50  # names that are compared closely: very many logs differ in a digit or two
 
 
 class UnknownLogError(ConfigurationError):
@@ -51,8 +51,8 @@ class TermInterval:
         from_site: The holder before; None at an opening.
         from_offset: The holder's first record: the one after the marker.
         to_offset: Where it ends, exclusive: at the next term's marker. None while it runs. Of a lost term: the next
-            lost term's marker, or how far a site that returned had come; None when nobody knows.
-        to_date_time: When the event happened that ended it; None while it runs.
+            lost term's marker, or the end of a returned site's copy; None when it is not known.
+        to_date_time: The time of the event that ended it; None while it runs.
         cut_by: The term of the seizure that cut this one off; None for terms that stand.
     """
 
@@ -80,7 +80,7 @@ class TermInterval:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One term that was granted in two ways; the chain goes by the first of them."""
+    """One term that was granted twice; the chain uses the first grant."""
 
     term: int
     grants: tuple[CustodyEntry, ...]
@@ -95,7 +95,7 @@ class Chain:
         missing: Terms (first, last) whose entries are not in the ledgers that were read.
         returns: What sites had beyond a seizure's marker, by (term, site, end).
         refusals: Orders by hand that were not carried out, oldest first.
-        claims: Who asks for the log of a box that has left, and has no answer yet; the box that came in first is first.
+        claims: Unanswered claims of the log of a box that has left, the earliest gate-in first.
     """
 
     log: str
@@ -118,12 +118,12 @@ class Chain:
 
     @property
     def holder(self) -> str | None:
-        """Who may append now; None when nobody may, or nobody knows."""
+        """The site that may append now; None when none may, or it is not known."""
         return self.intervals[-1].holder if self.intervals else None
 
 
 def chain(log: str, entries: Iterable[LedgerEntry], *, known: Collection[str] = (), at: str = "this site") -> Chain:
-    """The chain of one log, from entries of any ledgers; those about other logs are passed over.
+    """The chain of one log, from entries of any ledgers; entries of other logs are ignored.
 
     Args:
         known: Names of logs for the error, besides those that the entries name.
@@ -191,7 +191,7 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
 
 
 def _unanswered(claims: Iterable[ClaimEntry], grants: Sequence[CustodyEntry]) -> Iterator[ClaimEntry]:
-    """Those of the term in which the box is outside; a claim made twice is one. All others are void."""
+    """The claims of the term in which the box is outside, without repeats. All others are void."""
     newest = grants[-1] if grants else None
     if newest is None or newest.to_site is not None:
         return
@@ -209,7 +209,7 @@ def _in_common(name: str, other: str) -> int:
 
 
 def _identity(entry: CustodyEntry) -> tuple[str | None, int, str]:
-    """What tells two grants of one term apart (as ``fairlead.custody`` does it)."""
+    """What distinguishes two grants of one term."""
     return entry.to_site, entry.marker_offset, entry.event_id
 
 

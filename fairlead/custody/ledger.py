@@ -1,7 +1,7 @@
-"""Every ledger of custody as one site has it: all ``custody.*`` logs into entries, and what of them cannot be had.
+"""Read every ledger of custody that one site has: the entries of all ``custody.*`` logs, and what is missing.
 
-In: a connected cluster. Out: entries, those that are damaged, and offsets that are not there (retention, a truncated
-ledger, offsets that were filled): what follows from the entries is then incomplete, and whoever shows it says so.
+In: a connected cluster. Out: entries, damaged records, and missing offsets (retention, a truncated ledger, fillers).
+With missing offsets, conclusions from the entries are incomplete, and commands show that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEDGER_PREFIX: Final = "custody."
 
 
 class Told(NamedTuple):
-    """An entry, and where it stands."""
+    """An entry with its ledger and offset."""
 
     ledger: str
     offset: int
@@ -30,7 +30,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A record of a ledger that is no entry this version of Fairlead can read."""
+    """A record of a ledger that this version of Fairlead cannot read."""
 
     ledger: str
     offset: int
@@ -48,15 +48,15 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Ledgers:
-    """What one site's copies of the ledgers say.
+    """The entries in one site's copies of the ledgers.
 
     Args:
         site: Where they were read.
         ledgers: Their names.
         entries: In the order of each ledger, those of different ledgers mixed.
         logs: Every log that an entry names, also where only the entries of one log were asked for.
-        told: The entries again, each with where it stands.
-        refused: What is said of entries that are left out because they are not believed (``topologies.trust``).
+        told: The entries again, each with its ledger and offset.
+        refused: Why entries are left out that are not believed (``topologies.trust``), a sentence each.
     """
 
     site: str
@@ -74,7 +74,7 @@ class Ledgers:
 
 
 async def read_ledgers(cluster: Cluster, site: str, *, about: str | None = None) -> Ledgers:
-    """Read every ledger that a site has, each up to its present end. A damaged entry is told of and passed over.
+    """Read every ledger that a site has, each up to its present end. Damaged records are in the result and skipped.
 
     Args:
         site: The site's name, for the answer.

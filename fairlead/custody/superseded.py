@@ -1,6 +1,6 @@
-"""Whether a copy of a log is still the log: a seizure cuts off whatever the lost holder did after it.
+"""Whether a site's copy of a log is still valid: a seizure cuts off everything that the lost holder appended after it.
 
-``edge`` keeps what is beyond the cut, ``replication`` takes nothing of it and makes such copies anew.
+``edge`` keeps the records beyond the cut, ``replication`` copies none of them and rebuilds such copies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ONE_BATCH = 1  # bytes: a broker sends at least one whole batch
 
 
 class Stale(NamedTuple):
-    """A copy that goes on beyond a seizure in an older term."""
+    """A copy that has records of an older term beyond a seizure."""
 
     cut: int  # offset from which on its records are no part of the log
     end: int
@@ -47,12 +47,12 @@ def overtaken(seizures: Sequence[Seizure], header: BatchHeader) -> Seizure | Non
 
 
 async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Copy]:
-    """A site's copies of these logs; those left out that were never seized, or are not there, or are empty.
+    """A site's copies of these logs, without logs that were never seized, do not exist here, or are empty.
 
     A copy is stale when it has, at the offset of a seizure's marker, a record of an older term. Its last term says
     less: a later marker may have landed behind the stale part, because the first record of a term is taken at any end.
-    And it is stale from its start when it begins in the middle of a term: a broker takes whatever comes first after a
-    topic was made anew, from a bridge that slept meanwhile, too.
+    And it is stale from its start when it begins in the middle of a term: after a topic is created again, a broker
+    accepts any first append, also of a bridge that slept meanwhile.
 
     Raises:
         BrokerError, ConnectionLost: the site's Kafka cannot be asked.

@@ -1,6 +1,6 @@
-"""Who may append to which log, as the ledger tells it: a pure view over the entries of all ``custody.*`` logs.
+"""Who may append to which log, by the ledgers: a pure view over the entries of all ``custody.*`` logs.
 
-``edge`` grants and takes custody by this view, ``replication`` learns from it what is aboard a ship. Entries of one
+``edge`` grants and takes custody by this view, ``replication`` selects a ship's logs by it. Entries of one
 log come from several ledgers (each site writes only its own) and may arrive in any order and more than once: the entry
 with the highest term counts. The view knows what was granted; that a receiver really appends is its own knowledge.
 """
@@ -67,7 +67,7 @@ class CustodyView:
         self._rivals: dict[str, set[str]] = {}  # to whom else the newest term was granted: a split
 
     def apply(self, entry: CustodyEntry) -> bool:
-        """Take one ledger entry in; True when it is news.
+        """Apply one ledger entry; True when it changes the view.
 
         Raises:
             SplitCustodyError: the same term of the log was granted differently before; the first entry stays.

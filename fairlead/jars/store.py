@@ -1,4 +1,4 @@
-"""The store of jars in the user's cache: each artifact is downloaded once, verified, and then only looked at.
+"""The store of jars in the user's cache: each artifact is downloaded once, verified, and then only read.
 
 A jar enters the store by a rename after its SHA-256 was right, so a half-written one is never seen. Later runs compare
 size and modification time with what was noted then, and read the whole file again only when these differ.

@@ -178,8 +178,8 @@ def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClien
 def with_active_password(endpoint: KafkaEndpoint) -> KafkaEndpoint:
     """The endpoint with the one password that the cluster accepts now, as librdkafka takes only one.
 
-    Asks the cluster only while a password is being changed and there are several candidates. Where nobody answers, the
-    first candidate is returned.
+    Asks the cluster only while a password is being changed and there are several candidates. Where no broker answers,
+    it returns the first candidate.
     """
     *others, last = with_each_password(endpoint)
     for other in others:
@@ -213,10 +213,10 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
 
 
 def require_trust(endpoint: KafkaEndpoint) -> None:
-    """Nothing, where a broker's certificate is one that its clients trust, or nobody answers.
+    """Return when clients trust a broker's certificate, or when no broker answers.
 
     Raises:
-        UntrustedError: it is not; with the reason, which librdkafka does not tell.
+        UntrustedError: they do not; with the reason, which librdkafka does not give.
         TrustError: the endpoint's file of authorities cannot be used.
     """
     for host, port in endpoint.bootstrap if endpoint.tls and endpoint.tls_verify_hostname else ():
@@ -302,7 +302,7 @@ def login_refused(error: KafkaError) -> bool:
 class ClientErrors:
     """The last error of each kind that a confluent-kafka client reported. Errors arrive when the client is polled.
 
-    An object of its own: a client in a reference cycle with its own callback would keep its threads and sockets until
+    A separate object: a client in a reference cycle with its own callback would keep its threads and sockets until
     the garbage collector runs.
     """
 

@@ -15,7 +15,7 @@ class Clusters:
     def __init__(
         self, endpoint: Callable[[str], KafkaEndpoint], *, client_id: str, request_timeout: float = 30.0
     ) -> None:
-        """``endpoint`` gives a site's Kafka, as the user who shall be seen there; ``request_timeout`` is in seconds."""
+        """``endpoint`` gives a site's Kafka and user; ``request_timeout`` is in seconds."""
         self._endpoint = endpoint
         self._client_id = client_id
         self._request_timeout = request_timeout
@@ -30,7 +30,7 @@ class Clusters:
         return self._open[site]
 
     async def close(self) -> None:
-        """Close all; a later ``at`` opens anew."""
+        """Close all; a later ``at`` opens again."""
         for cluster in self._open.values():
             await cluster.close()
         self._open.clear()

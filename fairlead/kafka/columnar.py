@@ -262,7 +262,7 @@ class Batches:
         """Where the fields of each record begin and end, and the number of its batch."""
         count = self.header["count"].astype(np.int64)
         room = self.end - self.body
-        lies = (count < 0) | (count > room)  # a record has more than one byte; nobody may make us reserve more
+        lies = (count < 0) | (count > room)  # a record has more than one byte; a hostile count must not reserve more
         if lies.any():
             self.damaged(int(np.argmax(lies)))
         first = np.cumsum(count) - count

@@ -1,7 +1,7 @@
-"""Giving a Kafka user another password, and seeing that the cluster takes it.
+"""Give a Kafka user another password, and wait until the cluster accepts it.
 
-Kafka keeps one password for each user and mechanism: from the change on, every login needs the new one. Whoever is
-logged in stays so until the broker asks again (``connections.max.reauth.ms``).
+Kafka keeps one password for each user and mechanism: after the change every login needs the new one. Open sessions last
+until the broker asks for the password again (``connections.max.reauth.ms``).
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from fairlead.kafka.admin import explain, kafka_error, require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint
 
 ITERATIONS: Final = 4096
-"""The least that Kafka takes; more make each login cost more and protect no random password better."""
+"""Kafka's minimum. More make each login slower and protect no random password better."""
 
 
 def credential(user: str, password: SecretStr) -> UserScramCredentialUpsertion:
-    """The change that gives a user this password, and makes the user where there is none."""
+    """The change that sets a user's password, and creates the user where there is none."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
     return UserScramCredentialUpsertion(user, info, password.get_secret_value().encode())
 
 
 _PAUSE = 0.05
 _ANSWER = 20.0  # seconds for a cluster to say anything at all, before something is changed
-_TIMEOUT = 60.0  # seconds; a rotation that breaks off half-way is worse than one that waits for a held-up broker
+_TIMEOUT = 60.0  # seconds; better wait for a slow broker than leave a rotation half done
 
 
 class PasswordNotTaken(UnavailableError):
-    """A broker was told a new password and does not take it."""
+    """A broker got a new password and still refuses it."""
 
 
 def give_password(admin: KafkaEndpoint, user: str, password: SecretStr) -> None:
-    """Give a user this password and return when every broker that answers lets it in with it.
+    """Give a user this password, and return when every broker that answers accepts it.
 
     Raises:
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer, or a broker still refuses the
@@ -66,13 +66,13 @@ def give_password(admin: KafkaEndpoint, user: str, password: SecretStr) -> None:
         except PasswordNotTaken:
             raise
         except UnavailableError as error:
-            away.append(error)  # it learns of the password before it lets anybody in
+            away.append(error)  # after a restart it reads the password before it accepts logins
     if len(away) == len(admin.bootstrap):
         raise away[0]
 
 
 def take_password(admin: KafkaEndpoint, user: str) -> None:
-    """Take a user's passwords away, of every mechanism, so that it can log in no more; one without any is fine.
+    """Delete a user's passwords of every mechanism, so that it cannot log in; the user may have none.
 
     Raises:
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer.
@@ -89,7 +89,7 @@ def take_password(admin: KafkaEndpoint, user: str) -> None:
 
 
 def accepts(endpoint: KafkaEndpoint) -> bool:
-    """Whether a broker takes this password.
+    """Whether a broker accepts this password.
 
     Raises:
         UnavailableError: it does not answer.
@@ -102,7 +102,7 @@ def accepts(endpoint: KafkaEndpoint) -> bool:
 
 
 def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: float) -> None:
-    """Wait until a broker takes a password it was told: it follows its controller, or reads its file, in a moment.
+    """Wait until a broker accepts a new password: it follows its controller, or reads its file, in a moment.
 
     Raises:
         PasswordNotTaken: it still refuses it after ``timeout`` seconds.
@@ -111,8 +111,8 @@ def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: 
     while not accepted():
         if time.monotonic() > end:
             raise PasswordNotTaken(
-                f"{where} was told a new password of {user} and still refuses it after {timeout:.0f} s",
-                hint="see its log; the same command goes on where this one ended",
+                f"{where} still refuses the new password of {user} after {timeout:.0f} s",
+                hint="see its log; the same command does the rest",
                 user=user,
             )
         time.sleep(_PAUSE)  # there is no event for it

@@ -26,7 +26,7 @@ class KafkaEndpoint:
         user: SCRAM-SHA-512 user, or None for a listener without authentication.
         tls_ca: PEM file of the authority that signed the brokers; None for the authorities of this machine.
         tls_verify_hostname: Host names are verified unless this is False (never for real use).
-        other_passwords: Tried when ``password`` is refused: while it is being changed, nobody can tell which counts.
+        other_passwords: Tried when ``password`` is refused: during a change either may be the accepted one.
         address_overrides: ``(advertised address, address to connect to)`` for brokers behind a tunnel or a proxy. TLS
             still checks the advertised name. Only ``fairlead.kafka`` uses them; librdkafka cannot.
     """

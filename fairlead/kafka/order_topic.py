@@ -1,4 +1,4 @@
-"""Topics of orders by hand: made at their first use, appended to so that every record's offset is known. Blocking
+"""Append operators' orders to their topics, which the first one creates, and return each record's offset. Blocking
 confluent-kafka calls: run them with ``asyncio.to_thread``."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def append_records(
     """Append records (key, value) in this sequence to the one partition of a topic, which is kept for ever.
 
     Returns:
-        The offsets of those that the site has confirmed; fewer than there are records when it did not answer in time.
+        The offsets of the confirmed records; fewer than ``records`` when the site did not answer in time.
 
     Raises:
         RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some

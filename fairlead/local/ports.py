@@ -17,7 +17,7 @@ FIRST, LAST = 20000, 32000
 
 
 def choose_ports(count: int, *, taken: Collection[int] = ()) -> list[int]:
-    """Free ports of this machine, none of ``taken``. Free now: whoever needs certainty binds and tries again.
+    """Free ports of this machine, none of ``taken``. Free now: to be certain, bind, and try again where that fails.
 
     Raises:
         UnavailableError: the whole range is in use.

@@ -63,7 +63,7 @@ def start(
 ) -> psutil.Process:
     """Start a process in its own session, its output appended to ``log``, and write its pid file.
 
-    Ctrl-C in the terminal does not reach it, and it goes on when the terminal goes.
+    Ctrl-C in the terminal does not reach it, and it outlives the terminal.
 
     Args:
         marker: Must be part of one argument of ``command``, and of no unrelated process's.
@@ -86,7 +86,7 @@ def start(
         facts = PidRecord(child.pid, process.create_time() - psutil.boot_time(), marker, version, str(log))
         write_file(pid_file, json.dumps(asdict(facts)))
     except BaseException:
-        child.kill()  # without a pid file nobody would find it again
+        child.kill()  # without a pid file no command would find it again
         child.wait()
         raise
     return process
@@ -101,7 +101,7 @@ def read(pid_file: Path) -> PidRecord | None:
 
 
 def find(pid_file: Path) -> psutil.Process | None:
-    """The running process that a pid file is about; None when it is gone, or its pid is somebody else's now."""
+    """The running process that a pid file is about; None when it is gone, or another process has its pid now."""
     recorded = read(pid_file)
     if recorded is None:
         return None

@@ -49,7 +49,7 @@ class LocalSite:
         return self.folder / "run" / f"{process_name(what, broker)}.{self.name}.pid"
 
     def pid_files(self) -> list[Path]:
-        """Those of all its processes, also of brokers that nobody remembers."""
+        """Those of all its processes, also of brokers that are not in the state file."""
         further = (self.folder / "run").glob(f"kafka-*.{self.name}.pid")
         return [self.pid_file("kafka"), *further, self.pid_file("mqtt")]
 
@@ -59,7 +59,7 @@ class LocalSite:
         return (self.kafka_folder() / "data" / "meta.properties").exists()
 
     def taken_ports(self, state: SiteState) -> dict[str, int]:
-        """Remembered ports of processes that do not run, which somebody else listens on now."""
+        """Remembered ports of processes that do not run, and on which another process listens now."""
         wanted: dict[str, int] = {}
         for broker in state.brokers:
             if processes.find(self.pid_file("kafka", broker.number)) is None:

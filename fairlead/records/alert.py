@@ -44,8 +44,9 @@ class Alert(Dated, frozen=True, kw_only=True):
     """One state of one alert. ``alert_id`` is stable over OPENED, UPDATED and CLEARED. ``equipment_reference`` is empty
     where it is about all containers of a ship.
 
-    It names kind, container and the first reading of the condition, so whoever sees the same readings gives it the same
-    id. ``revision`` is 0 when the alert opens and counts its states; (``alert_id``, ``revision``) names this record.
+    It names kind, container and the first reading of the condition, so every site that has the same readings
+    gives it the same id. ``revision`` is 0 when the alert opens and counts its states; (``alert_id``, ``revision``)
+    names this record.
     """
 
     alert_id: str = msgspec.field(name="alertID")

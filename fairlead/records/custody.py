@@ -80,7 +80,7 @@ class CustodyEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag=
 class ReturnEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="return"):
     """This site had records of ``log`` beyond the offset where another site seized it; they are kept as strays.
 
-    From then on its copy may be thrown away and made anew from the seizing site's.
+    From then on its copy may be deleted and rebuilt from the seizing site's.
 
     Args:
         term: The term of the seizure.
@@ -114,7 +114,7 @@ class RefusalEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag=
 
 
 class ClaimEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="claim"):
-    """A box that had left the system has come in here (GTIN), not where it left: that site is asked to give its log.
+    """A box that had left the system came in here (GTIN), and not where it left: asks that site for its log.
 
     Args:
         term: The term in which the box left; in any other the claim is void.

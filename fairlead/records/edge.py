@@ -1,6 +1,6 @@
 """What the bridge keeps when it may not, or cannot, append a message to its log: strays and dead letters.
 
-Also what is remembered of a dead letter that an operator has given to the bridge again.
+Also the record of a dead letter that an operator has replayed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeadLetter(Dated, frozen=True, kw_only=True):
 class Replay(Dated, frozen=True, kw_only=True):
     """A dead letter's message was given to its site's bridge again: the MQTT broker has acknowledged it.
 
-    What became of it is not said here: it is in its log, or the bridge refused it again and kept another letter.
+    The result is elsewhere: the message is in its log, or the bridge refused it again and kept another letter.
     """
 
     log: str

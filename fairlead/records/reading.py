@@ -63,7 +63,7 @@ class Measurements(Base, frozen=True, kw_only=True):
 
 
 class Setpoints(Base, frozen=True, kw_only=True):
-    """What the reefer is told to keep; ``o2`` and ``co2`` where it controls the atmosphere."""
+    """The reefer's setpoints; ``o2`` and ``co2`` where it controls the atmosphere."""
 
     temperature: float | None = None
     relative_humidity: float | None = None

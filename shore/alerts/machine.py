@@ -99,10 +99,10 @@ def advance(
                 box = new_box(reading)
             else:
                 box.silent = False
-                box.take(reading)
+                box.take_reading(reading)
         box.heard_ms = now_ms
         for rule in rules:
-            found = rule.look(box, reading)
+            found = rule.judge(box, reading)
             if isinstance(found, Good):
                 states += _good(log, box, rule, found)
             elif found is not None:

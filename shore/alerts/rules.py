@@ -158,7 +158,7 @@ class BoxState(msgspec.Struct, array_like=True):
             return (reading.boot, reading.sequence) > (newest.boot, newest.sequence)
         return reading.at_ms >= self.at_ms
 
-    def take(self, reading: AlertReading) -> None:
+    def take_reading(self, reading: AlertReading) -> None:
         """Take in a reading that is newer."""
         self.interval_ms = usual_interval(self.interval_ms, reading.at_ms - self.at_ms, SILENCE_INTERVALS)
         self._remember(reading)
@@ -223,7 +223,7 @@ class ShoreRule(Protocol):
 
     kind: ClassVar[AlertKind]
 
-    def look(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
+    def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         """What ``reading``, which ``box`` has just taken in, shows; None when it shows nothing either way."""
 
     def describe(self, reading: AlertReading) -> str:
@@ -236,7 +236,7 @@ class Temperature:
 
     kind: ClassVar[AlertKind] = "TEMPERATURE"
 
-    def look(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
+    def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         setpoint, air = reading.setpoint_temperature, _controlled(reading)
         if setpoint is None or air is None or not box.settled(reading.at_ms, AFTER_DEFROST_MS):
             return None
@@ -257,7 +257,7 @@ class PowerLost:
 
     kind: ClassVar[AlertKind] = "POWER_LOST"
 
-    def look(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
+    def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         if reading.is_powered and reading.is_connected_to_power_source:
             return Good()
         if reading.setpoint_temperature is None or reading.is_pre_trip_inspection:
@@ -273,7 +273,7 @@ class Humidity:
 
     kind: ClassVar[AlertKind] = "HUMIDITY"
 
-    def look(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
+    def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         value, setpoint = reading.relative_humidity, reading.setpoint_relative_humidity
         if value is None or setpoint is None or box.disturbed or not reading.is_powered:
             return None

@@ -62,7 +62,7 @@ def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
         ) from error
 
 
-def mending(message: str) -> str:
+def repair_hint(message: str) -> str:
     """What to do about a table that is there and cannot be read, where an error's message tells; else nothing."""
     if _VIEWS.search(message):
         return (
@@ -72,7 +72,7 @@ def mending(message: str) -> str:
     return ""
 
 
-def unreadable(message: str) -> UnavailableError:
+def unreadable_table_error(message: str) -> UnavailableError:
     """What to raise when tables are there and their rows cannot be read: files are gone (vacuumed while they were read,
     or removed by hand), damaged, or of a kind that cannot be filtered."""
     first, *_ = message.splitlines() or ["a file is damaged"]
@@ -84,13 +84,13 @@ def unreadable(message: str) -> UnavailableError:
         )
     return UnavailableError(
         f"a table cannot be read: {first}",
-        hint=mending(first)
+        hint=repair_hint(first)
         or "try again; if it stays so, a file was removed or damaged: 'fairlead shore verify' tells "
         "which table, and how to have it again",
     )
 
 
-def not_there(name: str, *, view: str = "") -> UnavailableError:
+def missing_table_error(name: str, *, view: str = "") -> UnavailableError:
     """What to raise when a table is needed that is not there yet.
 
     Args:
@@ -104,7 +104,7 @@ def not_there(name: str, *, view: str = "") -> UnavailableError:
     )
 
 
-def nothing_yet(paths: TablePaths) -> UnavailableError:
+def no_tables_error(paths: TablePaths) -> UnavailableError:
     """What to raise when there is no table at all."""
     return UnavailableError(
         f"there are no tables in {paths.tables} yet",
@@ -117,7 +117,7 @@ READ_ERRORS: Final = (DeltaError, OSError, pa.ArrowException, duckdb.Error)
 """What reading tables raises when files are gone or damaged, and writing them when the disk refuses."""
 
 
-def damaged(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
+def damaged_tables(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
     """Those of these tables that are there and cannot be read, with the reason. Data files are looked at (not their
     rows, but their ends) for tables on this machine."""
     found = {}
@@ -151,11 +151,11 @@ def as_table_errors(paths: TablePaths, names: Iterable[str] = TABLES) -> Iterato
     try:
         yield
     except READ_ERRORS as error:
-        for name, why in damaged(paths, names).items():
+        for name, why in damaged_tables(paths, names).items():
             raise UnavailableError(
                 f"table {name} cannot be read: {why}", hint=rebuild_hint(paths, name), table=name
             ) from error
-        raise unreadable(str(error)) from error
+        raise unreadable_table_error(str(error)) from error
 
 
 def _look(paths: TablePaths, name: str) -> None:

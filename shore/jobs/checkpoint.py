@@ -255,7 +255,7 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
             unknown.append(position.table_id)
             continue
         try:
-            count, time = waiting(DeltaTable(paths.table(name)), position)
+            count, time = unread_rows(DeltaTable(paths.table(name)), position)
         except FileNotFoundError:
             unknown.append(name)
             continue
@@ -264,7 +264,7 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
     return Backlog(rows, min(since, default=None), tuple(unknown))
 
 
-def waiting(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
     """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
 
     Raises:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
-from shore.source.losses import folder_of
+from shore.source.losses import losses_folder
 from topologies.model import Topology
 
 if TYPE_CHECKING:  # whoever only compares tables needs no Spark
@@ -33,7 +33,7 @@ class JobContext:
         """A streaming DataFrame of the source ``fairlead``, for the job of this name."""
         reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
         reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
-        reader = reader.option("losses", folder_of(self.paths, job))
+        reader = reader.option("losses", losses_folder(self.paths, job))
         return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()
 
 

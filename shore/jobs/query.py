@@ -15,7 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
-from shore.delta.table_errors import mending
+from shore.delta.table_errors import repair_hint
 from shore.errors import JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
@@ -179,7 +179,7 @@ def _backlog(progress: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) and "behind" in found else {}
 
 
-def failure(job: str, message: str) -> JobFailedError:
+def job_failure(job: str, message: str) -> JobFailedError:
     """The error of a query in one sentence: Spark wraps the cause in pages of Java and Python."""
     causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
     first, *_ = message.strip().splitlines() or ["Spark gave no reason"]
@@ -199,7 +199,7 @@ def failure(job: str, message: str) -> JobFailedError:
     cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
     return JobFailedError(
         f"job {job} failed: {cause}",
-        hint=mending(cause)
+        hint=repair_hint(cause)
         or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
         passing=bool(causes) and causes[-1][1] in _CONFLICTS | _retriable(FairleadError),

@@ -28,7 +28,7 @@ from shore.feeds.readers import kept_tables
 from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
 from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job, JobContext
-from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, failure
+from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.state import check_state, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
 from shore.paths import TablePaths
@@ -82,7 +82,7 @@ class StatusReporter:
         self.jobs = {job.name: _carried(JobStatus(job.name, "waiting"), known.get(job.name)) for job in jobs}
         self._others = {name: status for name, status in known.items() if name not in self.jobs}
 
-    def look(self, running: Sequence[QueryHandle], *, now: bool = False) -> None:
+    def refresh(self, running: Sequence[QueryHandle], *, now: bool = False) -> None:
         """Bring the state up to date; cheap enough to be called often."""
         if not now and time.monotonic() < self._next:
             return
@@ -247,20 +247,20 @@ def run(
         )
     asked = current(endpoint)  # what is wrong with it is said before Spark starts
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
-    chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose(topology, jobs)]
+    chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose_jobs(topology, jobs)]
     paths = TablePaths.of(folder, topology.shore.storage)
     stop = stop or threading.Event()
     with only_one(folder, paths) as lease:
         if lease is not None:
             lease.on_lost = stop.set
-        board = StatusReporter(folder, chosen, on_progress)
+        reporter = StatusReporter(folder, chosen, on_progress)
         try:
             check_state(paths, chosen)
             check_types(paths, kept_tables(topology))
             for table in TABLES.values():
                 table.create(paths.table(table.name))
         except FairleadError as error:
-            board.fail(error)
+            reporter.fail(error)
             raise
         with (
             interrupts(stop) as interrupted,
@@ -268,15 +268,15 @@ def run(
         ):
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
-            _run_stages(context, site, chosen, once, board, stop)
+            _run_stages(context, site, chosen, once, reporter, stop)
         if lease is not None:
             lease.check()
         if once and interrupted.is_set():
             raise KeyboardInterrupt
-        return dict(board.jobs)
+        return dict(reporter.jobs)
 
 
-def choose(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:
+def choose_jobs(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:
     """The jobs of these names in the order they depend on each other; for None all that have something to do."""
     if not names:
         return tuple(job for job in JOBS.values() if job.needed(topology))
@@ -313,7 +313,7 @@ def _run_stages(
     site: RotatingEndpoint,
     jobs: Sequence[Job],
     once: bool,
-    board: StatusReporter,
+    reporter: StatusReporter,
     stop: threading.Event,
 ) -> None:
     stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
@@ -323,21 +323,21 @@ def _run_stages(
     def start(job: Job) -> StreamingQuery:
         return start_query(replace(context, endpoint=site.renew(job.name)), job, once)
 
-    board.show()
+    reporter.show()
     for stage in stages:
         running: list[QueryHandle] = []
         try:
             for job in stage:
                 if not stop.is_set():
                     running.append(_begin(job, start, once))
-            wait(running, board, stop, start, forever=not once, passing=site.has_changed)
+            wait_for_queries(running, reporter, stop, start, forever=not once, passing=site.has_changed)
         except BaseException as error:
-            board.fail(error)
+            reporter.fail(error)
             raise
         finally:
             for one in running:
                 one.query.stop()
-    board.finish("stopped" if stop.is_set() else "done")
+    reporter.finish("stopped" if stop.is_set() else "done")
 
 
 def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> QueryHandle:
@@ -367,7 +367,7 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)
             return writer.start()
         except (PySparkException, Py4JError) as error:
-            failed = failure(job.name, str(error))
+            failed = job_failure(job.name, str(error))
             if not failed.retriable or attempt == MAX_STARTS:
                 raise failed from error
         except FairleadError as error:
@@ -378,9 +378,9 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     raise AssertionError("the loop above returns or raises")
 
 
-def wait(
+def wait_for_queries(
     running: Sequence[QueryHandle],
-    board: StatusReporter,
+    reporter: StatusReporter,
     stop: threading.Event,
     start: Callable[[Job], StreamingQuery],
     *,
@@ -403,11 +403,11 @@ def wait(
         for one in running:
             _tend(one, start, forever=forever, passing=passing)
         active = any(one.query.isActive or one.again is not None for one in running)
-        board.look(running, now=not active)
+        reporter.refresh(running, now=not active)
         if not active and all(one.failed is not None or one.query.exception() is None for one in running):
             break
         stop.wait(_POLL_SECONDS)
-    board.look(running, now=True)
+    reporter.refresh(running, now=True)
     for one in running:
         if one.failed is not None and one.again is None:
             raise one.failed
@@ -429,7 +429,7 @@ def _tend(
         return
     if one.failed is not None or one.query.isActive or (error := one.query.exception()) is None:
         return
-    failed = failure(one.job.name, str(error))
+    failed = job_failure(one.job.name, str(error))
     if forever:
         one.fail(failed, now=now if failed.passing or passing(one.job.name) else None)
     elif (failed.retriable or passing(one.job.name)) and one.starts < MAX_STARTS:

@@ -105,7 +105,7 @@ class RunMonitor:
     """
 
     def __init__(self, topology: str, paths: TablePaths, on_loss: Callable[[LostLog], None]) -> None:
-        self._topology, self._places, self._on_loss = topology, paths, on_loss
+        self._topology, self._paths, self._on_loss = topology, paths, on_loss
         self._jobs: Mapping[str, JobStatus] = {}
         self._lock = threading.Lock()
         self._losses = read_losses(paths)
@@ -113,7 +113,7 @@ class RunMonitor:
         self._next = 0.0
         self.lost = False
 
-    def look(self, jobs: Mapping[str, JobStatus] | None = None, *, now: bool = True) -> None:
+    def refresh(self, jobs: Mapping[str, JobStatus] | None = None, *, now: bool = True) -> None:
         """Bring it up to date; without ``now`` the notes of losses are read at most every ``LOOK_SECONDS``, and later
         where the storage does not answer: the jobs say so.
 
@@ -126,7 +126,7 @@ class RunMonitor:
                 return
             self._next = time.monotonic() + LOOK_SECONDS
             try:
-                self._losses = read_losses(self._places)
+                self._losses = read_losses(self._paths)
             except UnavailableError:
                 if now:
                     raise

@@ -21,7 +21,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.lease import check_lease
 from shore.jobs.checkpoint import read_checkpoint
 from shore.paths import TablePaths
-from shore.repair.logs import LogRepair, find_odd, repair
+from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
 from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, FromLogs, sources_of
@@ -56,7 +56,7 @@ class Span:
 ALWAYS = Span()
 
 
-def made_again(entry: Derived, paths: TablePaths, span: Span) -> pa.Table:
+def recomputed_rows(entry: Derived, paths: TablePaths, span: Span) -> pa.Table:
     """What the table must hold, of this span where the table has a time to tell by."""
     rows = entry.everything(paths)
     matches = span.matches(entry.time) if entry.time is not None else None
@@ -66,20 +66,20 @@ def made_again(entry: Derived, paths: TablePaths, span: Span) -> pa.Table:
     return TABLES[entry.table].sorted(rows.cast(schema))
 
 
-def differing(entry: Derived, paths: TablePaths, span: Span) -> Compared:
+def compare_derived(entry: Derived, paths: TablePaths, span: Span) -> Compared:
     """How the table differs now from what it must hold, within the span."""
     rows: pads.Dataset = DeltaTable(paths.table(entry.table)).to_pyarrow_dataset()
     matches = span.matches(entry.time) if entry.time is not None else None
     if matches is not None:
         rows = rows.filter(matches)
     with connection() as opened:
-        expected = made_again(entry, paths, span)
+        expected = recomputed_rows(entry, paths, span)
         return compare(opened, entry.table, rows, expected, TABLES[entry.table].key, tolerance=entry.tolerance)
 
 
-def make_again(entry: Derived, paths: TablePaths, span: Span = ALWAYS) -> int:
+def recompute(entry: Derived, paths: TablePaths, span: Span = ALWAYS) -> int:
     """Replace the rows of the span, or of the whole table where it has no time to tell by; gives their number."""
-    fresh = made_again(entry, paths, span)
+    fresh = recomputed_rows(entry, paths, span)
     predicate = span.predicate(entry.time) if entry.time is not None else None
     check_lease(paths.table(entry.table))
     write_deltalake(DeltaTable(paths.table(entry.table)), fresh, mode="overwrite", predicate=predicate)
@@ -151,13 +151,15 @@ def plan_backfill(
         if checkpoint is None:
             continue
         tell(f"comparing {entry.name} with the logs")
-        found = find_odd(entry, topology, endpoint, paths, checkpoint.positions, since=span.since, until=span.until)
+        found = find_odd_rows(
+            entry, topology, endpoint, paths, checkpoint.positions, since=span.since, until=span.until
+        )
         logs.append(found)
     derived = []
     for each in _MADE:
         if (wanted is None or each.table in wanted) and _there(each, paths):
             tell(f"comparing {each.table} with what {' and '.join(each.inputs)} give")
-            derived.append(DerivedRepair(each, differing(each, paths, span).differing))
+            derived.append(DerivedRepair(each, compare_derived(each, paths, span).differing))
     mended = {each.entry.name for each in logs}
     changing = {name for each in logs if each.missing or each.wrong for name in each.entry.tables}
     made = [each.entry for each in derived if each.rows or changing.intersection(sources_of(each.entry.inputs))]
@@ -167,7 +169,7 @@ def plan_backfill(
         if checkpoint is None or (entry.name in mended and span == ALWAYS):
             continue
         tell(f"comparing {entry.name}, from which {', '.join(tables_made)} follow, with the logs")
-        whole = find_odd(entry, topology, endpoint, paths, checkpoint.positions)
+        whole = find_odd_rows(entry, topology, endpoint, paths, checkpoint.positions)
         if entry.name not in mended and (rows := whole.missing + whole.wrong):
             raise _made_from_wrong(tables_made, entry, rows)
         own = next((each for each in logs if each.entry is entry), whole)
@@ -184,12 +186,12 @@ def apply_backfill(
     for each in todo.logs:
         if each.missing or each.wrong:
             tell(f"adding {each.missing + each.wrong:,} rows to {each.entry.name}")
-            written[each.entry.name] = repair(each, endpoint, paths)
+            written[each.entry.name] = repair_logs(each, endpoint, paths)
     changed = {name for each in todo.logs if each.missing or each.wrong for name in each.entry.tables}
     for one in todo.derived:  # in the catalogue's order: inputs first
         if one.rows or changed.intersection(one.entry.inputs):
             tell(f"making {one.entry.table} again")
-            written[one.entry.table] = make_again(one.entry, paths, todo.span)
+            written[one.entry.table] = recompute(one.entry, paths, todo.span)
             changed.add(one.entry.table)
     return written
 

@@ -70,7 +70,7 @@ class LogRepair:
         return sum(each.what == "extra" for rows in self.odd.values() for each in rows)
 
 
-def find_odd(
+def find_odd_rows(
     entry: FromLogs,
     topology: Topology,
     endpoint: KafkaEndpoint,
@@ -116,7 +116,7 @@ def find_odd(
     return asyncio.run(compare())
 
 
-def repair(plan: LogRepair, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
+def repair_logs(plan: LogRepair, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
     """Put the rows of a plan right; gives how many were written.
 
     Changed and doubled rows are exchanged for the log's, missing ones are appended: broken off in between, the rest is

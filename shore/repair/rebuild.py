@@ -38,8 +38,8 @@ from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
-from shore.repair.backfill import make_again
-from shore.repair.logs import find_odd, repair
+from shore.repair.backfill import recompute
+from shore.repair.logs import find_odd_rows, repair_logs
 from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
@@ -49,7 +49,7 @@ from topologies.model import Topology
 _TABLE: Final = "feeds"
 
 
-def read_again(topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
+def reread_feeds(topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
     """Make the table what the feeds hold; gives the number of its rows.
 
     Rows stay whose records a feed has no more (retention), and those of feeds that are not there. Broken off in
@@ -109,7 +109,7 @@ class Rebuilt:
     next: tuple[str, ...]
 
 
-def rebuild(
+def rebuild_job(
     job: str,
     jobs: dict[str, Job],
     topology: Topology,
@@ -152,17 +152,17 @@ def rebuild(
             tell(f"looking where {entry.name} end")
             ends = ends_of(paths, entry.tables)
             tell(f"comparing {entry.name} with the logs")
-            found = find_odd(entry, topology, endpoint, paths, ends)
+            found = find_odd_rows(entry, topology, endpoint, paths, ends)
             if found.missing or found.wrong:
-                written[entry.name] = repair(found, endpoint, paths)
+                written[entry.name] = repair_logs(found, endpoint, paths)
             positions |= ends
     elif job == "feeds":
         tell("reading the feeds")
-        written["feeds"] = read_again(topology, endpoint, paths)
+        written["feeds"] = reread_feeds(topology, endpoint, paths)
     for each in DERIVED:
         if each.job == job and each.table not in written:
             tell(f"making {each.table} again")
-            written[each.table] = make_again(each, paths)
+            written[each.table] = recompute(each, paths)
     aside = aside or archive_checkpoint(paths, job, suffix)
     if positions is not None:
         write_checkpoint(paths, job, positions, settings)

@@ -23,7 +23,7 @@ from shore.paths import TablePaths
 from shore.report import course, drawing
 from shore.report.course import Interval
 from shore.report.drawing import PageMark, number, render, time
-from shore.report.slices import Row, Slices, of_container, slices
+from shore.report.slices import Row, Slices, of_container, open_slices
 from shore.tables.bands import BAND_KELVIN
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS
@@ -283,7 +283,7 @@ def open_container(
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
         UnavailableError: shore has not written any table yet.
     """
-    with slices(paths) as found:
+    with open_slices(paths) as found:
         found.add("sites")
         found.add("owners")
         found.add("containers_now", of_container(number))

@@ -19,7 +19,7 @@ from fairlead.errors import ConfigurationError, nearest
 from shore.paths import TablePaths
 from shore.report import drawing
 from shore.report.drawing import PageMark, duration, number, render
-from shore.report.slices import Row, Slices, slices
+from shore.report.slices import Row, Slices, open_slices
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 from topologies.drawing.seachart import ports
@@ -308,7 +308,7 @@ def port_report(
         UnavailableError: shore has not written any table yet.
     """
     code = "".join(code.split()).upper()
-    with slices(paths) as found:
+    with open_slices(paths) as found:
         for name in ("sites", "containers_now", "positions", "port_calls"):
             found.add(name)
         found.add("dock_movements", pc.field("un_location_code") == code)

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from shore.delta.table_errors import nothing_yet, open_table, unreadable
+from shore.delta.table_errors import no_tables_error, open_table, unreadable_table_error
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
 from shore.paths import TablePaths
@@ -37,7 +37,7 @@ class Slices:
     """Tables of a report in one connection: those that were added, and what a report makes of them."""
 
     def __init__(self, paths: TablePaths, connection: duckdb.DuckDBPyConnection) -> None:
-        self._places = paths
+        self._paths = paths
         self._connection = connection
         self.versions: dict[str, int] = {}  # of the Delta tables, as they are read here
         self.missing: list[str] = []  # tables that are not there yet: they have no rows here
@@ -67,7 +67,7 @@ class Slices:
             UnavailableError: none is.
         """
         if not self.versions:
-            raise nothing_yet(self._places)
+            raise no_tables_error(self._paths)
 
     def put(self, name: str, rows: pa.Table) -> None:
         """Rows that are in no table, for the queries that follow."""
@@ -99,7 +99,7 @@ class Slices:
             self._connection.execute(statement, values or None)
 
     def _open(self, name: str) -> None:
-        delta = open_table(self._places, name)
+        delta = open_table(self._paths, name)
         if delta is None:
             self.missing.append(name)
             return
@@ -116,11 +116,11 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        raise unreadable(str(error)) from error
+        raise unreadable_table_error(str(error)) from error
 
 
 @contextlib.contextmanager
-def slices(paths: TablePaths) -> Iterator[Slices]:
+def open_slices(paths: TablePaths) -> Iterator[Slices]:
     """No tables yet; times are given in UTC, and what does not fit into a gigabyte is sorted on disk."""
     with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")

@@ -57,7 +57,7 @@ def stamp_of(record: Record | NewRecord) -> Stamp | None:
     return Stamp(app, int(batch), int(index)) if app and hash_ and batch.isdecimal() and index.isdecimal() else None
 
 
-def digest(record: Record | NewRecord, *, timed: bool) -> bytes:
+def record_digest(record: Record | NewRecord, *, timed: bool) -> bytes:
     """What two records have in common that stand for the same row. Without ``timed`` their times may differ."""
     parts: list[bytes | None] = [b"%d" % record.timestamp_ms if timed else None, record.key, record.value]
     for name, value in record.headers:
@@ -85,7 +85,7 @@ class Found:
     records: dict[int, Record] = field(default_factory=dict)
     complete: bool = False
 
-    def look(self, records: Iterable[Record]) -> bool:
+    def collect(self, records: Iterable[Record]) -> bool:
         """Take over a piece of the log, which ends where the piece before began.
 
         Returns:
@@ -116,17 +116,17 @@ class Found:
         return False
 
 
-def missing(rows: Sequence[NewRecord], found: Found, *, timed: bool) -> list[NewRecord]:
+def missing_records(rows: Sequence[NewRecord], found: Found, *, timed: bool) -> list[NewRecord]:
     """The records of a batch that a log does not have yet, in the order of the rows, with their headers.
 
     Raises:
         ChangedBatchError: the log has records of this batch that are not among the rows.
     """
-    there = Counter(digest(record, timed=timed) for record in found.records.values())
+    there = Counter(record_digest(record, timed=timed) for record in found.records.values())
     count = 0 if found.last is None else found.last + 1
     left: list[NewRecord] = []
     for row in rows:
-        key = digest(row, timed=timed)
+        key = record_digest(row, timed=timed)
         if there[key]:
             there[key] -= 1
         else:
@@ -197,7 +197,7 @@ async def append_batch(
             await _check_held(cluster, log, position)
             found = Found(log, app, batch)
             await _look_back(cluster, found, starts[TP(log)], position.end)
-            left = missing(rows[log], found, timed=timed)
+            left = missing_records(rows[log], found, timed=timed)
             await _append(appender, log, position, left, appended)
             return len(left)
 
@@ -259,7 +259,7 @@ async def _look_back(cluster: Cluster, found: Found, start: int | BrokerError, e
     span = FIRST_LOOK
     while end > start:
         begin = max(start, end - span)
-        if found.look([record async for record in read_log(cluster, log, begin, end)]):
+        if found.collect([record async for record in read_log(cluster, log, begin, end)]):
             return
         end, span = begin, min(4 * span, LONGEST_LOOK)
 

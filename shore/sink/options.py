@@ -137,7 +137,7 @@ def _are_headers(field: StructField) -> bool:
     ]
 
 
-def normal(batch: pa.RecordBatch, log: str | None) -> pa.Table:
+def normalised_rows(batch: pa.RecordBatch, log: str | None) -> pa.Table:
     """Rows in the form ``ROWS``, each checked.
 
     Raises:

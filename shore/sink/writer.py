@@ -35,7 +35,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
 from shore.errors import BatchTooLargeError, site_unreachable
 from shore.sink.append import append_batch
-from shore.sink.options import ROWS, SinkOptions, by_log, check_columns, normal, size_of
+from shore.sink.options import ROWS, SinkOptions, by_log, check_columns, normalised_rows, size_of
 
 CLIENT_ID = "fairlead-sink"
 
@@ -68,7 +68,7 @@ class SinkWriter:
         tables: list[pa.Table] = []
         size = 0
         for batch in iterator:
-            tables.append(normal(batch, self._options.log))
+            tables.append(normalised_rows(batch, self._options.log))
             size = self._bounded(size + size_of(tables[-1]))
         rows = pa.concat_tables(tables) if tables else ROWS.empty_table()
         by_log([rows], 0)  # a row that cannot be a record is found here, where it costs the driver nothing

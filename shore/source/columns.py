@@ -129,7 +129,7 @@ class Collector(ABC):
         self._records = self._bytes = 0
 
     def add(self, topic: str, partition: int, stretch: Stretch) -> None:
-        """Take batches of a log; what they lie in is held until the next ``take``."""
+        """Take batches of a log; what they lie in is held until the next ``take_batch``."""
         self._logs.append((topic, partition))
         self._stretches.append(stretch)
         self._records += stretch.records
@@ -140,7 +140,7 @@ class Collector(ABC):
         """Whether it is time to take what was added."""
         return self._records >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
-    def take(self) -> pa.RecordBatch:
+    def take_batch(self) -> pa.RecordBatch:
         """The rows of everything that was added since the last time: perhaps none.
 
         Raises:

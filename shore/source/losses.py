@@ -48,12 +48,12 @@ class LostLog(msgspec.Struct, frozen=True, kw_only=True):
     found_at: dt.datetime
 
 
-def folder_of(paths: TablePaths, job: str) -> str:
+def losses_folder(paths: TablePaths, job: str) -> str:
     """Where a job's losses are noted."""
     return f"{paths.base}/{_LOSSES}/{job}"
 
 
-def note(folder: str, losses: Iterable[Loss]) -> None:
+def note_losses(folder: str, losses: Iterable[Loss]) -> None:
     """Note losses; those that are noted already, or were acknowledged, are left alone.
 
     Raises:
@@ -79,7 +79,7 @@ def read_losses(paths: TablePaths) -> tuple[LostLog, ...]:
     return tuple(_summed(found[key]) for key in sorted(found))
 
 
-def acknowledge(paths: TablePaths) -> tuple[LostLog, ...]:
+def acknowledge_losses(paths: TablePaths) -> tuple[LostLog, ...]:
     """Move all notes to ``losses.acknowledged``; gives what they were about."""
     found = read_losses(paths)
     files = Storage(paths.base)
@@ -89,7 +89,7 @@ def acknowledge(paths: TablePaths) -> tuple[LostLog, ...]:
     return found
 
 
-def in_words(lost: LostLog) -> str:
+def describe_loss(lost: LostLog) -> str:
     """One sentence."""
     count = "a record" if lost.records == 1 else f"{lost.records:,} records"
     return f"{lost.job} has lost {count} of {lost.log}, from offset {lost.first:,} on: {lost.why}"

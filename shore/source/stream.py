@@ -88,7 +88,7 @@ async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Colle
     return Ends(ends, starts, unreadable)
 
 
-async def resolve(cluster: Cluster, edge: Edge, ends: Positions) -> Positions:
+async def resolve_edge(cluster: Cluster, edge: Edge, ends: Positions) -> Positions:
     """An edge's offset in each log of ``ends``, and in the logs that it names by an offset.
 
     Raises:
@@ -100,7 +100,7 @@ async def resolve(cluster: Cluster, edge: Edge, ends: Positions) -> Positions:
         return {log: end if found[log] == LATEST else found[log] for log, end in ends.items()}
     chosen = {log: edge.by_log.get(log, edge.usual) for log in (*ends, *edge.by_log)}
     earliest = [log for log, offset in chosen.items() if offset == EARLIEST and log in ends]
-    starts = await begins(cluster, earliest)
+    starts = await start_positions(cluster, earliest)
     return {
         log: offset if offset >= 0 else starts[log] if offset == EARLIEST else ends[log]
         for log, offset in chosen.items()
@@ -108,8 +108,8 @@ async def resolve(cluster: Cluster, edge: Edge, ends: Positions) -> Positions:
     }
 
 
-async def begins(cluster: Cluster, logs: Collection[str]) -> Positions:
-    """The first offset that each log still has. Raises as ``resolve``."""
+async def start_positions(cluster: Cluster, logs: Collection[str]) -> Positions:
+    """The first offset that each log still has. Raises as ``resolve_edge``."""
     return _all(await cluster.start_offsets(_logs(logs)), logs) if logs else {}
 
 
@@ -142,21 +142,21 @@ def size_of(record: Record) -> int:
     return size + sum(len(name) + len(value or b"") for name, value in record.headers)
 
 
-class Sizes:
+class RecordSizes:
     """Estimated bytes a record by log. Pure."""
 
     def __init__(self) -> None:
         self._streams: dict[str, float] = {}
         self._logs: dict[str, float] = {}
 
-    def of(self, log: str) -> int:
+    def estimate(self, log: str) -> int:
         """The estimate for one record."""
         found = self._logs.get(log)
         if found is None:
             found = self._streams.get(_stream(log), UNSEEN_BYTES)
         return round(min(max(found, LEAST_BYTES), MOST_BYTES))
 
-    def learn(self, measured: Mapping[str, float]) -> None:
+    def update(self, measured: Mapping[str, float]) -> None:
         """Take over the mean sizes of logs that were just looked at; those of the time before are forgotten."""
         self._logs = dict(measured)
         by_stream: dict[str, list[float]] = {}
@@ -175,7 +175,7 @@ def most_behind(spans: Mapping[str, int]) -> list[str]:
     return heapq.nsmallest(SAMPLED_LOGS, spans, key=lambda log: (-spans[log], log))
 
 
-async def measure(cluster: Cluster, positions: Mapping[str, int]) -> dict[str, float]:
+async def measure_sizes(cluster: Cluster, positions: Mapping[str, int]) -> dict[str, float]:
     """The mean size of the records at some positions; logs that gave none are left out.
 
     Raises:
@@ -237,8 +237,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._task = task
         self._target: Positions | None = None  # availableNow: what was there at the beginning
         self._backlog: dict[str, Any] | None = None
-        self._sizes = Sizes()
-        self._losses = Losses()
+        self._sizes = RecordSizes()
+        self._losses = LossReporter()
         self._left: frozenset[str] | None = None  # logs not read to their end; None: never looked
         self._ids: dict[str, bytes | None] = {}  # of topics, by name
         self._away_since: dt.datetime | None = None
@@ -286,14 +286,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = {n: end for n, end in found.ends.items() if n in position or n in found.starts or not end}
             begin = {log: first for log, first in found.starts.items() if log not in position}
             if not start and options.starting != Edge(EARLIEST):
-                begin = await resolve(cluster, options.starting, ends)
+                begin = await resolve_edge(cluster, options.starting, ends)
             if self._target is not None:
                 ends = {log: min(end, self._target[log]) for log, end in ends.items() if log in self._target}
             stop = await self._admit(cluster, begin | position, ends, limit)
             self._losses.add(await self._overtaken(cluster, position, stop))
             self._losses.add(self._shrunk(position, found.ends))
             self._losses.add(self._replaced(cluster, position))
-        self._task.note_loss(*self._losses.tell(fail=options.fail_on_data_loss))
+        self._task.note_loss(*self._losses.report_new(fail=options.fail_on_data_loss))
         self._left = frozenset(log for log, end in ends.items() if end > stop[log])
         self._report(position, stop, ends, found)
         if start and restore(store(stop)) == position:
@@ -310,8 +310,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return stop
         spans = {log: end - begin.get(log, 0) for log, end in stop.items() if end > begin.get(log, 0)}
         if spans:
-            self._sizes.learn(await measure(cluster, {log: begin.get(log, 0) for log in most_behind(spans)}))
-        return admit(begin, stop, None, limit_bytes=options.max_bytes, size=self._sizes.of)
+            self._sizes.update(await measure_sizes(cluster, {log: begin.get(log, 0) for log in most_behind(spans)}))
+        return admit(begin, stop, None, limit_bytes=options.max_bytes, size=self._sizes.estimate)
 
     async def _overtaken(self, cluster: Cluster, position: Positions, stop: Positions) -> dict[str, Gone]:
         """Records of this batch that retention deleted before they were read. A log that was read to its end a moment
@@ -396,7 +396,7 @@ class Gone(NamedTuple):
     what: str
 
 
-class Losses:
+class LossReporter:
     """What is gone: said once for each log and trouble, and kept for the progress."""
 
     def __init__(self) -> None:
@@ -417,7 +417,7 @@ class Losses:
                 if count:
                     self._sure.append(Loss(log=log, first=first, last=first + count - 1, why=what, found_at=now))
 
-    def tell(self, *, fail: bool) -> list[Loss]:
+    def report_new(self, *, fail: bool) -> list[Loss]:
         """Say what is new in the log, or raise it; gives what of it is surely lost.
 
         Raises:

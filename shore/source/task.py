@@ -3,8 +3,8 @@
 The driver plans tasks (``Task.partitions``), each task reads its ranges (``Task.read``), some hundred logs a request
 (``RangeReader``). A broker answers with what a log has from a position on, up to a number of bytes that is the same for
 all logs of a request. Too many bytes, and most of an answer lies behind the ranges that are to be read; too few, and a
-log whose next batch is longer gets nothing unless it is the first of the request. So ``Portions`` goes by what records
-took so far, and grows when logs get nothing.
+log whose next batch is longer gets nothing unless it is the first of the request. So ``PortionSizer`` goes by what
+records took so far, and grows when logs get nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from shore.delta.files import as_batch
 from shore.errors import DataLossError, site_unreachable
 from shore.source.columns import Collector, RawCollector
-from shore.source.losses import Loss, note
+from shore.source.losses import Loss, note_losses
 from shore.source.offsets import Positions, Range, pack, partition_id, ranges
 from shore.source.options import SourceOptions
 from shore.source.readings import ReadingsCollector, write_files
@@ -48,14 +48,14 @@ _GUESS: Final = 1_000  # bytes of a record, before any is known
 _MARGIN: Final = 1.3
 
 
-class Portions:
+class PortionSizer:
     """What a task has seen so far, and what follows from it."""
 
     def __init__(self) -> None:
         self._offsets = self._bytes = 0
         self._least = LEAST_PORTION
 
-    def learn(self, offsets: int, size: int) -> None:
+    def record_answer(self, offsets: int, size: int) -> None:
         """So many offsets took so many bytes."""
         self._offsets += offsets
         self._bytes += size
@@ -103,7 +103,7 @@ class RangeReader:
         self._active: dict[TopicPartition, Range] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._silent_since: dict[TopicPartition, float] = {}
-        self._portions = Portions()
+        self._portions = PortionSizer()
 
     async def stretches(self) -> AsyncIterator[tuple[TopicPartition, Stretch]]:
         """Stored batches as they come, until every range is read; each log's in order."""
@@ -125,7 +125,7 @@ class RangeReader:
                 found = stretch(answer.records, before, self._active[log].stop)
                 self._positions[log] = max(before, min(found.after, found.stop))
                 if found.starts:
-                    self._portions.learn(found.records, found.end)
+                    self._portions.record_answer(found.records, found.end)
                     yield log, found
                 if self._positions[log] > before:
                     moved.append(log)
@@ -282,7 +282,7 @@ class Task:
     def note_loss(self, *losses: Loss) -> None:
         """Note what is gone, where the query has a place for it."""
         if self.options.losses and losses:
-            note(self.options.losses, losses)
+            note_losses(self.options.losses, losses)
 
     async def _batches(self, work: list[Range]) -> Any:
         collector: Collector = RawCollector(self.endpoint.site) if self.options.rows == "raw" else ReadingsCollector()
@@ -315,8 +315,8 @@ async def record_batches(
     async for log, batches in reader.stretches():
         collector.add(*log, batches)
         if collector.full:
-            yield collector.take()
-    yield collector.take()
+            yield collector.take_batch()
+    yield collector.take_batch()
 
 
 async def _next(batches: AsyncIterator[pa.RecordBatch]) -> pa.RecordBatch | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.delta.table_errors import READ_ERRORS, check_tables, damaged, mending, rebuild_hint
+from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, rebuild_hint, repair_hint
 from shore.feeds.readers import customers_tables, kept_tables, readers_here
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
@@ -60,7 +60,7 @@ class _Verifier:
     """The checks of one run; each is made once, whoever asks for it."""
 
     def __init__(self, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, tell: Tell) -> None:
-        self._topology, self._endpoint, self._places, self._tell = topology, endpoint, paths, tell
+        self._topology, self._endpoint, self._paths, self._tell = topology, endpoint, paths, tell
         self._made: dict[str, TableCheck] = {}
 
     def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
@@ -77,33 +77,33 @@ class _Verifier:
         if readers and (wanted is None or "feeds" in wanted):
             self._tell("comparing feeds with the customers' feeds")
             wrong = partial(self._wrong, FEEDS_FOLLOW_FROM)
-            check = partial(check_feeds, readers, self._endpoint, self._places, wrong)
-            yield _read(self._places, "feeds", "logs", ("feeds",), tuple(TABLES), check)
+            check = partial(check_feeds, readers, self._endpoint, self._paths, wrong)
+            yield _read(self._paths, "feeds", "logs", ("feeds",), tuple(TABLES), check)
         for name in customers_tables(self._topology):
             if wanted is None or not wanted.isdisjoint(("feeds", name)):
                 self._tell(f"comparing {name} with the feed")
-                check = partial(check_customer, self._endpoint, self._places, name.removeprefix(CUSTOMERS))
-                yield _read(self._places, name, "logs", (), (), check, rebuild_hint(self._places, name))
+                check = partial(check_customer, self._endpoint, self._paths, name.removeprefix(CUSTOMERS))
+                yield _read(self._paths, name, "logs", (), (), check, rebuild_hint(self._paths, name))
 
     def _of_logs(self, entry: FromLogs) -> TableCheck:
         if entry.name not in self._made:
             self._tell(f"comparing {entry.name} with the logs")
-            check = partial(check_logs, entry, self._topology, self._endpoint, self._places)
-            self._made[entry.name] = _read(self._places, entry.name, "logs", entry.tables, (), check)
+            check = partial(check_logs, entry, self._topology, self._endpoint, self._paths)
+            self._made[entry.name] = _read(self._paths, entry.name, "logs", entry.tables, (), check)
         return self._made[entry.name]
 
     def _reference(self, table: str) -> TableCheck:
         if table not in self._made:
             self._tell(f"comparing {table} with the topology")
-            check = partial(check_reference, table, self._topology, self._places)
-            self._made[table] = _read(self._places, table, "derived", (table,), (), check)
+            check = partial(check_reference, table, self._topology, self._paths)
+            self._made[table] = _read(self._paths, table, "derived", (table,), (), check)
         return self._made[table]
 
     def _derived(self, entry: Derived) -> TableCheck:
         if entry.table not in self._made:
             self._tell(f"comparing {entry.table} with what {' and '.join(entry.inputs)} give")
-            check = partial(check_derived, entry, self._places)
-            found = _read(self._places, entry.table, "derived", (entry.table,), entry.inputs, check)
+            check = partial(check_derived, entry, self._paths)
+            found = _read(self._paths, entry.table, "derived", (entry.table,), entry.inputs, check)
             if found.differing and (wrong := self._wrong(entry.inputs)):
                 found = _not_accused(found, wrong)
             self._made[entry.table] = found
@@ -146,7 +146,7 @@ def _read(
     try:
         return check()
     except READ_ERRORS as error:
-        bad = damaged(paths, dict.fromkeys((*own, *inputs)))
+        bad = damaged_tables(paths, dict.fromkeys((*own, *inputs)))
         notes = [
             f"table {each} cannot be read: {bad[each]}; {rebuild_hint(paths, each)}" for each in own if each in bad
         ]
@@ -155,6 +155,6 @@ def _read(
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
             why = (str(error).splitlines() or [type(error).__name__])[0]
-            todo = mending(why) or todo or rebuild_hint(paths, own[0])
+            todo = repair_hint(why) or todo or rebuild_hint(paths, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]
         return TableCheck(table=name, kind=kind, same=False, unreadable=True, notes=tuple(notes))

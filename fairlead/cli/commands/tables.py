@@ -20,7 +20,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
-from shore.delta.table_errors import not_there
+from shore.delta.table_errors import missing_table_error
 from shore.feeds.readers import kept_tables
 from shore.joins import VIEWS, View
 from shore.paths import CUSTOMERS, TablePaths
@@ -196,7 +196,7 @@ def tables(
     if name is not None and damaged:
         raise damaged[0]
     if name is not None and not found:
-        raise not_there(name)
+        raise missing_table_error(name)
 
     def render() -> None:
         if not found and not damaged:

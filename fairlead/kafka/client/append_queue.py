@@ -1,4 +1,4 @@
-"""What waits to be appended to one log, and what is in flight: the appender's state machine, without I/O.
+"""The appender's state machine for one log: records that wait, and the batch in flight. No I/O.
 
 At most one batch of a log is in flight. Entries stay in the queue until their records are stored, so that a batch whose
 outcome is unknown is never forgotten and never overtaken. ``judge`` is the table of docs/append-convention.md: what a
@@ -76,8 +76,8 @@ class AppendVerdict(enum.Enum):
 
 
 def judge(result: ProduceResult, expected: int | None) -> AppendVerdict:
-    """The verdict on one answer. ``expected`` is the offset that the batch must get; None for "whatever the end is",
-    which only a marker may ask for."""
+    """The verdict on one answer. ``expected`` is the offset that the batch must get; None accepts any offset,
+    for markers only."""
     code = result.error_code
     if code == 0:
         if not result.appended_now:
@@ -163,7 +163,7 @@ class LogQueue:
         return None
 
     def _opened(self, entry: PendingAppend) -> bool:
-        """True when the log is in the very term that this marker entry is about: perhaps by this marker."""
+        """True when the log is in the term of this marker entry already: this marker may have opened it."""
         return self.position is not None and self.position.term == entry.term
 
     def _marker(self, entry: PendingAppend) -> OpenBatch:
@@ -184,14 +184,14 @@ class LogQueue:
         return OpenBatch(data, end, term, marker, len(records), shares)
 
     def _alone(self) -> tuple[Sequence[NewRecord], list[tuple[PendingAppend, int]]] | None:
-        """The usual case: one record waits, which goes whatever its size."""
+        """The batch of a single waiting record, whatever its size: the usual case."""
         entry = self.entries[0]
         if len(self.entries) > 1 or len(entry.records) > 1:
             return None
         return entry.records, [(entry, 1)]
 
     def _shared(self, room: int, term: int) -> tuple[Sequence[NewRecord], list[tuple[PendingAppend, int]]]:
-        """As many records as there is room for, but at least one, and which entries they are of."""
+        """At least one record and as many as fit into a batch, and the entries that they belong to."""
         records: list[NewRecord] = []
         shares: list[tuple[PendingAppend, int]] = []
         for entry in self.entries:
@@ -231,7 +231,7 @@ class LogQueue:
         return verdict
 
     def apply_stored(self, offset: int, stored: BatchHeader | None) -> None:
-        """Decide about the batch in flight by what is stored at its offset; None when nothing is."""
+        """Decide about the batch in flight by the batch stored at its offset (None: there is none)."""
         batch = self.in_flight()
         if stored is not None and stored.crc == batch.crc and stored.base_offset == offset:
             self.landed(offset)
@@ -270,7 +270,7 @@ class LogQueue:
         del self.entries[:over]
 
     def refused(self, error: WireError) -> None:
-        """The broker will never take this batch: its entries fail, or are tried one by one when there are several."""
+        """The broker never accepts this batch: its only entry fails; several entries are tried one by one."""
         batch, self.batch = self.in_flight(), None
         self.attempts = 0
         if len(batch.shares) > 1:
@@ -281,7 +281,7 @@ class LogQueue:
             entry.future.set_exception(error)
 
     def fail(self, error: WireError | BaseException, *, stop: bool = False) -> None:
-        """Everything that waits fails; the position has to be read again. ``stop``: nothing goes on by itself."""
+        """Fail everything that waits; the position must be read again. ``stop``: the log takes no more appends."""
         self.batch = None
         self.known = False
         self.attempts = 0
@@ -293,7 +293,7 @@ class LogQueue:
                 entry.future.set_exception(again(error) if isinstance(error, WireError) else error)
 
     def settle_position(self, found: LogPosition | None) -> None:
-        """Take over a position that was read while no batch is under way; notice what must not have happened."""
+        """Apply a position that was read while no batch is under way; stop if it is impossible."""
         old, self.position = self.position, found
         self.known = True
         if old is None:
@@ -312,7 +312,7 @@ class LogQueue:
 
 
 def again(error: WireError) -> WireError:
-    """A fresh copy, so that each waiting caller has a traceback of its own."""
+    """Copy an error, so that each waiting caller has its own traceback."""
     copy = error.__class__.__new__(error.__class__)
     copy.__dict__.update(error.__dict__)
     copy.args = error.args
@@ -356,7 +356,7 @@ def misplaced(log: TP, batch: OpenBatch, base_offset: int) -> Misplaced:
 
 
 def conflict(log: TP, batch: OpenBatch, offset: int, *, nothing: bool = False) -> Conflict:
-    """The error for an offset that somebody else has taken."""
+    """The error for an offset where another writer's record is."""
     if nothing:
         what = f"the brokers refuse the sequence of offset {offset} of log {log} although nothing is stored there"
         hint = "a writer of an older term slipped in after the brokers forgot the newer one; open a new term"

@@ -1,7 +1,7 @@
-"""Send what waits in the appender's queues to the brokers: group by leader, send, apply the answers, retry.
+"""Send the batches of the appender's queues: group them by leader, send, apply the answers, retry.
 
 Each log belongs to at most one request at a time (``LogQueue.owner``), so its batches are never reordered. An answer
-that leaves the outcome open is decided by what the log has: ``examine_stored`` and ``resolve_position``.
+that leaves the outcome open is decided by the log's content: ``examine_stored`` and ``resolve_position``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class AppendSender:
         self.answered_seconds = 0.0  # from their sending to the answer, in all
 
     async def close(self) -> None:
-        """Stop sending; what is under way is given up."""
+        """Stop sending; requests under way are given up."""
         self.closed = True
         if self._flush_at is not None:
             self._flush_at.cancel()
@@ -81,7 +81,7 @@ class AppendSender:
         self._flush_at, self._flush_due = self._loop.call_later(delay, self._flush), due
 
     def _flush(self) -> None:
-        """Send what is ready, as far as requests may be under way."""
+        """Send what is ready, up to ``max_in_flight`` requests per leader."""
         self._flush_at = None
         if self.closed:
             return
@@ -206,7 +206,7 @@ class AppendSender:
             await self._cluster.refresh_after(later)
 
     async def _examine(self, queue: LogQueue, result: ProduceResult) -> bool:
-        """Decide about one batch by what is stored; True when no broker could be reached.
+        """Decide about one batch by the stored one; True when no broker could be reached.
 
         Handles every error of its log: an error that left here would end the request, and the looks at the other logs
         would go on without it.
@@ -290,7 +290,7 @@ class AppendSender:
 
 
 def still_owned(queues: list[LogQueue]) -> list[LogQueue]:
-    """Those of ``queues`` that still belong to the request that it was made for."""
+    """The queues that still belong to their request."""
     return [queue for queue in queues if queue.owner is queues]
 
 

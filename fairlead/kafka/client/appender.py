@@ -52,8 +52,8 @@ class Appender:
         return self._sender.answered, self._sender.answered_seconds
 
     async def position(self, log: TP) -> LogPosition | None:
-        """Where the log ends and in which term; None when it is empty. ``term`` 0 means that somebody else wrote its
-        last batch. Cached until a connection is lost or something goes wrong.
+        """Where the log ends and in which term; None when it is empty. ``term`` 0 means that another writer appended
+        its last batch. Cached until a connection is lost or something goes wrong.
 
         Raises:
             BrokerError: the log does not exist, or may not be read.
@@ -91,7 +91,7 @@ class Appender:
 
         Raises:
             Fenced: a later term exists.
-            Conflict: somebody else opened this term, or the log does not end at ``expected_end``.
+            Conflict: another writer opened this term, or the log does not end at ``expected_end``.
             Misplaced: it ended elsewhere by the time the marker arrived: the marker is stored, at
                 ``fields['base_offset']``.
         """
@@ -110,7 +110,7 @@ class Appender:
             try:
                 await self.open_term(log, FIRST_TERM, marker)
             except (Conflict, Fenced):
-                self._queue(log).known = False  # somebody was faster, which is as good
+                self._queue(log).known = False  # another caller opened it first
             position = await self.position(log)
         if position is None:
             raise Misplaced(f"log {log} is empty although its first term was opened", log=str(log))
@@ -128,8 +128,8 @@ class Appender:
         Raises:
             Fenced: a later term exists, or this appender gave the log away. Stop; nothing is appended any more.
             Misplaced: no term is open, or the batch was stored at another offset than it must. Stop.
-            Conflict: somebody else's record is where these would be; they are not stored. What waits for the same log
-                fails with it; the next append looks at the log anew.
+            Conflict: another writer's record is at their offset; they are not stored. All waiting appends of the log
+                fail with it; the next append reads the log's position again.
             BrokerError: the broker will never take these records (too large, time refused, not authorised).
         """
         return await self.submit(log, records, term=term)
@@ -180,8 +180,8 @@ class Appender:
         return result
 
     async def renew(self, log: TP) -> LogPosition | None:
-        """Where the log ends and in which term, read anew: forgets all that was known, also that this appender gave
-        the log away or was fenced. Only for whoever opens a new term next.
+        """Read where the log ends and in which term, and forget the rest, also that this appender gave the log away or
+        was fenced. Only for a caller that opens a new term next.
 
         Raises:
             BrokerError: the log does not exist, or may not be read.

@@ -114,7 +114,7 @@ class Cluster:
         return self.metadata.topics(names)
 
     async def refresh(self, names: Collection[str]) -> None:
-        """Ask for these topics anew. Callers at the same time share one request.
+        """Ask for these topics again. Callers at the same time share one request.
 
         Raises:
             ConnectionLost: no broker can be reached.
@@ -293,7 +293,7 @@ class Cluster:
         return await self._list_offsets(dict.fromkeys(logs, timestamp_ms))
 
     async def offsets_at_times(self, times: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
-        """As ``offsets_at``, each log at a time of its own."""
+        """As ``offsets_at``, with a time for each log."""
         return await self._list_offsets(times)
 
     async def _list_offsets(
@@ -509,7 +509,7 @@ class Cluster:
         }
 
     def fetch_session(self, *, isolation: int = 0) -> FetchSession:
-        """A session with its own connections, so a long poll blocks nobody."""
+        """A session with its own connections, so that its long polls block no other request."""
         from fairlead.kafka.client.fetch_session import FetchSession
 
         self._sessions += 1

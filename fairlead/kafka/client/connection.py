@@ -114,7 +114,7 @@ class Connection(asyncio.BufferedProtocol):
         return await self._ask(question, None, held=True)
 
     def close(self) -> None:
-        """Close; what is waiting fails with ``ConnectionLost``."""
+        """Close; waiting requests fail with ``ConnectionLost``."""
         self._fail(ConnectionLost(f"the connection to {self.address} was closed here", address=self.address))
 
     async def wait_closed(self) -> None:
@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answered(self, frame: bytearray) -> None:
         (correlation,) = _I32.unpack_from(frame)
         if not self._waiting or self._waiting[0].correlation != correlation:
-            self._fail(self._garbage("an answer that nobody asked for"))
+            self._fail(self._garbage("an answer to no request"))
             return
         waiting = self._waiting.popleft()
         waiting.timer.cancel()
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             await self._login(current(self._later))
         except AuthenticationFailed as error:
-            # The password may have been changed a moment ago: who connects again asks for it, and is told if it counts.
+            # The password may have just changed: the next connect reads it again, and shows whether it is accepted.
             passing = ConnectionLost(error.what, hint=error.hint, **error.fields)
             self._fail(passing if callable(self._later) else error)
             return

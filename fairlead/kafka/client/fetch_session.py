@@ -1,7 +1,7 @@
 """Incremental fetch (KIP-227): follow thousands of logs with requests that name only what changed.
 
-One session per leader broker, each with at most one request under way; a poll waits for whichever answers first and
-leaves the others under way for the next poll.
+One session per leader broker, each with at most one request under way. A poll waits for the first answer and leaves
+the other requests under way for the next poll.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Partition = tuple[bytes, int]  # (topic id, partition number)
 
 
 class BrokerSession:
-    """The fetch session with one leader as a value: what the broker was told, and what to tell it next. No I/O."""
+    """The fetch session with one leader: what the broker knows, and what the next request must add. No I/O."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = EPOCH_OPEN
         self.logs: dict[TP, Partition] = {}
         self.names: dict[Partition, TP] = {}
-        self.sent: dict[Partition, int] = {}  # what the broker knows, with the offset it was told
+        self.sent: dict[Partition, int] = {}  # what the broker knows, with its offset
         self._pending: dict[TP, None] = {}
         self._forgotten: dict[Partition, None] = {}
 
@@ -68,11 +68,11 @@ class BrokerSession:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the broker would be told something new by the next request."""
+        """Whether the next request has anything new for the broker."""
         return bool(self._pending or self._forgotten)
 
     def next_request(self, offsets: dict[TP, int]) -> tuple[list[Wanted], list[Partition]]:
-        """What to send now; counts as sent."""
+        """The next request; it counts as sent."""
         if self.epoch == EPOCH_OPEN:
             changed = list(self.logs)
             self.sent.clear()
@@ -92,7 +92,7 @@ class BrokerSession:
         return wanted, forgotten
 
     def answered(self, answer: FetchAnswer) -> None:
-        """Take over id and epoch from a good answer; id 0 means that the broker keeps no session (any more)."""
+        """Take id and epoch from a good answer; id 0 means that the broker keeps no session."""
         if answer.session_id == NO_SESSION:
             self.reset(NO_SESSION)
         elif self.epoch == EPOCH_OPEN:
@@ -101,7 +101,7 @@ class BrokerSession:
             self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
 
     def reset(self, session_id: int) -> None:
-        """Begin anew with the full list; a session whose id is given is closed by that."""
+        """Begin again with the full list; this closes the session whose id is given."""
         self.session_id, self.epoch = session_id, EPOCH_OPEN
 
 
@@ -159,11 +159,11 @@ class FetchSession:
     async def poll(
         self, *, max_wait_ms: int = 500, max_bytes: int = 16 << 20, partition_max_bytes: int = 1 << 20
     ) -> dict[TP, FetchedPartition]:
-        """What changed: new records, a moved high watermark or start, or an error; {} when nothing did in time.
+        """Wait for changes: new records, a moved high watermark or start, or an error; {} when nothing changed in time.
 
         Routing errors (a leader moved, a topic not known yet) are retried inside. Any other error is returned once and
         the log rests until ``set`` is called again: 1 (the offset is not in the log), 29 (not authorised), 100 (the
-        topic was deleted and created anew). Cancelling loses nothing: the next poll has it.
+        topic was deleted and created again). Cancelling loses nothing: the next poll has it.
 
         Raises:
             ConnectionLost: no broker of the cluster can be reached now; call again after a pause.
@@ -186,10 +186,10 @@ class FetchSession:
                 return results
 
     def hurry(self) -> None:
-        """Let what was set or forgotten since count now, not after the long poll that is under way.
+        """Apply positions that were set or forgotten now, not after the long poll that is under way.
 
-        A request cannot be called back, so its connection is given up and the session begun anew with its whole list:
-        some 30 bytes a log and a login. Do it rarely, and not over a thin link.
+        A request cannot be cancelled, so this closes its connection and begins the session again with the whole list:
+        some 30 bytes a log and a login. Call it rarely, and not over a thin link.
         """
         for node, request in list(self._requests.items()):
             session = self._sessions[node]
@@ -227,7 +227,7 @@ class FetchSession:
     # --- where logs are
 
     async def _route(self, results: dict[TP, FetchedPartition]) -> None:
-        """Give logs without a home to their leader's session."""
+        """Assign logs without a session to that of their leader."""
         now = self._loop.time()
         due = [log for log in self._unrouted if self._retry_at.get(log, 0.0) <= now]
         if not due:
@@ -282,7 +282,7 @@ class FetchSession:
         return min(left, max(0.0, first - now))
 
     async def _wait(self, seconds: float, *, patient: bool) -> None:
-        """Until a request is answered, a log is added, or the time is up. Impatient: only what is there already."""
+        """Wait until a request is answered, a log is added, or the time is up. Impatient: do not wait."""
         if not patient:
             return
         woken = self._loop.create_task(self._woken.wait())
@@ -330,7 +330,7 @@ class FetchSession:
         )
 
     def _collect(self, results: dict[TP, FetchedPartition]) -> None:
-        """Take over the answers that are there. A failed request is raised only after all others were taken over."""
+        """Apply the answers that are there; raise a failed request only after all others are applied."""
         failure: BaseException | None = None
         for node, request in list(self._requests.items()):
             if not request.done():
@@ -372,7 +372,7 @@ class FetchSession:
                 self._report(log, content.error_code, results)
 
     def _abandon(self, node: int) -> None:
-        """After a lost connection: whatever leads these logs now is to be found anew."""
+        """Look for the leaders of these logs again, after a lost connection."""
         session = self._sessions.pop(node)
         for log in session.logs:
             self._home.pop(log, None)

@@ -1,7 +1,7 @@
 """The guard of the append convention: where a log ends, in which term, and what is stored at an offset.
 
-Producer state can vanish at a broker (expiry by record time, a log emptied and restarted); then it accepts anything
-once. So a writer looks before its first append on a connection (docs/append-convention.md).
+A broker can lose its producer state (it expires by record time, or the log is emptied and restarted); then it accepts
+any append once. So a writer reads the position before its first append on a connection (docs/append-convention.md).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def position_of(end: int, tail: BatchHeader) -> LogPosition:
 
 
 def from_state(end: int, states: Iterable[ProducerState]) -> LogPosition | None:
-    """The position by what the broker remembers of us, None when that is nothing. A negative marker cannot be: the
+    """The position by the broker's producer state; None when it has none. A negative marker cannot be: the
     state knows more than the end does, or the term is longer than 2^31 records."""
     for state in states:
         if state.producer_id == PRODUCER_ID and state.last_sequence >= 0:

@@ -1,4 +1,4 @@
-"""Connections of one cluster: one per broker and role, opened when needed, opened anew when lost."""
+"""Connections of one cluster: one per broker and role, opened when needed, and again when lost."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ log = logging.getLogger(__name__)
 Key = tuple[str, int]
 
 REFUSED_SECONDS: Final = 30.0
-"""How long a login that was taken before may be refused until it counts as refused: a broker that was killed opens its
-port before it has read its users again (seen on 4.3.1, up to some seconds on a busy machine)."""
+"""How long the refusal of a login that was accepted before is retried. A broker that was killed opens its port
+before it has read its users again (seen on 4.3.1, up to some seconds on a busy machine)."""
 
 
 class Pool:
     """Connections by (role, node id). Bootstrap addresses have the node ids -1, -2, ... until metadata names them."""
 
     def __init__(self, endpoint: Endpoint, client_id: str, request_timeout: float) -> None:
-        """``endpoint`` is asked at every connect, if it can be."""
+        """A callable ``endpoint`` is called at every connect."""
         self._ask = endpoint if callable(endpoint) else None
         self._endpoint = endpoint() if callable(endpoint) else endpoint
         self._client_id = client_id
@@ -44,12 +44,12 @@ class Pool:
         """When the certificate of the broker that was connected to last expires, Unix time; None without TLS."""
 
     def endpoint(self) -> KafkaEndpoint:
-        """The cluster's endpoint as it is now; as it was, while it cannot be told."""
+        """The cluster's present endpoint; the last known one where it cannot be read."""
         if self._ask is not None:
             try:
                 self._endpoint = self._ask()
             except FairleadError as error:
-                log.warning("%s: the endpoint cannot be told: %s", self._endpoint.site, error.what)
+                log.warning("%s: the endpoint cannot be read: %s", self._endpoint.site, error.what)
         return self._endpoint
 
     def set_brokers(self, brokers: dict[int, tuple[str, int]]) -> None:
@@ -107,7 +107,7 @@ class Pool:
             mine = asyncio.current_task()
             if not task.cancelled() or (mine is not None and mine.cancelling()):
                 raise
-            # ``close`` has given the connection up, and nobody the caller, which may belong to somebody else.
+            # ``close`` cancelled the connection's task, and not the caller's.
             raise self._was_closed() from None
 
     def _was_closed(self) -> ConnectionLost:
@@ -134,8 +134,8 @@ class Pool:
         return connection
 
     async def _log_in(self, host: str, port: int) -> Connection:
-        """Connect with the password; if it is refused, with those that may count while it is being changed. They are
-        asked for once more then: the change may have begun since."""
+        """Connect with the password or, where it is refused, with the other candidates while it is being changed. Read
+        the candidates a second time: the change may have begun since."""
         tried: list[SecretStr | None] = []
         refusal: AuthenticationFailed | None = None
         for _ in range(2):
@@ -153,7 +153,7 @@ class Pool:
         raise refusal or AssertionError("there is one password at least")
 
     def _may_pass(self) -> bool:
-        """Whether a refused login may be one of a broker that has just started."""
+        """Whether the refusal may come from a broker that has just started."""
         now = asyncio.get_running_loop().time()
         if self._refused_since is None:
             self._refused_since = now
@@ -162,7 +162,7 @@ class Pool:
     def _opened(self, key: Key, task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            task.exception()  # the waiting callers have it too; nobody may be left to ask
+            task.exception()  # mark it as retrieved: there may be no caller left
 
     async def any(self, role: str) -> Connection:
         """A connection to any broker: an open one, else the first that can be reached.
@@ -200,7 +200,7 @@ class Pool:
             self._opening[key].cancel()
 
     async def close(self) -> None:
-        """Close everything, for good."""
+        """Close all connections; none is opened again."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:

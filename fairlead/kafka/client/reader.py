@@ -22,7 +22,7 @@ _SWEEP_PARTITION_BYTES: Final = 1 << 20  # where many logs share the answer
 def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
     """The records at ``offset`` or later of one log's fetched batches, and the offset to read next.
 
-    A batch whose records nobody can read is passed over, and said in the log of the process.
+    A batch whose records cannot be decoded is skipped, with an error in the process's log.
 
     Records of control batches are skipped, and so are those of aborted transactions where ``content.aborted`` names
     them (a fetch with isolation 1).
@@ -52,8 +52,8 @@ def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record]
 
 
 def readable(buffer: Buffer, view: BatchView) -> list[Record]:
-    """The records of one batch; none, with an error in the log of the process, where nobody can read them: whoever
-    wrote that may not stop those that follow the log, and it stays where it is.
+    """The records of one batch. Where they cannot be decoded: none, and an error in the process's log, because one bad
+    writer must not stop the log's readers. The batch stays in the log.
 
     Raises:
         CorruptBatch: the CRC does not match: another copy may be whole.
@@ -183,7 +183,7 @@ class OffsetRange(NamedTuple):
 
 
 async def extents(cluster: Cluster, logs: Collection[TP]) -> dict[TP, OffsetRange]:
-    """What each log has now.
+    """The offsets that each log has now.
 
     Raises:
         BrokerError: the first log that does not exist or may not be read.
@@ -210,7 +210,7 @@ async def sweep(
     """The records of these extents, each log's in offset order, the logs' mixed. Markers and fillers are included.
 
     Args:
-        wanted: Tells by a batch's header whether its records are; all are where it is None.
+        wanted: Whether the records of a batch are wanted, by its header; None: all are.
 
     Raises:
         BrokerError: a log cannot be read; code 1: it does not reach back to its extent's start any more.

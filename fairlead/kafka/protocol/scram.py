@@ -69,7 +69,7 @@ def _salted(password: bytes, salt: bytes, iterations: int) -> bytes:
 
 
 def _fields(message: bytes) -> dict[bytes, bytes]:
-    """Attributes by their letter; a missing one reads as empty, which nobody takes for valid."""
+    """Attributes by their letter; a missing one is empty, which is never valid."""
     found = dict.fromkeys((b"r", b"s", b"i", b"v"), b"")
     for part in message.split(b","):
         letter, _, value = part.partition(b"=")

@@ -35,7 +35,7 @@ class TopicInfo:
     """What a cluster's metadata says about one topic.
 
     Args:
-        topic_id: 16 bytes; changes when a topic is deleted and created anew under the same name.
+        topic_id: 16 bytes; changes when a topic is deleted and created again under the same name.
         partitions: Partition number to the node id of its leader; -1 while it has none.
         replicas: How many brokers keep a copy of partition 0.
     """

@@ -20,7 +20,7 @@ from shore.maintenance import compact, plan_compaction
 from shore.paths import TablePaths
 from shore.repair.backfill import Span, apply_backfill
 from shore.repair.backfill import plan_backfill as plan_backfill
-from shore.repair.rebuild import rebuild
+from shore.repair.rebuild import rebuild_job
 from shore.verify import Verification, verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.victim import start
@@ -143,7 +143,7 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
         with pytest.raises(error, match=words):
             shore_of.run(*FEW)
         for name in again:
-            rebuild(name, JOBS, world.topology(), world.endpoint, paths)
+            rebuild_job(name, JOBS, world.topology(), world.endpoint, paths)
 
     more(world, 0)
     shore_of.run(*FEW)

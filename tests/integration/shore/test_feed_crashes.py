@@ -16,7 +16,7 @@ from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.entitlement import TOUCHED
 from shore.jobs.feeds import create_tables, deliver
 from shore.paths import TablePaths
-from shore.repair.logs import find_odd, repair
+from shore.repair.logs import find_odd_rows, repair_logs
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify import verify
@@ -43,7 +43,7 @@ def store(world: World, paths: TablePaths, positions: dict[str, int]) -> None:
     """What jobs ``readings`` and ``operations`` do with what is in the logs before these offsets."""
     for entry in FROM_LOGS:
         if {"readings", "booking_changes"} & set(entry.tables):
-            repair(find_odd(entry, world.topology(), world.endpoint, paths, positions), world.endpoint, paths)
+            repair_logs(find_odd_rows(entry, world.topology(), world.endpoint, paths, positions), world.endpoint, paths)
 
 
 def touching(box: str) -> pa.Table:

@@ -18,7 +18,7 @@ from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
 from shore.jobs.status import read_status, status_file
 from shore.paths import TablePaths
-from shore.source.losses import acknowledge, read_losses
+from shore.source.losses import acknowledge_losses, read_losses
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start
@@ -250,6 +250,6 @@ def test_what_retention_took_is_noted_until_somebody_acknowledges_it(shore_of: S
         shore_of.run("readings", "alerts")
         found = [each for each in read_losses(paths) if each.log == log]
         assert [(each.job, each.first, each.records) for each in found] == [("alerts", 21, 10), ("readings", 21, 10)]
-    acknowledge(paths)
+    acknowledge_losses(paths)
     shore_of.run("readings", "alerts")
     assert read_losses(paths) == ()

@@ -21,8 +21,8 @@ from shore.jobs.runner import JOBS
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
 from shore.repair import rebuild as module
-from shore.repair.logs import find_odd, repair
-from shore.repair.rebuild import rebuild
+from shore.repair.logs import find_odd_rows, repair_logs
+from shore.repair.rebuild import rebuild_job
 from shore.storage import Storage
 from shore.tables import TABLES
 from shore.verify import verify
@@ -123,7 +123,7 @@ def alerts(paths: TablePaths) -> TablePaths:
 
 
 def test_alerts_are_rebuilt(alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint) -> None:
-    done = rebuild("alerts", JOBS, topology, nowhere, alerts)
+    done = rebuild_job("alerts", JOBS, topology, nowhere, alerts)
     assert done.put_aside is not None
     assert read_checkpoint(alerts, "alerts") is None
     assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 0
@@ -135,18 +135,18 @@ def test_a_rebuild_that_is_broken_off_loses_nothing_silently(
     alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(module, "put_aside", _broken)
+        patch.setattr(module, "archive_checkpoint", _broken)
         with pytest.raises(UnavailableError):
-            rebuild("alerts", JOBS, topology, nowhere, alerts)
+            rebuild_job("alerts", JOBS, topology, nowhere, alerts)
     assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 1  # as before
     check_state(alerts, [JOBS["alerts"]])
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_deltalake", _broken)
         with pytest.raises(UnavailableError):
-            rebuild("alerts", JOBS, topology, nowhere, alerts)
+            rebuild_job("alerts", JOBS, topology, nowhere, alerts)
     with pytest.raises(SplitStateError, match="has no checkpoint"):  # and not: goes on behind an empty table
         check_state(alerts, [JOBS["alerts"]])
-    rebuild("alerts", JOBS, topology, nowhere, alerts)
+    rebuild_job("alerts", JOBS, topology, nowhere, alerts)
     check_state(alerts, [JOBS["alerts"]])
 
 
@@ -174,8 +174,8 @@ def test_readings_are_rebuilt_and_verified(paths: TablePaths, world: World, tmp_
     entry = next(each for each in FROM_LOGS if "readings" in each.tables)
     for table in TABLES.values():
         table.create(paths.table(table.name))
-    repair(find_odd(entry, topology, world.endpoint, paths, {world.log(box): end - 5}), world.endpoint, paths)
-    assert rebuild("readings", JOBS, topology, world.endpoint, paths).logs == 1
+    repair_logs(find_odd_rows(entry, topology, world.endpoint, paths, {world.log(box): end - 5}), world.endpoint, paths)
+    assert rebuild_job("readings", JOBS, topology, world.endpoint, paths).logs == 1
     check_state(paths, [JOBS["readings"]])
     found = verify(topology, world.endpoint, tmp_path, ["readings"]).of("readings")
     assert found is not None

@@ -25,7 +25,7 @@ from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
 from shore.jobs.status import JobStatus
 from shore.paths import TablePaths
-from shore.repair.rebuild import rebuild
+from shore.repair.rebuild import rebuild_job
 from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
@@ -232,7 +232,7 @@ def test_a_damaged_state_of_alerts_says_what_to_do(shore_of: Shore, world: World
     assert error.value.fields["job"] == "alerts"
     assert "fairlead shore rebuild alerts" in error.value.hint
     assert not error.value.passing
-    rebuild("alerts", JOBS, world.topology(), world.endpoint, paths)
+    rebuild_job("alerts", JOBS, world.topology(), world.endpoint, paths)
     shore_of.run("readings", "alerts")
     assert shore_of.count("alerts_ashore") == 2
     assert compared(shore_of.table("alerts_ashore")).equals(everything(paths))

@@ -20,12 +20,12 @@ from shore.feeds.writer import append as append_to_feed
 from shore.feeds.writer import check_whole, create_feeds, read_back
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
-from shore.lag import lags
+from shore.lag import job_lags
 from shore.paths import TablePaths
 from shore.repair import backfill
 from shore.repair.backfill import Span
-from shore.repair.logs import LogRepair, find_odd, repair
-from shore.repair.rebuild import rebuild
+from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
+from shore.repair.rebuild import rebuild_job
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
@@ -47,8 +47,8 @@ class Tables:
 
     def fill(self, positions: dict[str, int]) -> None:
         """Rows of everything before these positions, and a checkpoint that stands there."""
-        found = find_odd(ENTRY, self.world.topology(), self.world.endpoint, self.paths, positions)
-        repair(found, self.world.endpoint, self.paths)
+        found = find_odd_rows(ENTRY, self.world.topology(), self.world.endpoint, self.paths, positions)
+        repair_logs(found, self.world.endpoint, self.paths)
         write_checkpoint(self.paths, "readings", positions, "{}")
 
     def check(self) -> TableCheck:
@@ -175,7 +175,7 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert before is not None
     tables.delete(world.log(world.box(0)), 7)
     (Path(tables.paths.checkpoint("readings")) / "offsets" / "0").write_text("v1")
-    done = rebuild("readings", JOBS, world.topology(), world.endpoint, tables.paths)
+    done = rebuild_job("readings", JOBS, world.topology(), world.endpoint, tables.paths)
     after = read_checkpoint(tables.paths, "readings")
     assert after is not None
     assert after.positions == before.positions
@@ -201,7 +201,7 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     DeltaTable(paths.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
     with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
         check_whole(paths, [customer])
-    done = rebuild("feeds", JOBS, world.topology(), world.endpoint, paths)
+    done = rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths)
     assert done.written == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
     check_whole(paths, [customer])
@@ -211,10 +211,10 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     tables.add(whole.slice(0, 1), "feeds")
     with pytest.raises(SplitStateError, match="11 rows"):
         check_whole(paths, [customer])
-    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
+    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
     whole = tables.feeds().slice(1)
     world.delete_before(f"feeds.{customer}", 4)
-    assert rebuild("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
+    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
     assert tables.feeds() == pa.concat_tables([former, whole])
     check_whole(paths, [customer])
 
@@ -224,19 +224,19 @@ def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) ->
     count = sum(is_data(record) for record in world.read(log))
     assert count == 24
     positions = {log: 99}
-    found = find_odd(ENTRY, world.topology(), world.endpoint, tables.paths, positions)
+    found = find_odd_rows(ENTRY, world.topology(), world.endpoint, tables.paths, positions)
     assert (found.odd, found.shorter) == ({}, (log,))
 
 
 def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
     now = dt.datetime.now(dt.UTC)
-    found = lags(world.topology(), world.endpoint, tables.paths, ["readings", "conditions"], now=now)
+    found = job_lags(world.topology(), world.endpoint, tables.paths, ["readings", "conditions"], now=now)
     readings = found["readings"]
     assert (readings.records, readings.logs_behind, readings.logs) == (20, 1, 2)
     assert readings.seconds == 20 * 3600  # the newest record is of 22 o'clock, the last one read of 2 o'clock
     assert (found["conditions"].records, found["conditions"].why) == (None, "it has not run yet")
     away = dataclasses.replace(world.endpoint, bootstrap=(("127.0.0.1", 1),))
-    (lost,) = lags(world.topology(), away, tables.paths, ["readings"], now=now).values()
+    (lost,) = job_lags(world.topology(), away, tables.paths, ["readings"], now=now).values()
     assert lost.records is None
     assert "alpha" in lost.why
 
@@ -285,6 +285,6 @@ def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path) -> Non
     )
     tables.add(strange)  # where the marker stands
     wrong = {log: [OddRow(offset, "changed", "readings") for offset in (1, 2, 5, 6, 7, 12)]}
-    assert repair(LogRepair(ENTRY, wrong), world.endpoint, tables.paths) == 6
+    assert repair_logs(LogRepair(ENTRY, wrong), world.endpoint, tables.paths) == 6
     assert tables.rows().slice(1).equals(rows)
     assert tables.rows().slice(0, 1).equals(strange)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.lag import lags
+from shore.lag import job_lags
 from shore.paths import TablePaths
 from topologies.loader.load import load
 
@@ -28,7 +28,7 @@ def test_a_first_batch_that_broke_off_is_no_lag_of_nothing(tmp_path: Path) -> No
     begin(tmp_path, "alerts", '{"containers":{"A":3}}')
     begin(tmp_path, "quality", _TABLE)
     now = dt.datetime.now(dt.UTC)
-    found = lags(load("minimal"), NOWHERE, TablePaths.of(tmp_path), ["alerts", "quality", "voyages"], now=now)
+    found = job_lags(load("minimal"), NOWHERE, TablePaths.of(tmp_path), ["alerts", "quality", "voyages"], now=now)
     assert {name: lag.records for name, lag in found.items()} == {"alerts": None, "quality": None, "voyages": None}
     assert found["quality"].why == "its first batch is not done yet"
     assert found["voyages"].why == "it has not run yet"

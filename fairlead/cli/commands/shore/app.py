@@ -23,9 +23,8 @@ from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.scrape import ADDRESS
 from shore.jobs.status import IN_TROUBLE, JobStatus, RunMonitor, ShoreStatus, read_status
-from shore.lag import Lag, lags
-from shore.source.losses import LostLog, in_words, read_losses
-from shore.source.losses import acknowledge as acknowledge_losses
+from shore.lag import Lag, job_lags
+from shore.source.losses import LostLog, acknowledge_losses, describe_loss, read_losses
 from topologies.context import DEFAULT_TOPOLOGY
 
 STYLES: Final = {
@@ -143,7 +142,7 @@ def losses(
 
     def show(on: Console) -> None:
         for each in lost:
-            on.print(f"{escape(in_words(each))} (found {_time(each.found_at)} UTC)", soft_wrap=True)
+            on.print(f"{escape(describe_loss(each))} (found {_time(each.found_at)} UTC)", soft_wrap=True)
 
     done = False
     if consent is not None and lost and consent.given(show):
@@ -166,13 +165,13 @@ def troubles(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog]
     """What ``--check`` ends with 1 for, in words."""
     wrong = [f"{name} is {job.state}" for name, job in found.jobs.items() if job.state in IN_TROUBLE]
     wrong += [f"{name} cannot read {log}" for name, lag in behind.items() for log in lag.unreadable]
-    wrong += [in_words(each) for each in lost]
+    wrong += [describe_loss(each) for each in lost]
     return wrong + ([found.error.splitlines()[0]] if found.error else [])
 
 
 def _lags(place: ShorePlace, found: ShoreStatus) -> dict[str, Lag]:
     try:
-        return lags(place.topology, place.endpoint, place.paths, found.jobs, now=dt.datetime.now(dt.UTC))
+        return job_lags(place.topology, place.endpoint, place.paths, found.jobs, now=dt.datetime.now(dt.UTC))
     except FairleadError as error:
         return {name: Lag(why=error.what) for name in found.jobs}
 
@@ -182,7 +181,7 @@ def _render(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog])
     for name, job in found.jobs.items():
         _remarks(name, job, behind[name])
     for each in lost:
-        console.print(f"[bold red]records are lost[/]: {escape(in_words(each))}", soft_wrap=True)
+        console.print(f"[bold red]records are lost[/]: {escape(describe_loss(each))}", soft_wrap=True)
     if lost:
         console.print("what it means, and how to acknowledge it: fairlead shore losses --help, docs/shore.md")
     if found.error:
@@ -263,13 +262,13 @@ def run(
     """
     place = open_shore(topology)
     watch = RunMonitor(
-        place.topology.name, place.paths, lambda lost: errors.print(_LOST.format(escape(in_words(lost))))
+        place.topology.name, place.paths, lambda lost: errors.print(_LOST.format(escape(describe_loss(lost))))
     )
     with served(watch, metrics_port, metrics_host), LiveJobs(as_json) as show:
 
         def on_progress(states: Mapping[str, JobStatus]) -> None:
             show(states)
-            watch.look(states, now=False)
+            watch.refresh(states, now=False)
 
         done = shore.run(
             place.topology,
@@ -280,7 +279,7 @@ def run(
             settings=place.context.resolver.spark_settings(place.site),
             on_progress=on_progress,
         )
-    watch.look()
+    watch.refresh()
     emit(msgspec.to_builtins(done), as_json=as_json, render=lambda: None)
     if watch.lost:
         raise typer.Exit(ExitCode.FAILED)

@@ -202,7 +202,7 @@ def rebuild(
     from shore.delta.lease import only_one  # Spark's modules take a second
     from shore.delta.table_errors import as_table_errors
     from shore.jobs.runner import JOBS
-    from shore.repair.rebuild import rebuild as run_rebuild
+    from shore.repair.rebuild import rebuild_job as run_rebuild
 
     place = open_shore(topology)
     if job not in JOBS:

@@ -23,9 +23,8 @@ from fairlead.kafka.protocol.errors import ConnectionLost
 from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
 from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import JobContext
-from shore.jobs.query import NotStarted, QueryHandle, failure
-from shore.jobs.runner import JOBS, MAX_STARTS, choose, interrupts, start_query, wait
-from shore.jobs.runner import StatusReporter as RealBoard
+from shore.jobs.query import NotStarted, QueryHandle, job_failure
+from shore.jobs.runner import JOBS, MAX_STARTS, StatusReporter, choose_jobs, interrupts, start_query, wait_for_queries
 from shore.jobs.state import check_state
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.paths import TablePaths
@@ -42,11 +41,11 @@ SQLSTATE: XXKST"""
 
 
 def test_an_error_is_one_sentence() -> None:
-    error = failure("readings", SPARKS_WORDS)
+    error = job_failure("readings", SPARKS_WORDS)
     assert error.what == "job readings failed: ConnectionLost: no broker of alpha can be reached at 127.0.0.1:1"
     assert error.fields == {"job": "readings"}
-    assert failure("x", "short\nlong").what == "job x failed: short"
-    assert failure("x", "").what == "job x failed: Spark gave no reason"
+    assert job_failure("x", "short\nlong").what == "job x failed: short"
+    assert job_failure("x", "").what == "job x failed: Spark gave no reason"
 
 
 def test_status_of_a_living_and_of_a_dead_run(tmp_path: Path) -> None:
@@ -88,12 +87,12 @@ def test_a_second_ctrl_c_is_as_usual() -> None:
 
 
 def test_jobs_that_a_topology_has_work_for() -> None:
-    assert [job.name for job in choose(load("big-blue"), None)] == [
+    assert [job.name for job in choose_jobs(load("big-blue"), None)] == [
         "readings", "operations", "alerts", "conditions", "alerts_now", "feeds", "voyages", "quality",
     ]  # fmt: skip
-    assert [job.name for job in choose(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
+    assert [job.name for job in choose_jobs(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
     unfed = load("minimal").model_copy(update={"customers": {}})
-    assert [job.name for job in choose(unfed, None)] == [
+    assert [job.name for job in choose_jobs(unfed, None)] == [
         "readings", "operations", "alerts", "conditions", "alerts_now", "voyages", "quality",
     ]  # fmt: skip
 
@@ -114,7 +113,7 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
         check_state(paths, jobs)
 
 
-def test_places() -> None:
+def test_paths() -> None:
     assert TablePaths.of(Path("/state")).table("readings") == "/state/delta/readings"
     far = TablePaths.of(Path("/state"), "s3://bucket/x/")
     assert (far.table("a"), far.checkpoint("b")) == ("s3://bucket/x/delta/a", "s3://bucket/x/checkpoints/b")
@@ -154,8 +153,8 @@ class Query:
         return self._error
 
 
-class Board:
-    def look(self, running: object, *, now: bool = False) -> None: ...
+class FakeReporter:
+    def refresh(self, running: object, *, now: bool = False) -> None: ...
 
 
 BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect back."
@@ -178,7 +177,7 @@ def test_only_a_busy_machine_is_a_reason_to_start_again(
     one = QueryHandle(JOBS["readings"], cast(Any, next(queries)))
     expected = pytest.raises(raised) if raised else contextlib.nullcontext()
     with expected as error:
-        wait([one], cast(Any, Board()), threading.Event(), lambda _: cast(Any, next(queries)))
+        wait_for_queries([one], cast(Any, FakeReporter()), threading.Event(), lambda _: cast(Any, next(queries)))
     assert one.starts == starts
     if raised:
         assert error is not None
@@ -193,7 +192,7 @@ BROKEN = "[X] boom\njava.io.IOException: No space left on device"
     ("words", "passing"), [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (BROKEN, False), ("", False)]
 )
 def test_errors_that_may_pass_by_themselves(words: str, passing: bool) -> None:
-    assert failure("readings", words).passing is passing
+    assert job_failure("readings", words).passing is passing
 
 
 def test_a_damaged_state_is_not_taken_for_an_error_that_passes() -> None:
@@ -202,7 +201,7 @@ def test_a_damaged_state_is_not_taken_for_an_error_that_passes() -> None:
         "reading file:/x/1.changelog does not exist. Please clear the existing checkpoint location. SQLSTATE: 58030\n"
         "java.io.FileNotFoundException: /x/1.changelog"
     )
-    error = failure("alerts", words)
+    error = job_failure("alerts", words)
     assert "1.changelog" in error.what
     assert "fairlead shore rebuild alerts" in error.hint
     assert not error.passing
@@ -221,14 +220,14 @@ class Running_(Query):  # a query that runs, and has come through a batch
     )
 
 
-class Stopping(Board):
+class Stopping(FakeReporter):
     """Notes every state that is shown; stops the run at a given one."""
 
     def __init__(self, stop: threading.Event, at: tuple[str, ...]) -> None:
         self.seen: list[tuple[str, ...]] = []
         self._stop, self._at = stop, at
 
-    def look(self, running: Any, *, now: bool = False) -> None:
+    def refresh(self, running: Any, *, now: bool = False) -> None:
         state = tuple(one.status().state for one in running)
         if not self.seen or self.seen[-1] != state:
             self.seen.append(state)
@@ -239,11 +238,11 @@ class Stopping(Board):
 def test_a_run_without_end_goes_on_when_the_site_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     stop = threading.Event()
-    board = Stopping(stop, ("running",))
+    reporter = Stopping(stop, ("running",))
     later = iter([Query(SPARKS_WORDS), Query(SPARKS_WORDS), Running_(None)])
     one = QueryHandle(JOBS["readings"], cast(Any, Query(SPARKS_WORDS)))
-    wait([one], cast(Any, board), stop, lambda _: cast(Any, next(later)), forever=True)
-    assert board.seen == [("retrying",), ("running",)]
+    wait_for_queries([one], cast(Any, reporter), stop, lambda _: cast(Any, next(later)), forever=True)
+    assert reporter.seen == [("retrying",), ("running",)]
     status = one.status()
     assert status.error is not None
     assert "ConnectionLost" in status.error
@@ -257,12 +256,12 @@ def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
 ) -> None:
     monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     stop = threading.Event()
-    board = Stopping(stop, ("running",))
+    reporter = Stopping(stop, ("running",))
     one = QueryHandle(JOBS["readings"], cast(Any, Query(BROKEN)))
     changed = iter([True])
-    wait(
+    wait_for_queries(
         [one],
-        cast(Any, board),
+        cast(Any, reporter),
         stop,
         lambda _: cast(Any, Running_(None)),
         forever=forever,
@@ -296,26 +295,26 @@ def test_a_job_that_waits_for_its_site_says_so_and_since_when() -> None:
 
 def test_a_run_without_end_does_not_stop_jobs_for_one_that_failed() -> None:
     stop = threading.Event()
-    board = Stopping(stop, ("failed", "running"))
+    reporter = Stopping(stop, ("failed", "running"))
     jobs = [
         QueryHandle(JOBS["operations"], cast(Any, Query(BROKEN))),
         QueryHandle(JOBS["readings"], cast(Any, Running_(None))),
     ]
     with pytest.raises(JobFailedError, match="operations failed: IOException: No space left"):
-        wait(jobs, cast(Any, board), stop, lambda _: cast(Any, None), forever=True)
+        wait_for_queries(jobs, cast(Any, reporter), stop, lambda _: cast(Any, None), forever=True)
     assert stop.is_set()
 
 
 def test_the_last_error_outlives_its_run(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     jobs = [JOBS["readings"], JOBS["operations"]]
-    first = RealBoard(tmp_path, jobs, None)
-    first.fail(failure("readings", SPARKS_WORDS))
+    first = StatusReporter(tmp_path, jobs, None)
+    first.fail(job_failure("readings", SPARKS_WORDS))
     failed = read_status(tmp_path)
     assert failed is not None
     assert (failed.jobs["readings"].state, failed.jobs["operations"].state) == ("failed", "stopped")
-    second = RealBoard(tmp_path, [JOBS["readings"]], None)
-    second.look([QueryHandle(JOBS["readings"], cast(Any, Running_(None)))], now=True)
+    second = StatusReporter(tmp_path, [JOBS["readings"]], None)
+    second.refresh([QueryHandle(JOBS["readings"], cast(Any, Running_(None)))], now=True)
     second.finish("done")
     after = read_status(tmp_path)
     assert after is not None

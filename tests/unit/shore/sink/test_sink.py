@@ -26,8 +26,8 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import headers as names
 from shore.errors import ChangedBatchError, SinkOptionError, SinkRowError, StaleBatchError
 from shore.sink import options as sink_options
-from shore.sink.append import Found, Stamp, missing, stamp_of
-from shore.sink.options import ROWS, by_log, check_columns, normal, parse_sink_options
+from shore.sink.append import Found, Stamp, missing_records, stamp_of
+from shore.sink.options import ROWS, by_log, check_columns, normalised_rows, parse_sink_options
 
 APP = "arrivals"
 
@@ -50,7 +50,7 @@ class Log:
         found, end = Found("a.log", app, batch), len(self.records)
         while end > 0:
             begin = max(0, end - window)
-            if found.look(self.records[begin:end]):
+            if found.collect(self.records[begin:end]):
                 break
             end, window = begin, window * 4
         return found
@@ -58,7 +58,7 @@ class Log:
     def try_batch(
         self, rows: list[NewRecord], batch: int, *, window: int, app: str = APP, most: int | None = None
     ) -> None:
-        self.append(missing(rows, self.look_back(app, batch, window), timed=True)[:most])
+        self.append(missing_records(rows, self.look_back(app, batch, window), timed=True)[:most])
 
     def values(self, app: str) -> dict[int, list[bytes | None]]:
         found: dict[int, list[bytes | None]] = {}
@@ -118,16 +118,16 @@ def test_what_retention_took_of_a_broken_off_batch_is_not_guessed() -> None:
     log = Log()
     log.try_batch([row(value) for value in range(5)], 0, window=10, most=4)
     found = Found("a.log", APP, 0)
-    found.look(log.records[2:])
+    found.collect(log.records[2:])
     with pytest.raises(ChangedBatchError):
-        missing([row(value) for value in range(5)], found, timed=True)
+        missing_records([row(value) for value in range(5)], found, timed=True)
 
 
 def test_times_of_the_sinks_own_making_may_differ() -> None:
     log = Log()
-    log.append(missing([NewRecord(b"1", timestamp_ms=5)], Found("a.log", APP, 0), timed=False))
+    log.append(missing_records([NewRecord(b"1", timestamp_ms=5)], Found("a.log", APP, 0), timed=False))
     later = [NewRecord(b"1", timestamp_ms=9), NewRecord(b"2", timestamp_ms=9)]
-    (left,) = missing(later, log.look_back(APP, 0, 10), timed=False)
+    (left,) = missing_records(later, log.look_back(APP, 0, 10), timed=False)
     assert (left.value, stamp_of(left)) == (b"2", Stamp(APP, 0, 1))
 
 
@@ -144,8 +144,10 @@ def table(**columns: Any) -> pa.RecordBatch:
 def test_rows_become_records_in_the_order_of_the_tasks() -> None:
     at = pa.array([1_772_366_400_123_456] * 2, pa.timestamp("us", tz="Europe/Athens"))
     headers = pa.array([[{"key": "h", "value": b"1"}, {"key": "sink", "value": b"old@1#2"}], None], ROWS.field(3).type)
-    one = normal(table(topic=["a.1", "a.2"], value=["x", None], key=[b"k", None], timestamp=at, headers=headers), None)
-    two = normal(table(value=["y"]), "a.1")
+    one = normalised_rows(
+        table(topic=["a.1", "a.2"], value=["x", None], key=[b"k", None], timestamp=at, headers=headers), None
+    )
+    two = normalised_rows(table(value=["y"]), "a.1")
     assert by_log([one, two], 7) == {
         "a.1": [
             NewRecord(b"x", b"k", (("h", b"1"),), timestamp_ms=1_772_366_400_123),
@@ -172,7 +174,7 @@ early = pa.array([dt.datetime(1969, 1, 1, tzinfo=dt.UTC)])
 )
 def test_bad_rows_are_refused_before_anything_is_appended(rows: pa.RecordBatch, told: str) -> None:
     with pytest.raises(SinkRowError, match=told):
-        by_log([normal(rows, None)], 0)
+        by_log([normalised_rows(rows, None)], 0)
 
 
 def fields(**types: Any) -> StructType:

@@ -65,7 +65,7 @@ readings = st.builds(
 def batch_of(values: Sequence[bytes | None]) -> pa.RecordBatch:
     collector = ReadingsCollector()
     collector.add(LOG, 0, stored([NewRecord(value, timestamp_ms=1_000) for value in values], 0))
-    return collector.take()
+    return collector.take_batch()
 
 
 @settings(deadline=None)
@@ -99,7 +99,7 @@ def test_a_reading_becomes_one_documented_row() -> None:
     collector = ReadingsCollector()
     headers = (("received", b"1772366400123"), ("origin", b"strays.tokyo@5"), ("late", b"1"))
     collector.add(LOG, 0, stored([NewRecord(encode(reading), None, headers, timestamp_ms=1)], 41))
-    batch = collector.take()
+    batch = collector.take_batch()
     assert batch.schema == READINGS_SCHEMA
     (row,) = batch.to_pylist()
     assert (row["log"], row["log_offset"], row["term"], row["equipment_reference"]) == (LOG, 41, 3, BOX)
@@ -156,7 +156,7 @@ def test_a_rejected_record_keeps_everything_kafka_has_of_it() -> None:
     bad = NewRecord(b"\xff", b"key", headers, timestamp_ms=7_000)
     collector = ReadingsCollector()
     collector.add(LOG, 0, stored([good] * 3 + [bad] + [good], 8, term=None))
-    rows = collector.take().to_pylist()
+    rows = collector.take_batch().to_pylist()
     assert [row["reason"] is None for row in rows] == [True, True, True, False, True]
     row = rows[3]
     assert (row["log"], row["log_offset"], row["term"]) == (LOG, 11, None)
@@ -238,8 +238,8 @@ def test_raw_rows_keep_everything_kafka_has() -> None:
     headers = (("received", b"2000"), ("trace", None), ("trace", b"x"))
     collector.add("events.tokyo", 0, stored([NewRecord(b"\xff", None, headers, timestamp_ms=1_000)], 5, term=1))
     collector.add("foreign", 2, stored([NewRecord(None, b"k", timestamp_ms=3_000)], 9, term=None))
-    first, second = collector.take().to_pylist()
-    assert collector.take().num_rows == 0
+    first, second = collector.take_batch().to_pylist()
+    assert collector.take_batch().num_rows == 0
     assert (first["topic"], first["stream"], first["log_key"], first["site"]) == (
         "events.tokyo",
         "events",
@@ -263,7 +263,7 @@ def test_markers_and_fillers_are_no_rows_and_a_collector_says_when_it_has_enough
     struct.pack_into(">q", fillers, 0, 2)
     collector.add(LOG, 0, stretch(fillers, 0, 2**62))
     assert collector.full
-    (row,) = collector.take().to_pylist()
+    (row,) = collector.take_batch().to_pylist()
     assert row["log_offset"] == 1
     assert not collector.full
 
@@ -276,5 +276,5 @@ def test_a_damaged_batch_is_told_with_its_log() -> None:
     collector.add(LOG, 0, stored([good], 7))
     collector.add("containers.BIGU0000021", 0, stretch(damaged, 0, 2**62))
     with pytest.raises(CorruptBatch, match="BIGU0000021") as error:
-        collector.take()
+        collector.take_batch()
     assert error.value.fields == {"log": "containers.BIGU0000021", "offset": 7}

@@ -18,7 +18,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.jobs.metrics import ShoreCollector, start_metrics
 from shore.jobs.status import JobStatus, RunMonitor, write_status
 from shore.paths import TablePaths
-from shore.source.losses import Loss, acknowledge, folder_of, in_words, note, read_losses
+from shore.source.losses import Loss, acknowledge_losses, describe_loss, losses_folder, note_losses, read_losses
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
 from shore.source.task import Task
@@ -38,52 +38,52 @@ def paths(request: pytest.FixtureRequest, tmp_path: Path) -> TablePaths:
 
 
 def test_a_loss_is_noted_once_and_added_up(paths: TablePaths) -> None:
-    folder = folder_of(paths, "readings")
+    folder = losses_folder(paths, "readings")
     assert read_losses(paths) == ()
     for _ in range(2):  # a batch that is repeated
-        note(folder, [loss(10, 19), loss(15, 29, hours=1), loss(40, 40)])  # the driver and tasks find the same
-    note(folder, [loss(7, 7, "odd/log.name")])
-    note(folder_of(paths, "alerts"), [loss(10, 19)])
+        note_losses(folder, [loss(10, 19), loss(15, 29, hours=1), loss(40, 40)])  # the driver and tasks find the same
+    note_losses(folder, [loss(7, 7, "odd/log.name")])
+    note_losses(losses_folder(paths, "alerts"), [loss(10, 19)])
     found = read_losses(paths)
     assert [(each.job, each.log, each.records, each.first) for each in found] == [
         ("alerts", LOG, 10, 10),
         ("readings", LOG, 21, 10),
         ("readings", "odd/log.name", 1, 7),
     ]
-    assert in_words(found[1]) == f"readings has lost 21 records of {LOG}, from offset 10 on: retention"
-    assert in_words(found[2]) == "readings has lost a record of odd/log.name, from offset 7 on: retention"
+    assert describe_loss(found[1]) == f"readings has lost 21 records of {LOG}, from offset 10 on: retention"
+    assert describe_loss(found[2]) == "readings has lost a record of odd/log.name, from offset 7 on: retention"
 
 
 def test_what_is_acknowledged_is_kept_and_not_told_again(paths: TablePaths) -> None:
-    folder = folder_of(paths, "readings")
-    note(folder, [loss(10, 19)])
-    assert [each.records for each in acknowledge(paths)] == [10]
-    assert read_losses(paths) == acknowledge(paths) == ()
-    note(folder, [loss(10, 19)])  # the batch is repeated
+    folder = losses_folder(paths, "readings")
+    note_losses(folder, [loss(10, 19)])
+    assert [each.records for each in acknowledge_losses(paths)] == [10]
+    assert read_losses(paths) == acknowledge_losses(paths) == ()
+    note_losses(folder, [loss(10, 19)])  # the batch is repeated
     assert read_losses(paths) == ()
-    note(folder, [loss(20, 21)])
+    note_losses(folder, [loss(20, 21)])
     assert [each.records for each in read_losses(paths)] == [2]
 
 
 def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
-    folder = folder_of(paths, "readings")
-    note(folder, [loss(1, 2)])
+    folder = losses_folder(paths, "readings")
+    note_losses(folder, [loss(1, 2)])
     told: list[str] = []
-    watch = RunMonitor("big-blue", paths, lambda lost: told.append(in_words(lost)))
-    watch.look()
+    watch = RunMonitor("big-blue", paths, lambda lost: told.append(describe_loss(lost)))
+    watch.refresh()
     assert (told, watch.lost) == ([], False)  # it was there before
-    note(folder, [loss(5, 5)])
-    watch.look({"readings": JobStatus("readings", "running")})
-    watch.look()
+    note_losses(folder, [loss(5, 5)])
+    watch.refresh({"readings": JobStatus("readings", "running")})
+    watch.refresh()
     assert (len(told), watch.lost) == (1, True)
 
 
 def test_metrics_name_it(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
     watch = RunMonitor("big-blue", paths, lambda lost: None)
-    watch.look({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
-    note(folder_of(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
-    watch.look()
+    watch.refresh({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
+    note_losses(losses_folder(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
+    watch.refresh()
     registry = CollectorRegistry()
     registry.register(ShoreCollector(lambda: [watch.snapshot()]))
     page = generate_latest(registry).decode()
@@ -104,12 +104,12 @@ def test_metrics_name_it(tmp_path: Path) -> None:
 
 
 def test_the_driver_notes_what_it_finds(tmp_path: Path) -> None:
-    folder = folder_of(TablePaths.of(tmp_path), "readings")
+    folder = losses_folder(TablePaths.of(tmp_path), "readings")
     options = parse_options({"streams": "containers", "losses": folder})
     reader = StreamReader(Task(KafkaEndpoint("alpha", (("127.0.0.1", 9),)), options))
     lost = reader._losses  # noqa: SLF001  # what a look at the logs has found
     lost.add({"a.b": Gone(9, 3, "deleted before they were read"), "a.c": Gone(4, 0, "a.c ends before 4")})
-    reader._task.note_loss(*lost.tell(fail=False))  # noqa: SLF001
+    reader._task.note_loss(*lost.report_new(fail=False))  # noqa: SLF001
     (found,) = read_losses(TablePaths.of(tmp_path))
     assert (found.job, found.log, found.first, found.records) == ("readings", "a.b", 9, 3)
 
@@ -121,7 +121,7 @@ def ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]
     place = open_shore("minimal")
     (place.folder / "run").mkdir(parents=True, exist_ok=True)
     write_status(place.folder, {"readings": JobStatus("readings", "done")})
-    return lambda: note(folder_of(place.paths, "readings"), [loss(10, 19)])
+    return lambda: note_losses(losses_folder(place.paths, "readings"), [loss(10, 19)])
 
 
 def test_status_check_fails_until_it_is_acknowledged(
@@ -153,7 +153,7 @@ def test_a_run_that_loses_records_says_so_and_ends_with_1(
     def jobs(*_: object, **__: object) -> dict[str, JobStatus]:
         if loses:
             place = open_shore("minimal")
-            note(folder_of(place.paths, "readings"), [loss(50, 59, "containers.BIGU1000026")])
+            note_losses(losses_folder(place.paths, "readings"), [loss(50, 59, "containers.BIGU1000026")])
         return {}
 
     monkeypatch.setattr(shore, "run", jobs)

@@ -23,8 +23,8 @@ from shore.source.stream import (
     SAMPLED_LOGS,
     UNSEEN_BYTES,
     Gone,
-    Losses,
-    Sizes,
+    LossReporter,
+    RecordSizes,
     StreamReader,
     mean_size,
     most_behind,
@@ -34,22 +34,26 @@ from shore.source.task import LogsPartition, Task
 
 
 def test_what_was_never_seen_has_a_size_and_what_was_seen_its_own() -> None:
-    sizes = Sizes()
-    assert sizes.of("containers.1") == UNSEEN_BYTES
-    sizes.learn({"containers.1": 300.0, "containers.2": 500.0})
-    assert (sizes.of("containers.1"), sizes.of("containers.3"), sizes.of("events.x")) == (300, 400, UNSEEN_BYTES)
-    sizes.learn({"containers.2": 1000.0})
-    assert (sizes.of("containers.1"), sizes.of("containers.2")) == (400 + 180, 1000)
+    sizes = RecordSizes()
+    assert sizes.estimate("containers.1") == UNSEEN_BYTES
+    sizes.update({"containers.1": 300.0, "containers.2": 500.0})
+    assert (sizes.estimate("containers.1"), sizes.estimate("containers.3"), sizes.estimate("events.x")) == (
+        300,
+        400,
+        UNSEEN_BYTES,
+    )
+    sizes.update({"containers.2": 1000.0})
+    assert (sizes.estimate("containers.1"), sizes.estimate("containers.2")) == (400 + 180, 1000)
 
 
 def test_estimates_are_bounded_and_so_is_what_is_kept() -> None:
-    sizes = Sizes()
-    sizes.learn({"a.1": 0.0, "b.1": 1e12})
-    assert (sizes.of("a.1"), sizes.of("b.1")) == (LEAST_BYTES, MOST_BYTES)
+    sizes = RecordSizes()
+    sizes.update({"a.1": 0.0, "b.1": 1e12})
+    assert (sizes.estimate("a.1"), sizes.estimate("b.1")) == (LEAST_BYTES, MOST_BYTES)
     for number in range(3_000):
-        sizes.learn({f"s{number}.1": 5000.0})
-    assert sizes.of("s2999.2") == 5000
-    assert sizes.of("s0.2") == UNSEEN_BYTES
+        sizes.update({f"s{number}.1": 5000.0})
+    assert sizes.estimate("s2999.2") == 5000
+    assert sizes.estimate("s0.2") == UNSEEN_BYTES
 
 
 def test_the_longest_lags_are_looked_at() -> None:
@@ -102,16 +106,16 @@ def test_a_task_gives_up_after_its_patience(nowhere: Task, monkeypatch: pytest.M
 
 
 def test_losses_are_said_once_and_kept(caplog: pytest.LogCaptureFixture) -> None:
-    losses = Losses()
+    losses = LossReporter()
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             losses.add({"a.1": Gone(4, 0, "a.1 shrank"), "a.2": Gone(1, 7, "records 1 to 7 of a.2")})
-            losses.tell(fail=False)
-        losses.tell(fail=True)
+            losses.report_new(fail=False)
+        losses.report_new(fail=True)
     assert [record.message for record in caplog.records] == ["a.1 shrank (and 1 more like this)"]
     assert losses.examples == ["a.1 shrank", "records 1 to 7 of a.2"]
     assert losses.records == 14  # seven each time: a trigger loses what it would have read
     losses.add({f"b.{n}": Gone(0, 1, f"b.{n}") for n in range(99)})
     with pytest.raises(DataLossError, match="98 more"):
-        losses.tell(fail=True)
+        losses.report_new(fail=True)
     assert len(losses.examples) == 5

@@ -10,11 +10,11 @@ import pytest
 from deltalake import write_deltalake
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.delta.table_errors import damaged
+from shore.delta.table_errors import damaged_tables
 from shore.jobs.checkpoint import write_checkpoint
 from shore.paths import TablePaths
 from shore.read import table
-from shore.repair.backfill import Span, differing, make_again
+from shore.repair.backfill import Span, compare_derived, recompute
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.verify.catalogue import DERIVED
@@ -54,8 +54,10 @@ def test_equal_until_somebody_changes_a_row(paths: TablePaths, tmp_path: Path) -
         ("changed", 2, ("holder",)),
         ("changed", 3, ("holder",)),
     ]
-    assert differing(CUSTODY, paths, Span(T, None)).differing == 3  # without a time of its own all of it is compared
-    assert make_again(CUSTODY, paths, Span(T, None)) == 3
+    assert (
+        compare_derived(CUSTODY, paths, Span(T, None)).differing == 3
+    )  # without a time of its own all of it is compared
+    assert recompute(CUSTODY, paths, Span(T, None)) == 3
     assert check_derived(CUSTODY, paths).same is True
     assert table(tmp_path, "custody").to_table().sort_by("term") == rows.sort_by("term")
 
@@ -95,7 +97,7 @@ def test_what_is_made_from_a_damaged_table_is_not_blamed(paths: TablePaths, tmp_
     (check,) = verify(load("minimal"), nowhere, tmp_path, ["custody"]).tables
     assert (check.same, check.unreadable) == (None, False)
     assert check.notes == ("it is made from custody_entries, which cannot be read",)
-    (why,) = damaged(paths, ["custody", "custody_entries", "mkt"]).items()
+    (why,) = damaged_tables(paths, ["custody", "custody_entries", "mkt"]).items()
     assert why[0] == "custody_entries"
     assert "Parquet" in why[1]
 
@@ -153,6 +155,6 @@ def test_tables_of_every_kind_are_compared(tmp_path: Path) -> None:
             assert (check.table, check.same, check.differences) == (made_of.table, True, ())
             assert check.rows == check.expected > 0
             span = Span(story.T0, story.T0 + story.HOUR)
-            made = make_again(made_of, paths, span)
+            made = recompute(made_of, paths, span)
             assert check_derived(made_of, paths).same is True
             assert 0 <= made <= check.rows
