@@ -89,7 +89,7 @@ def linked() -> Topology:
 ALERTS = decoder(Alert)
 
 
-async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
+async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_message(
     fake: FakeCluster, cluster: Cluster
 ) -> None:
     put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)), b"{")
@@ -114,13 +114,13 @@ async def test_a_watch_knows_bookings_and_readings_before_the_first_message(
     assert (alert.kind, alert.alert_id) == ("SETPOINT", f"SETPOINT.{BOX}.d1.1.0")
 
 
-async def test_ashore_there_is_no_watch() -> None:
+async def test_ashore_there_is_no_alert_engine() -> None:
     side = AlertService(topology(), "tokyo", RaisedAlerts())
     assert side.engine is None and side.work() == {}
     await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())
 
 
-async def test_the_watch_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
+async def test_the_alert_engine_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
     ended_alerts = RaisedAlerts()
     side, writers, tails = AlertService(topology(), "star", ended_alerts), MagicMock(), MagicMock()
     holdings = Holdings("star", CustodyView(), side.on_release)

@@ -122,7 +122,7 @@ def test_a_box_lifted_off_in_port_is_not_overboard() -> None:
     assert len(voyage.see(**AWAY, **FALL)) == 1
 
 
-def test_a_restarted_watch_raises_nothing_twice() -> None:
+def test_a_restarted_alert_engine_raises_nothing_twice() -> None:
     voyage = Voyage()
     voyage.ship()
     [alert] = voyage.see(**FALL)

@@ -30,7 +30,7 @@ runs = st.tuples(  # conditions last for a while, or nothing would be raised
 
 
 @given(st.lists(runs, min_size=1, max_size=8))
-def test_a_watch_that_crashes_says_what_one_says_that_does_not(
+def test_an_alert_engine_that_crashes_says_what_one_says_that_does_not(
     story: list[tuple[str, list[tuple[str, str]]]],
 ) -> None:
     steps = [(number, kind, crash) for kind, run in story for number, crash in run]

@@ -210,7 +210,7 @@ def sailed(story: list[tuple[str, str, int, str]], *, crashing: bool) -> list[Al
 
 
 @given(steps)
-def test_a_watch_that_crashes_says_of_devices_what_one_says_that_does_not(
+def test_an_alert_engine_that_crashes_says_of_devices_what_one_says_that_does_not(
     story: list[tuple[str, str, int, str]],
 ) -> None:
     assert said(sailed(story, crashing=True)) == said(sailed(story, crashing=False))

@@ -123,7 +123,7 @@ def sailed(story: list[tuple[str, str, str, int]], *, crashing: bool) -> list[Al
 
 
 @given(runs)
-def test_a_watch_that_crashes_while_alerts_are_cleared_says_what_one_says_that_does_not(
+def test_an_alert_engine_that_crashes_while_alerts_are_cleared_says_what_one_says_that_does_not(
     runs_: list[tuple[str, list[tuple[str, str, int]]]],
 ) -> None:
     story = [(kind, number, crash, clears) for kind, run in runs_ for number, crash, clears in run]

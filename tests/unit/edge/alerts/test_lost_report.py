@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from edge.alerts.loss_report import LostContainerReport, draft, incident_of, text
 from fairlead.records.alert import Alert
 from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, Voyage, booking, environment
@@ -77,9 +75,3 @@ def test_the_text_has_what_a_master_reads_first() -> None:
         "To be completed by the master",
     ):
         assert part in body
-
-
-def test_the_json_is_the_record() -> None:
-    report = made(lost())
-    assert msgspec.json.decode(msgspec.json.encode(report), type=LostContainerReport) == report
-    assert b'"vesselIMONumber"' in msgspec.json.encode(report)

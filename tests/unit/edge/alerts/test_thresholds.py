@@ -82,7 +82,7 @@ def test_a_file_that_is_not_there_is_a_mistake_of_configuration(tmp_path: Path) 
         load_thresholds(tmp_path / "nowhere.yaml")
 
 
-def test_a_watch_goes_by_the_thresholds_it_is_given(tmp_path: Path) -> None:
+def test_an_alert_engine_goes_by_the_thresholds_it_is_given(tmp_path: Path) -> None:
     voyage = Voyage(thresholds=load_thresholds(written(tmp_path, "default: {power: {dwell: 10m}}")))
     off: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}
     assert voyage.see(0, **off) == []

@@ -16,12 +16,12 @@ from edge.holdings import CustodyState
 from edge.logwriter import records
 from edge.logwriter.writer import LogEntry
 from edge.messages import EventMessage, MessageId
-from edge.mqtt.acks import AckOrder, PendingAck
 from edge.site_kafka import served
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import CustodyEntry
+from tests.support.acknowledging import AckSession
 from tests.unit.edge.port import Port, running
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading
 from tests.unit.fairlead.kafka.conftest import fake
@@ -33,28 +33,12 @@ NO_LEADER = -1
 SECONDS = 0.4
 
 
-class Session:
-    """Acknowledges in the order of receipt, as an MQTT session does."""
-
-    def __init__(self) -> None:
-        self.order = AckOrder(self)
-        self.acknowledged: list[int] = []
-        self._mids = 0
-
-    def finish(self, ack: PendingAck) -> None:
-        self.acknowledged += self.order.finish(ack)
-
-    def ack(self) -> PendingAck:
-        self._mids += 1
-        return self.order.received(self._mids)
-
-
 class BlockedPort:
     """A port with a look at its blocked logs; what is published has an ack."""
 
     def __init__(self, port: Port, seconds: float) -> None:
         self.port = port
-        self.session = Session()
+        self.session = AckSession()
         self.blocked = BlockedLogs(
             port.writers,
             port.holdings,

@@ -14,10 +14,10 @@ from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.limits import DeviceLimits, Limit
 from edge.ingest.router import MessageRouter
 from edge.metrics import Metrics
-from edge.mqtt.acks import AckOrder, PendingAck
 from edge.mqtt.session import Delivery
 from fairlead.records import decoder
 from fairlead.records.edge import DeadLetter
+from tests.support.acknowledging import AckSession
 from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW_MS, event, reading, readings_topic, topology
 
@@ -88,22 +88,13 @@ def test_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch)
     assert len(made._buckets) <= 10  # noqa: SLF001
 
 
-class Session:
-    def __init__(self) -> None:
-        self.order = AckOrder(self)
-        self.acknowledged: list[int] = []
-
-    def finish(self, ack: PendingAck) -> None:
-        self.acknowledged += self.order.finish(ack)
-
-
 class Site:
     """Tokyo's router; what it put where."""
 
     def __init__(self, site: str = "tokyo") -> None:
         self.writers: Any = MagicMock()
         self.metrics = Metrics()
-        self.session = Session()
+        self.session = AckSession()
         self.writers.metrics = self.metrics
         self.router = MessageRouter(
             Classifier(topology(), site),

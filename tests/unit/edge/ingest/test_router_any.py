@@ -160,7 +160,7 @@ def test_an_event_whose_id_has_no_end_is_refused() -> None:
     assert letter(WayIn("tokyo"), topic, msgspec.json.encode(body)).reason == RejectReason.INVALID_FIELDS
 
 
-def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_watch_s_time() -> None:
+def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_alert_engine_s_time() -> None:
     """The alert engine goes by the time of the ship's position reports; one that was 20 h ahead made it deaf."""
     way = WayIn("star")
     assert way.engine is not None

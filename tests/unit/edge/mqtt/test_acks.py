@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge.mqtt.acks import AckOrder, PendingAck
+from edge.mqtt.acks import AckOrder
+from tests.support.acknowledging import AckSession
 
 
 @given(st.permutations(range(12)))
@@ -28,7 +29,7 @@ def test_a_message_waits_for_all_its_parts() -> None:
     assert order.finish(ack) == [1]
 
 
-def test_a_ticket_of_an_earlier_connection_acknowledges_nothing() -> None:
+def test_a_message_of_an_earlier_connection_is_not_acknowledged() -> None:
     order = AckOrder()
     order.new_connection()
     old = order.received(1)
@@ -53,29 +54,11 @@ def test_messages_of_lost_connections_are_counted_until_they_are_stored() -> Non
     assert order.left_behind == 0
 
 
-class Session:
-    """Acknowledges by the order, as ``edge.mqtt.session.MqttSession`` does."""
-
-    def __init__(self) -> None:
-        self.order = AckOrder(self)
-        self.sent: list[int] = []
-
-    def finish(self, ack: PendingAck) -> None:
-        self.sent += self.order.finish(ack)
-
-
-def test_a_finished_ticket_is_acknowledged_by_whoever_received_it() -> None:
-    session = Session()
+def test_a_finished_message_is_acknowledged_by_the_session_that_received_it() -> None:
+    session = AckSession()
     session.order.new_connection()
     first, second = session.order.received(1), session.order.received(2)
     second.finish()
-    assert session.sent == []
+    assert session.acknowledged == []
     first.finish()
-    assert session.sent == [1, 2]
-
-
-def test_a_ticket_that_nobody_owns_can_be_finished() -> None:
-    order = AckOrder()
-    ack = order.received(1)
-    ack.finish()
-    assert order.head is ack
+    assert session.acknowledged == [1, 2]
