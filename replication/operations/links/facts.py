@@ -129,9 +129,7 @@ def _names(links: Collection[Link]) -> str:
 ABOUT_LOGS: Final = frozenset(
     {LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE, LinkOperation.RESTORE}
 )
-LEVEL: Final = frozenset(
-    {LinkOperation.PROMOTE, LinkOperation.REVERSE}
-)  # both ends must be equal
+LEVEL: Final = frozenset({LinkOperation.PROMOTE, LinkOperation.REVERSE})  # both ends must be equal
 PATIENCE: Final = 5.0
 PAUSE: Final = 0.1
 
