@@ -36,7 +36,7 @@ class LogNotCreatedError(EdgeError):
 
 
 class LostCustodyError(EdgeError):
-    """This site's copy is in a later term than its ledgers know: somebody else may append, this site may not."""
+    """This site's copy is in a later term than its ledgers know: another site may append, this one may not."""
 
     exit_code = ExitCode.REFUSED
 

@@ -63,7 +63,7 @@ async def recall(
     site_alerts: SiteAlerts,
     tails: TailReader,
 ) -> None:
-    """Fill what the site's own writers remember from the tails of their logs; give each alert to whoever raised it."""
+    """Fill what the site's own writers remember from the tails of their logs; give the alerts to their raisers."""
     async for event in _values(tails, logs.events, Event, REMEMBERED):
         writers.event_ids.add(event.metadata.event_id)
     async for raised in _values(tails, logs.alerts, Alert, REMEMBERED):

@@ -97,7 +97,7 @@ ALARMS: Final = (
         "fairlead_bridge_logs",
         "FairleadBridgeLogsBroken",
         lambda metrics: int(metrics.get("custody", {}).get("broken", 0)),
-        "{count:,} containers' logs refuse what the bridge appends: somebody else has written to them",
+        "{count:,} containers' logs refuse what the bridge appends: another program has written to them",
         "one bridge only may run for the site; fairlead acl audit NUMBER shows who else may write; then restart it",
     ),
     Alarm(

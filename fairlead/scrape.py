@@ -1,6 +1,6 @@
-"""Serving Prometheus metrics of things that run in an event loop, over HTTP.
+"""Serve Prometheus metrics of services in an event loop over HTTP.
 
-On this machine only unless told otherwise: names of logs are business facts.
+On loopback by default: names of logs are business facts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MakeCollector = Callable[[Callable[[], Iterable[Snapshot]]], "Collector"]
 
 
 class Watched(Protocol):
-    """What is asked of a service."""
+    """A service with metrics."""
 
     def snapshot(self) -> dict[str, Any]: ...
 
@@ -56,16 +56,16 @@ def serve(
 ) -> MetricsServer:
     """Serve ``/metrics`` in a thread until closed.
 
-    Called in the event loop that the services run in, their snapshots are taken there, between two of its steps.
+    Call it in the services' event loop: their snapshots are taken there, between two steps of the loop.
 
     Args:
         make: Makes the collector, from a function that gives the snapshots of a scrape.
         port: 0 for any free one.
-        address: Where to listen; nothing protects it, so anything but loopback is seen by the network.
-        further: Collectors that ask somebody else; they run in a thread of the scrape.
+        address: Where to listen. There is no login: other addresses than loopback are open to the network.
+        further: Collectors that make requests of their own; they run in a thread of the scrape.
 
     Raises:
-        UnavailableError: the address or port cannot be had.
+        UnavailableError: the address or port cannot be used.
     """
     from prometheus_client import CollectorRegistry, start_http_server
 

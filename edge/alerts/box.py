@@ -1,4 +1,4 @@
-"""What detection knows of one container: its newest reading, its limits, what is pending and what is open. Pure."""
+"""The state of one container that the alert rules use: newest reading, limits, pending and open alerts. Pure."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ Each kind of alert has a source, which says what is wrong now. An alert opens wh
 when it is gone, also when the bridge was started again in between.
 
 Alerts about ledgers are of another form. An entry that its site may not write shows a fault of that site's machine, or
-that somebody else has its passwords. There is one alert for each such site, and its evidence names the entries. It
+that another person has its passwords. There is one alert for each such site, and its evidence names the entries. It
 stays open until a person ends it.
 """
 
@@ -118,7 +118,7 @@ class SiteAlerts:
         return {kind: len(opened) for kind, opened in self._open.items()}
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Update the alerts every ``EVERY`` seconds, until cancelled."""
         while True:
             self.update_alerts(time.time_ns() // 1_000_000)
             if self._ledgers is not None:
@@ -203,7 +203,7 @@ class LedgerAlerts:
     """The alerts of one site about the ledgers of others; ``SiteAlerts`` stores them.
 
     Args:
-        patience: Seconds that an entry may wait for others before it is told of.
+        patience: Seconds that an entry may wait for others before an alert is raised.
     """
 
     def __init__(

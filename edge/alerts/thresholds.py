@@ -177,7 +177,7 @@ class Thresholds:
 
     @property
     def longest_ms(self) -> int:
-        """The longest time over which a rule looks at readings."""
+        """The longest time, in milliseconds, over which a rule compares readings."""
         all_limits = (self.default, *self.commodities.values())
         return max(
             max(each.power.dwell, each.setpoint.dwell, each.door.dwell, each.overboard.window)

@@ -45,7 +45,7 @@ class Waits(Generic[K]):
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._waited: dict[K, tuple[int, float]] = {}  # progress when it was looked at last, seconds since then
+        self._waited: dict[K, tuple[int, float]] = {}  # progress at the last check, seconds without progress
         self._stuck: set[K] = set()
         self._usual = 0.0
 
@@ -106,7 +106,7 @@ class BlockedLogs:
         self.since_ms: dict[str, int] = {}  # wall time since when a log has taken nothing
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check all writers every ``_EVERY`` seconds, until cancelled."""
         last = time.monotonic()
         try:
             while True:
@@ -120,7 +120,7 @@ class BlockedLogs:
                 await asyncio.gather(self._asked, return_exceptions=True)
 
     def check_writers(self, step: float) -> None:
-        """``step`` seconds have passed since the last look."""
+        """Find blocked writers and have them keep strays; ``step`` seconds have passed since the last check."""
         stuck = self._waits.find_stuck(step, {writer: writer.progress for writer in self._writers.all() if writer.busy})
         self._watch_strays_log(step)
         self._note_blocked([*(writer.log for writer in stuck), *self._holdings.broken, *self._uncreated])

@@ -40,7 +40,7 @@ from topologies.model import InsertPoint, SiteKind, Topology
 
 log = logging.getLogger(__name__)
 
-EVERY = 1.0  # seconds between looks at events that wait
+EVERY = 1.0  # seconds between attempts to carry out events that wait
 _AT_ONCE = 2_000
 
 _AGAIN: Final = 1.0  # seconds until an order that met a broker which is away, or a claim, is tried again
@@ -49,7 +49,7 @@ _order = decoder(CustodyOrder)
 
 @dataclass(slots=True, eq=False)
 class _Event:
-    """An equipment event on its way. ``kept``: it is in the strays log, and whoever published it waits no longer."""
+    """An equipment event on its way. ``kept``: it is in the strays log, and its message is acknowledged."""
 
     message: EventMessage
     record: NewRecord

@@ -1,12 +1,12 @@
 """The custody protocol of one site (docs/custody.md): every decision, without I/O.
 
 A procedure (``CustodyProtocol.perform``, ``seize``, ``complete``, ``return_tail``, ...) is a generator. It yields one
-``Action`` at a time and is sent the action's outcome, or thrown its error; what it returns is the result. Between two
-actions it only changes the state of this site in memory: ``Holdings``, ``CustodyView``, ``Claims``, the strays' book.
-So a crash can only come between two actions, and whoever carries the actions out decides when.
+``Action`` at a time, receives the action's outcome or error, and returns its result. Between two actions it changes
+only this site's state in memory: ``Holdings``, ``CustodyView``, ``Claims`` and the strays' book. A crash can therefore
+only fall between two actions.
 
-``edge.custody.term_writer`` carries them out on Kafka. The model in tests/unit/edge/custody/model carries them out on
-copies in memory and crashes between any two.
+``edge.custody.term_writer`` and ``edge.custody.drain`` carry out the actions on Kafka. The model in
+tests/unit/edge/custody/model carries them out on logs in memory and crashes between any two.
 """
 
 from __future__ import annotations
@@ -50,26 +50,26 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# -- what is to be done
+# -- actions
 
 
 @dataclass(frozen=True, slots=True)
 class CreateLog:
-    """Create the log's topic, if it is missing, and wait until it can be written."""
+    """Create the log's topic if it is missing, and wait until it accepts writes."""
 
     log: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLedgers:
-    """Wait until this site knows everything that the ledgers have in its own Kafka now."""
+    """Read the ledgers in the site's own Kafka up to their present ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
     """Outcome: the log's ``LogPosition``, None when it is empty.
 
-    ``anew``: forget what was known of it, also that it was given away or that an append was fenced.
+    ``anew``: read it again, even if the log was given away or an append to it was fenced.
     """
 
     log: str
@@ -105,9 +105,9 @@ class AppendMarker:
 
 @dataclass(frozen=True, slots=True)
 class ReadMarker:
-    """Outcome: the ``StoredMarker`` whose batch begins at an offset, None when nothing begins there (any more).
+    """Outcome: the ``StoredMarker`` whose batch begins at an offset; None when no batch begins there (any more).
 
-    ``stored``: it was appended just now; wait until it can be read.
+    ``stored``: the marker was appended just now; wait until it can be read.
     """
 
     log: str
@@ -124,14 +124,14 @@ class AppendEntry:
 
 @dataclass(frozen=True, slots=True)
 class AppendEvent:
-    """Append an equipment event to this site's events, unless they have it."""
+    """Append an equipment event to this site's events, unless it is there."""
 
     event: Transfer
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareLog:
-    """Make a log that is held here ready for appends: ``look_again`` and ``drain``, what waits for it comes first."""
+    """Make a log that is held here ready for appends: drain its strays (``look_again``, then ``drain``)."""
 
     log: str
 
@@ -143,9 +143,9 @@ class StoreStrays:
 
 @dataclass(frozen=True, slots=True)
 class RememberLogs:
-    """Remember which readings logs have, from an offset on at least. A log that cannot be read is given up.
+    """Load which readings logs have, at least from an offset on. A log that cannot be read is given up.
 
-    Outcome: the logs that do not go on now, which the procedure leaves out (None: there are none).
+    Outcome: the logs that make no progress now, which the procedure leaves out (None: there are none).
     """
 
     offsets: Mapping[str, int]
@@ -153,9 +153,9 @@ class RememberLogs:
 
 @dataclass(frozen=True, slots=True)
 class CopyStrays:
-    """Append the strays at some offsets of a strays log to their logs, in order and each unless its log has it.
+    """Append the strays at some offsets of a strays log to their logs, in order, leaving out those that the log has.
 
-    A log is skipped as soon as it is not held any more. Outcome: as of ``RememberLogs``.
+    A log is skipped once it is no longer held. Outcome: as of ``RememberLogs``.
     """
 
     topic: str
@@ -175,7 +175,7 @@ class FindStrays:
 
 @dataclass(frozen=True, slots=True)
 class ForgetLog:
-    """Forget which readings the log has: somebody else appends to it now. ``empty``: it is new."""
+    """Forget which readings the log has: another site appends to it now. ``empty``: the log is new."""
 
     log: str
     empty: bool = False
@@ -183,7 +183,7 @@ class ForgetLog:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpLog:
-    """An append was refused: stop appending, and find out from the log who holds it."""
+    """Stop appending after a refused append, and read from the log who holds it."""
 
     log: str
     error: FairleadError
@@ -191,14 +191,14 @@ class GiveUpLog:
 
 @dataclass(frozen=True, slots=True)
 class FindStaleTail:
-    """Outcome: the ``Stale`` part of this site's copy of a seized log, None when all of the copy is the log."""
+    """Outcome: the part of this site's copy of a seized log that is not in the log (``Stale``), or None."""
 
     log: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeepTail:
-    """Keep the readings of a range of this site's copy as strays. Outcome: ``KeptTail``, when they are stored."""
+    """Keep the readings of a range of this site's copy as strays. Outcome: ``KeptTail``, once they are stored."""
 
     log: str
     start: int
@@ -225,7 +225,7 @@ Action: TypeAlias = (
     | KeepTail
 )
 Steps: TypeAlias = Generator[Action, Any, T]
-"""A procedure: yields actions, is sent their outcomes, returns its result."""
+"""A procedure: yields actions, receives their outcomes, returns its result."""
 
 
 class StoredMarker(NamedTuple):
@@ -588,7 +588,7 @@ class CustodyProtocol:
             raise RefusedError(
                 f"{order.log} has moved since the order was given: it was in term {term}, it is in term {grant.term}, "
                 f"held by {grant.to_site}",
-                hint="look again with 'fairlead custody show', and give the order again if it is still right",
+                hint="check with 'fairlead custody show', and give the order again if it is still right",
                 log=order.log,
             )
 
@@ -749,7 +749,7 @@ class CustodyProtocol:
         position, last = yield from self._end_of_copy(topic)
         if last is None or last.event != "SEIZURE" or last.term <= (self.view.term(topic) or 0):
             return False
-        if last.to_site != self.site:  # its true offset is told by that site's entry only, not by a copy
+        if last.to_site != self.site:  # only that site's entry has the true offset, a copy does not
             raise SeizureError(
                 f"{last.to_site} has seized {topic} (term {last.term}), and its ledger is not here yet",
                 hint=f"wait for the ledger of {last.to_site}: fairlead custody show {topic}",
@@ -761,7 +761,7 @@ class CustodyProtocol:
         return ordered
 
     def _seizable(self, topic: str) -> Grant:
-        """The newest grant of a log that somebody else holds."""
+        """The newest grant of a log that another site holds."""
         grant = self.view.grant(topic)
         if grant is None:
             raise SeizureError(f"no ledger at {self.site} knows {topic}: it was never opened", log=topic)
@@ -817,7 +817,7 @@ class CustodyProtocol:
             case _:
                 raise NotHolderError(topic, self.site, self.view.holder(topic), doing="grant custody")
 
-    # -- markers and the entries that tell of them
+    # -- markers and their ledger entries
 
     def _append_marker(self, marker: Marker, *, expected_end: int | None, hold: bool = True) -> Steps[int]:
         """Append a marker; gives its offset. It may land later than expected, where another writer was faster at that

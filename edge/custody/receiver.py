@@ -28,8 +28,8 @@ from topologies.trust import Believer
 
 log = logging.getLogger(__name__)
 
-_SOONEST, _LATEST = 0.05, 0.5  # seconds between looks at the ends of incoming logs
-_PER_LOG = 0.0002  # the same, for each log that is looked at: several times what it takes from the broker
+_SOONEST, _LATEST = 0.05, 0.5  # seconds between reads of the ends of incoming logs
+_PER_LOG = 0.0002  # the same per incoming log: several times what one costs the broker
 _AT_ONCE = 2_000
 
 
@@ -37,7 +37,7 @@ class Receiver:
     """Keeps ``holdings`` as the ledgers say.
 
     Args:
-        ledgers: Topics of all sites' ledgers; those not here yet are looked for while running.
+        ledgers: Topics of all sites' ledgers; those that are missing are followed as soon as they appear.
         believer: Judges their entries by the protocol's view.
     """
 

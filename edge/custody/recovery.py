@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 
 _POSITIONS_AT_ONCE = 2_000
 _MEND_AGAIN = 30.0  # seconds: a log whose appends are refused again sooner stays as it is
-_LOOK_LATEST = 30.0  # seconds, at most, between looks at a log that cannot be looked at now
+_LOOK_LATEST = 30.0  # seconds, at most, between checks of a log that cannot be checked now
 _LOOKS_AT_ONCE = 200
 
-EVERY = 2.0  # seconds between looks at seized logs; there are few, if any
+EVERY = 2.0  # seconds between checks of seized logs
 
 
 class CrashRecovery:
@@ -89,7 +89,7 @@ class CrashRecovery:
         return written
 
     async def run(self) -> None:
-        """Look at logs that broke until the log itself has told who holds it, less and less often; until cancelled."""
+        """Check each broken log, less and less often, until the log shows who holds it. Runs until cancelled."""
         while True:
             due = [topic for topic, look in self._broken.looks.items() if look.due <= time.monotonic()][:_LOOKS_AT_ONCE]
             await asyncio.gather(
@@ -162,9 +162,9 @@ class DivergenceSalvage:
         self._writers = writers
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Check seized logs every ``EVERY`` seconds, until cancelled."""
         while True:
-            await retry_transient(self.salvage_copies, "looking at logs that were seized")
+            await retry_transient(self.salvage_copies, "checking logs that were seized")
             await asyncio.sleep(EVERY)
 
     async def salvage_copies(self) -> int:

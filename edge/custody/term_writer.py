@@ -104,7 +104,7 @@ class TermWriter:
         await self._markers.close()
 
     async def run(self, steps: Steps[T], *, append_event: Callable[[], Awaitable[object]] | None = None) -> T:
-        """Carry out a procedure: each of its actions, whose outcome or error it is told.
+        """Carry out a procedure: perform each of its actions and send it the outcome or the error.
 
         Args:
             append_event: Carries out ``AppendEvent``, where the procedure has that.
@@ -185,7 +185,7 @@ class TermWriter:
             before = self.uncreated[log] = Uncreated(since_ms, trouble, time.monotonic() + delay, delay)
         raise LogNotCreatedError(
             f"{self.protocol.site} cannot open {log}: {before.error.what}",
-            hint=before.error.hint or "look at the log of the brokers; the log is opened as soon as that is mended",
+            hint=before.error.hint or "see the brokers' own log files; the bridge tries again until it succeeds",
             log=log,
         )
 

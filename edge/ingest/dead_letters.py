@@ -66,7 +66,7 @@ class DeadLetters:
     """Puts messages that cannot be used into the site's dead-letter log.
 
     Args:
-        engine: The alert engine of a ship, which is told of devices whose clock is wrong; None ashore.
+        engine: The alert engine of a ship, which raises alerts about wrong device clocks; None ashore.
     """
 
     def __init__(self, writers: WriterRegistry, engine: AlertEngine | None) -> None:

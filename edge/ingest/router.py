@@ -163,8 +163,10 @@ class MessageRouter:
         self._dead_letters.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ack, now)
 
     def _saw_dropped(self, payload: bytes) -> None:
-        """Mosquitto counts what its queues dropped, for all clients together, since it started. Its first answer is
-        retained, so it tells of what was dropped before this bridge came, and an earlier bridge has counted that."""
+        """Count the messages that Mosquitto's queues have dropped, from its own count of all clients since it started.
+
+        The first value is retained: it covers the time before this bridge, which an earlier bridge has counted.
+        """
         try:
             dropped = int(payload)
         except ValueError:

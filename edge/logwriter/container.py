@@ -109,7 +109,7 @@ class DedupWriter(LogWriter[MessageId]):
         self._start_offset = self._floor = self._depth = 0
 
     def unload(self) -> None:
-        """Forget the log: somebody else appends to it now."""
+        """Forget what the log has: another site appends to it now."""
         self.memory = self._dedup = SequenceDedup()
         self._floor, self._depth = None, 0
 
@@ -285,8 +285,7 @@ class ContainerWriter(DedupWriter):
             await self.drain()
 
     async def _look_again(self) -> None:
-        """After a seizure less may be drained than before, in every later term of the log: before anything is appended,
-        the next marker above all, the strays are looked for anew."""
+        """Read the strays of the log again, once per term: after a seizure fewer of them may be drained than before."""
         term = self._holdings.term(self.log)
         if self._looked != term:
             await self._drain.look_again(self.log)
@@ -314,7 +313,7 @@ class ContainerWriter(DedupWriter):
             self.finish(entry, EntryOutcome.REPEAT)  # stored before the box was given away, but not acknowledged then
         elif entry.kept:
             return True
-        elif self._holdings.state(self.log) is CustodyState.HELD:  # it came while the copy was looked at
+        elif self._holdings.state(self.log) is CustodyState.HELD:  # custody came while the copy was read
             await self.prepare()
             return await self.divert(entry)
         else:
@@ -337,7 +336,7 @@ class ContainerWriter(DedupWriter):
         self._copy = None
 
     async def refused(self, error: Exception, entries: Sequence[LogEntry[MessageId]]) -> bool:
-        """Appending to this log is over until somebody looks: its readings are kept as strays, in order."""
+        """Keep the readings as strays, in order, until recovery finds that the log can be appended to."""
         if not isinstance(error, Fenced | Misplaced | Conflict | BrokerError):
             return False
         self.lose(error)

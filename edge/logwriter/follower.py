@@ -28,7 +28,7 @@ class LogFollower:
     """Reads every record of some logs once, markers and fillers included.
 
     Args:
-        topics: Those that are not here yet are looked for while running.
+        topics: A topic that is missing is followed as soon as it appears.
         take: Called with each record, in the order of its log.
     """
 

@@ -21,8 +21,8 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 log = logging.getLogger(__name__)
-NEWEST = 4  # records per log: those tell that a reading is newer than all of its device, as nearly every one is
-DEPTH = 256  # where those do not tell; further back is read only when a message asks for it
+NEWEST = 4  # records per log: enough to see that a reading is the newest of its device, as nearly every one is
+DEPTH = 256  # where those are not enough; more is read only when a message needs it
 DEEP = 2_048  # above the number of messages that the MQTT broker may send again
 _PARTITION_BYTES = 256 * 1024
 _REQUEST_BYTES = 4 << 20
@@ -87,7 +87,7 @@ def _settle(future: asyncio.Future[V], *, value: V | None = None, error: Excepti
         return
     if error is not None:
         future.set_exception(error)
-        future.exception()  # whoever asked sees it; nobody need have waited
+        future.exception()  # marks it as retrieved: the asker may be gone
     else:
         future.set_result(value)  # type: ignore[arg-type]  # None only where V allows it
 

@@ -137,7 +137,7 @@ class LogWriter(Generic[K]):
         self.progress = 0  # changes whenever something of the queue is done
         # What goes on now: a start in the next turn of the event loop, an append without a task, or a task.
         self._work: asyncio.Handle | asyncio.Future[Appended] | asyncio.Task[None] | None = None
-        self._resting: asyncio.Event | None = None  # where somebody waits for it
+        self._resting: asyncio.Event | None = None  # set when idle; None while nothing waits for that
 
     def __len__(self) -> int:
         return len(self._queue) if self._queue is not None else 0
@@ -381,7 +381,7 @@ class LogWriter(Generic[K]):
         for entry in (*batch, *followers):
             if entry.stored is not None and not entry.stored.done():
                 entry.stored.set_exception(error)
-                entry.stored.exception()  # whoever waits sees it; nobody need
+                entry.stored.exception()  # marks it as retrieved: nothing need wait for it
         raise error
 
     def _landed(self, batch: list[LogEntry[K]], followers: list[LogEntry[K]], appended: Appended) -> None:

@@ -73,7 +73,7 @@ class MqttSession:
     Args:
         endpoint: Asked at every connect, if it can be: passwords change.
         on_message: Called on the event loop for every message, in the order of receipt; must not block. What it raises
-            ends ``run`` with that error: the message would come again and again, and be raised again.
+            ends ``run`` with that error, because the same message would raise it again after a reconnect.
         subscriptions: ``(topic filter, QoS)``, subscribed at every connect.
         window: Receive Maximum. Messages of a connection that was lost are taken again on the next one while they are
             still being stored, so that at most twice as many are in memory.
@@ -341,7 +341,7 @@ class MqttSession:
         self.pause()
         if not self._lost.done():
             self._lost.set_exception(error)
-            self._lost.exception()  # whoever waits sees it; nobody need
+            self._lost.exception()  # marks it as retrieved: nothing need wait for it
 
     def _on_connect(
         self, _client: paho.Client, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _props: Properties | None

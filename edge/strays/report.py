@@ -86,12 +86,14 @@ class StrayList:
         self._grants: dict[str, list[CustodyEntry]] = defaultdict(list)
         for entry in entries:
             self._grants[entry.log].append(entry)
-            with contextlib.suppress(SplitCustodyError):  # whichever came first; 'fairlead custody list' tells of it
+            with contextlib.suppress(
+                SplitCustodyError
+            ):  # the first one counts; 'fairlead custody list' shows the conflict
                 self._view.apply(entry)
         self._open: dict[str, _Open] = defaultdict(_Open)
 
     def add(self, strays_log: str, record: Record) -> None:
-        """Take in a record of a strays log; what is no stray is passed over."""
+        """Add a record of a strays log; records that are no strays are ignored."""
         if record.value is None or not is_data(record):
             return
         try:

@@ -128,7 +128,7 @@ class StrayIndex:
         return self._done.get(log, 0)
 
     def forget(self, log: str) -> None:
-        """Drop what is known of one log, before its strays are looked for again from further back."""
+        """Drop one log from the index, before its strays are read again from further back."""
         self._done.pop(log, None)
         kept = self.kept.pop(log, None)
         if kept is not None:

@@ -1,4 +1,4 @@
-"""Reading certificates: what one says, a server's certificate with its key, and whether clients would accept them."""
+"""Read certificates: their facts, a server's certificate with its key, and whether clients would accept them."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ class CertificateFacts(NamedTuple):
 
 
 def facts(certificate: bytes) -> CertificateFacts:
-    """Of one certificate, PEM (the first of several) or DER.
+    """The facts of one certificate, PEM (the first of several) or DER.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is no certificate.
     """
     pem = certificate.lstrip().startswith(b"-----")
     read = x509.load_pem_x509_certificate(certificate) if pem else x509.load_der_x509_certificate(certificate)
@@ -61,7 +61,7 @@ def facts(certificate: bytes) -> CertificateFacts:
 
 
 def all_facts(pem: bytes) -> list[CertificateFacts]:
-    """Of each certificate of a PEM file, in its order.
+    """The facts of each certificate of a PEM file, in its order.
 
     Raises:
         ValueError: there is none, or one is damaged.
@@ -104,7 +104,7 @@ def check_accepted(certificate: Path, key: Path, ca: Path, *, site: str, address
     """Check, by a handshake in memory, that clients which trust ``ca`` would accept a server with this certificate.
 
     Args:
-        site: Whose certificate it is.
+        site: The site of the server.
         address: The host name or IP address that clients connect to.
 
     Raises:

@@ -58,7 +58,7 @@ def is_ours(header: BatchHeader) -> bool:
 
 
 def is_filler(record: Record | NewRecord) -> bool:
-    """True for a record that only stands for an offset; never shown as data."""
+    """True for a record that only fills an offset; never shown as data."""
     return _kind(record) == names.FILLER
 
 
@@ -68,12 +68,12 @@ def is_marker(record: Record | NewRecord) -> bool:
 
 
 def is_data(record: Record | NewRecord) -> bool:
-    """True for what is neither marker nor filler."""
+    """True for a record that is neither marker nor filler."""
     return not record.headers or _kind(record) not in (names.MARKER, names.FILLER)
 
 
 def marker_record(value: bytes, *, timestamp_ms: int, key: bytes | None = None) -> NewRecord:
-    """A marker with the header that says so. ``value`` must be unique: two markers must never have the same CRC."""
+    """A marker with its header. ``value`` must be unique: two markers must never have the same CRC."""
     return NewRecord(value, key, _MARKER_HEADERS, timestamp_ms=timestamp_ms)
 
 
@@ -96,7 +96,7 @@ def foreign_batch(records: Sequence[NewRecord], *, offset: int, codec: Codec = C
 def filler_batch(
     count: int, *, term: int, offset: int, marker: int, timestamp_ms: int, key: bytes | None = None
 ) -> bytes:
-    """``count`` fillers for the offsets from ``offset`` on, in the term they stand for.
+    """``count`` fillers for the offsets from ``offset`` on, in their term.
 
     Args:
         count: 1 to ``FILLERS_PER_BATCH``.
@@ -148,7 +148,7 @@ def _filler_records(count: int, key: bytes | None) -> bytes:
 
 
 def filler_body(key: bytes | None) -> bytes:
-    """The bytes of a filler record from its key on: key, no value, the header that says what it is."""
+    """The bytes of a filler record from its key on: key, no value, its header."""
     return b"".join((b"\1" if key is None else encode_signed(len(key)) + key, b"\1", FILLER_HEADERS))
 
 

@@ -1,4 +1,4 @@
-"""The certificates of one state folder: its own authority, and what that has issued to sites and by hand.
+"""The certificates of one state folder: its own authority, and those that it has issued to sites and by hand.
 
 Below ``certs/``: ``ca.pem`` is what clients trust, ``authority.pem`` and ``authority.key`` sign,
 ``<site>/<service>.pem`` and ``.key`` are what a site's servers show. Keys have mode 0600. Not safe against a second
@@ -31,7 +31,7 @@ class Issued(NamedTuple):
 
 
 class Certificates:
-    """The certificates of one state folder. Making one touches nothing."""
+    """The certificates of one state folder. Creating the object touches nothing."""
 
     def __init__(self, folder: Path) -> None:
         """``folder``: the state folder."""
@@ -46,7 +46,7 @@ class Certificates:
         return self._key.exists()
 
     def found(self, name: str) -> None:
-        """Make an authority.
+        """Create an authority.
 
         Raises:
             RefusedError: there is one, whose certificates are in use.
@@ -74,14 +74,14 @@ class Certificates:
         return self.folder / site / f"{service}.pem", self.folder / site / f"{service}.key"
 
     def due(self, site: str) -> bool:
-        """Whether a site lacks a certificate, or has one that is soon to end."""
+        """Whether a site lacks a certificate, or has one that expires soon."""
         return any(
             not file.exists() or facts(file.read_bytes()).days() < SOON
             for file, _ in (self.site_files(site, service) for service in SERVICES)
         )
 
     def issue_site(self, site: str, names: Sequence[str] = (), *, days: int = DAYS) -> None:
-        """New certificates for a site's servers on this machine, for ``site_names`` and further names."""
+        """Issue new certificates for a site's servers on this machine, for ``site_names`` and further names."""
         for service in SERVICES:
             certificate, key = self.site_files(site, service)
             further = [name for name in self._names(certificate) if name not in site_names(site, service)]
@@ -89,7 +89,7 @@ class Certificates:
             self._write(issue(self._authority(), f"{service}.{site}", every, days=days), certificate, key)
 
     def issue(self, name: str, names: Sequence[str], *, days: int, out: Path) -> tuple[Path, Path]:
-        """A certificate for a server elsewhere: where it and its key were written, with ``ca.pem`` beside them.
+        """Issue a certificate for a server elsewhere; return its file, its key's, and the ``ca.pem`` beside them.
 
         Raises:
             ConfigurationError: there is no authority, or a name is neither a host name nor an address.
@@ -101,7 +101,7 @@ class Certificates:
         return certificate, key
 
     def all(self) -> list[Issued]:
-        """Authorities first, then what they have issued and is kept here."""
+        """All certificates that are kept here, authorities first."""
         if not self.exists:
             return []
         signed = sorted(file for file in self.folder.glob("*/*.pem") if file.name != "ca.pem")

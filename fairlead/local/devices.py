@@ -1,7 +1,7 @@
-"""Devices and their passwords: who may publish what by MQTT, below the gateway that may publish for all.
+"""Devices, their passwords and the MQTT topics that each may publish; the gateway may publish for all of them.
 
-A device's MQTT user is what it speaks for: a container's number, a ship's IMO number, ``terminal-<site>…`` for what
-reports events there, or ``office-<site>…`` for what publishes bookings there. Its password is random, 192 bits, the
+A device's MQTT user names its subject: a container's number, a ship's IMO number, ``terminal-<site>…`` for a
+reporter of events there, or ``office-<site>…`` for a publisher of bookings there. Its password is random, 192 bits, the
 same wherever the box goes; brokers get only its hash, in the form of Mosquitto's password files. All of them are in one
 file of a topology's state folder, ``devices.json``, mode 0600.
 """
@@ -34,7 +34,7 @@ _AT_A_SITE = re.compile(r"(terminal|office)-[a-z0-9][a-z0-9-]{0,79}")
 
 
 class DeviceKind(StrEnum):
-    """What a device speaks for, and so which topics are its own."""
+    """The subject of a device, which decides its topics."""
 
     CONTAINER = "container"
     SHIP = "ship"
@@ -59,11 +59,11 @@ def device_kind(name: str) -> DeviceKind | None:
 
 
 def device_rules(names: Iterable[str]) -> str:
-    """The part of an ``acl_file`` that is about devices: each writes to its own topics, and reads nothing.
+    """The rules of an ``acl_file`` for devices: each writes to its own topics, and reads nothing.
 
-    Boxes and ships need no rule of their own: ``%u`` is the user that has logged in. Terminals and offices must be told
-    from other users, so they have one each. A booking gives a customer a container's records, so no terminal may
-    publish one.
+    Boxes and ships need no rule of their own: ``%u`` is the user that has logged in. Terminals and offices have
+    a rule each, which distinguishes them from other users. A booking gives a customer a container's
+    records, so no terminal may publish one.
     """
     rules = [
         "pattern write fairlead/v1/containers/%u/readings",
@@ -123,10 +123,10 @@ class DeviceBook:
             ) from error
 
     def enrol(self, names: Collection[str], now: str, *, renew: bool = False) -> dict[str, MqttDevice]:
-        """Give a random password to each name that has none, or, with ``renew``, to each; returns those made now.
+        """Give a random password to each name that has none, or, with ``renew``, to each; return the new ones.
 
         Raises:
-            ConfigurationError: a name that is no device's; nobody is enrolled then.
+            ConfigurationError: a name is no device's; then none is enrolled.
         """
         check_names(names)
         book = self.read()
@@ -140,7 +140,7 @@ class DeviceBook:
         return made
 
     def remove(self, names: Collection[str]) -> tuple[str, ...]:
-        """Forget these devices; returns those that were there."""
+        """Forget these devices; return those that were enrolled."""
         book = self.read()
         gone = tuple(name for name in dict.fromkeys(names) if book.pop(name, None) is not None)
         if gone:
@@ -160,7 +160,7 @@ class DeviceBook:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Do nothing when each can be a device's name.
+    """Return when each can be a device's name.
 
     Raises:
         ConfigurationError: one cannot; says how many and the first of them.

@@ -133,8 +133,8 @@ def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker:
 def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> str:
     """The text of ``server.properties`` of one broker (the first if none is given); the site's properties win.
 
-    Brokers log in to each other, and to themselves for the marks of transactions, with the password of their start: a
-    new one reaches none that runs (``sasl.jaas.config`` can be set while it runs, without effect; seen on 4.3.1).
+    Brokers log in to each other, and to themselves for the marks of transactions, with the password that they started
+    with. A running broker accepts no other one (``sasl.jaas.config`` can be set, without effect; seen on 4.3.1).
     """
     broker = broker or site.brokers[0]
     client, control = f"{ports.HOST}:{broker.port}", f"{ports.HOST}:{broker.controller_port}"
@@ -176,7 +176,7 @@ def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr],
 def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str] = (), tls: bool = False) -> list[str]:
     """The command line, to be run in ``folder``. ``marker(folder)`` is one of its arguments.
 
-    Java's first compiler alone starts faster, and has no use for the processor's AES: 28 MB for a second of CPU.
+    Java's first compiler alone starts faster, but does not use the processor's AES: 28 MB for a second of CPU.
     """
     return [
         str(java),
@@ -214,7 +214,7 @@ def wait_ready(
         The connected client of ``endpoint``'s user.
 
     Raises:
-        UnavailableError: it ended, refused the login, or took too long; with the last words of its log.
+        UnavailableError: it ended, refused the login, or took too long; with the last lines of its log.
         UntrustedError: it runs, and its certificate is none that its clients trust.
         Cancelled: ``cancel`` was set.
     """
@@ -244,7 +244,7 @@ def wait_ready(
         if client_errors.refused is not None:
             tried += 1
             if tried >= len(ways) and time.time() - process.create_time() > REFUSED_SECONDS:
-                raise wait.refused(endpoint.user, "the password is not the one it was told")
+                raise wait.refused(endpoint.user, "the password is not the one that it has")
             if len(ways) > 1:
                 client_errors.refused = None
                 admin = client(ways[tried % len(ways)])
@@ -252,7 +252,7 @@ def wait_ready(
 
 
 def last_words(folder: Path) -> str:
-    """What the broker's logs say of its end."""
+    """The lines of the broker's logs that explain its end."""
     words = ("ERROR", "FATAL", "Exception", "error")
     return tail(folder / "server.log", 3, containing=words) or tail(folder / "console.log", 3, containing=words)
 
@@ -266,7 +266,7 @@ LISTENERS: Final[tuple[Listener, ...]] = ("client", "controller")
 
 
 def tls_properties(*listeners: Listener) -> dict[str, str]:
-    """Settings of a broker whose named listeners speak TLS and nothing else; the others have SASL in clear text.
+    """Settings of a broker whose named listeners use TLS only; the others have SASL without TLS.
 
     Each listener has its own settings, as a running broker takes a new certificate only by those (KIP-226).
     """
@@ -284,7 +284,7 @@ def tls_properties(*listeners: Listener) -> dict[str, str]:
 
 
 def write_stores(folder: Path, pair: KeyPair, ca: bytes) -> None:
-    """Write what the broker shows and whom it trusts, to the files that ``tls_properties`` name.
+    """Write the broker's certificate and trusted authorities to the files that ``tls_properties`` name.
 
     Raises:
         UnavailableError: the disk is full.
@@ -295,9 +295,9 @@ def write_stores(folder: Path, pair: KeyPair, ca: bytes) -> None:
 
 
 def take_keystore(admin: AdminClient, node_id: int) -> None:
-    """Have a running broker read ``KEYSTORE`` again. What is connected stays connected; it takes a moment.
+    """Make a running broker read ``KEYSTORE`` again. Connections stay open; it takes a moment.
 
-    The settings are what they were: being set, the broker looks whether the file is another one.
+    The settings do not change: setting them makes the broker check whether the file has changed.
 
     Raises:
         UnavailableError: it may not, or does not answer.
@@ -328,11 +328,11 @@ _PASSING = {"_TIMED_OUT", "_TRANSPORT", "REQUEST_TIMED_OUT", "NOT_CONTROLLER"}
 def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr], *, timeout: float = _TIMEOUT) -> None:
     """Create SCRAM users of a running broker, or give them these passwords.
 
-    A broker passes the change on to the controllers' leader; while those elect one, for as long as two of three brokers
-    need to find each other again, requests pass without an answer and are sent again: the change may be made twice.
+    A broker forwards the change to the controllers' leader. During an election, until two of three brokers have found
+    each other again, requests get no answer and are repeated: the change may be made twice.
 
     Raises:
-        UnavailableError: the broker did not take one within ``timeout`` seconds.
+        UnavailableError: the broker did not accept one within ``timeout`` seconds.
     """
     end, left = time.monotonic() + timeout, dict(users)
     while left:

@@ -125,10 +125,10 @@ def _version(broker: str) -> str:
 
 
 def write_configuration(folder: Path, port: int, profile: Profile, pair: KeyPair | None = None) -> None:
-    """Write the configuration; a running Mosquitto takes a new profile from it at SIGHUP, and a new certificate.
+    """Write the configuration; at SIGHUP a running Mosquitto reads a new profile and certificate from it.
 
     Args:
-        pair: What it shows to clients, which then have to speak TLS.
+        pair: The certificate for clients, which then must use TLS.
 
     Raises:
         UnavailableError: the disk is full.
@@ -157,8 +157,8 @@ def configuration(
 
 
 def bridge_session(folder: Path) -> str | None:
-    """The name of the bridge's session at this broker; None where it is the usual one, because the broker has been
-    started before its name was made one that nobody can guess. Whoever knows it can end the session."""
+    """The name of the bridge's session at this broker. None: the usual name, at brokers that an older Fairlead started;
+    newer ones have a secret name, because whoever knows it can end the session."""
     file = folder / _SESSION
     return file.read_text(encoding="utf-8") if file.exists() else None
 
@@ -187,7 +187,7 @@ def write_devices(folder: Path, lines: str) -> None:
 
 
 def remove_user(folder: Path, user: str) -> None:
-    """Take a user that is no device out of both files.
+    """Remove a user that is no device from both files.
 
     Raises:
         UnavailableError: the disk is full.
@@ -229,7 +229,7 @@ def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
 
 
 def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Programs, devices: str) -> None:
-    """Hashed by Mosquitto's tool, in a file: on its command line passwords would show in ``ps``."""
+    """Write passwords to a file and hash them there with Mosquitto's tool: ``ps`` would show them on a command line."""
     new = file.with_name("passwd.new")
     with explained(file):
         write_file(new, "".join(f"{user}:{password.get_secret_value()}\n" for user, password in users.items()))
@@ -285,7 +285,7 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
     while (answer := log_in(endpoint)) != "Success":
         if time.monotonic() > end:
             raise UnavailableError(
-                f"{endpoint.site}'s Mosquitto does not take the new password of {endpoint.user}: "
+                f"{endpoint.site}'s Mosquitto does not accept the new password of {endpoint.user}: "
                 f"{answer or 'no answer'}",
                 hint="see its mosquitto.log; the same command goes on where this one ended",
             )
@@ -317,7 +317,7 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
 
 
 def give_devices(folder: Path, site: str, devices: Collection[MqttDevice]) -> bool:
-    """Make these the devices of a local site, all of them; whether its Mosquitto runs and was told.
+    """Set all devices of a local site; True where its Mosquitto runs and has read them.
 
     A site that was never started has them when it is. Call it inside ``locked``.
     """
@@ -327,7 +327,7 @@ def give_devices(folder: Path, site: str, devices: Collection[MqttDevice]) -> bo
 
 
 def without_user(folder: Path, site: str, user: str) -> None:
-    """A local site's Mosquitto knows this user no more, and ends its connections. Call it inside ``locked``."""
+    """Remove a user from a local site's Mosquitto and end its connections. Call it inside ``locked``."""
     file = folder / "state.json"
     state = read_state(file)
     known = state.sites.get(site)

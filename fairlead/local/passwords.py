@@ -1,4 +1,4 @@
-"""Passwords of local sites: made once, kept in a file that only its owner can read, overridden by the environment."""
+"""Passwords of local sites: created once, kept in a file for their owner only, overridden by the environment."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def secret_variable(site: str, user: str) -> str:
 
 
 def mqtt_secret(user: str) -> str:
-    """The name under which the password of an MQTT user is kept. The bridge is a Kafka user as well, and each of its
-    two passwords is its own: who learns what it tells Mosquitto cannot log in to Kafka with that."""
+    """The name under which the password of an MQTT user is kept. The bridge is a Kafka user as well, with a second
+    password: whoever learns the one for Mosquitto cannot log in to Kafka with it."""
     return MQTT_BRIDGE if user == "bridge" else user
 
 
 def next_variable(site: str, user: str) -> str:
-    """The variable that gives, at a site outside this machine, the password that is to count next."""
+    """The variable with a user's next password, at a site outside this machine."""
     return f"{secret_variable(site, user)}_NEXT"
 
 
 class Passwords:
-    """Passwords by site and user, in ``secrets.json`` (mode 0600). What the file holds is what the brokers know.
+    """Passwords by site and user, in ``secrets.json`` (mode 0600). The file has what the brokers know.
 
-    While a password is being changed the file has the next one as well, from before the brokers hear of it until they
-    have taken it: whoever logs in then tries both. A change that was cut off is one that goes on.
+    While a password is being changed the file also has the next one, from before the brokers get it until they accept
+    it: logins then try both. An interrupted change counts as one that is under way.
     """
 
     def __init__(self, file: Path, *, env: Mapping[str, str] | None = None) -> None:
@@ -48,7 +48,7 @@ class Passwords:
         self._env = os.environ if env is None else env
 
     def known(self, site: str, user: str) -> SecretStr | None:
-        """What the site's brokers were told last; None for a user they have not heard of."""
+        """The password that the site's brokers got last; None for a user that they do not have."""
         password = self._read().get(site, {}).get(user)
         return SecretStr(password) if password is not None else None
 
@@ -75,20 +75,20 @@ class Passwords:
         return self.next(site, user) or self.given(site, user) or SecretStr(secrets.token_urlsafe(24))
 
     def others(self, site: str, user: str) -> tuple[SecretStr, ...]:
-        """What may count beside the given password: empty but while it is being changed, or where the environment has
-        another one than the brokers were told."""
+        """Other passwords that the brokers may accept: during a change, or where the environment has
+        another one than the brokers got. Else empty."""
         given = self.given(site, user)
         known = (self.next(site, user), self.known(site, user))
         return tuple(dict.fromkeys(password for password in known if password is not None and password != given))
 
     def next(self, site: str, user: str) -> SecretStr | None:
-        """The password that the brokers are being told; None while none is."""
+        """The next password while it is being changed; else None."""
         password = self._read().get(site + _NEXT, {}).get(user)
         return SecretStr(password) if password is not None else None
 
     def begin(self, site: str, user: str) -> SecretStr:
-        """Note the next password before the brokers hear of it, and return it: that of a change that was cut off, else
-        the environment's, else a random one.
+        """Keep the next password before the brokers get it, and return it: that of an interrupted change, else the
+        environment's, else a random one.
 
         Raises:
             ConfigurationError: the environment has the password that the brokers know already.
@@ -109,7 +109,7 @@ class Passwords:
         return new
 
     def keep(self, site: str, passwords: Mapping[str, SecretStr]) -> None:
-        """Note what the site's brokers know now. A next password that they know is no next one any more."""
+        """Keep what the site's brokers know now. A next password that they know becomes the present one."""
         data = self._read()
         data.setdefault(site, {}).update({user: value.get_secret_value() for user, value in passwords.items()})
         pending = data.pop(site + _NEXT, {})

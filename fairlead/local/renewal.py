@@ -1,5 +1,4 @@
-"""Other certificates for a local site while it runs: nothing is disconnected, nothing is lost, and it is seen that they
-are shown."""
+"""Replace the certificates of a running local site, without disconnecting clients, and check its servers."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ Connect = Callable[[KafkaEndpoint], AdminClient]
 
 
 class Renewed(NamedTuple):
-    """A site's certificates of now, by service, and whether running servers show them already."""
+    """A site's present certificates, by service, and whether all its servers run and show them."""
 
     certificates: dict[str, CertificateFacts]
     shown: bool
@@ -40,16 +39,16 @@ class Renewed(NamedTuple):
 def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] = ()) -> Renewed:
     """Give a site other certificates, and its running servers with them.
 
-    The state folder's authority issues new ones, for the names of the old ones and further ``names``; those of one's
-    own are read again from their files. Connected clients stay connected.
+    The state folder's authority issues new ones, for the names of the old ones and further ``names``; an operator's
+    are read again from their files. Connected clients stay connected.
 
     Args:
         connect: Makes an admin client that has logged in (``fairlead.kafka.admin.require_answer``).
 
     Raises:
-        ConfigurationError: the site has no TLS, clients would not accept a certificate of one's own, or its authority
-            is one that running brokers do not trust yet.
-        UnavailableError: a server does not answer, or goes on with the old one; doing it again goes on.
+        ConfigurationError: the site has no TLS, clients would not accept an operator's certificate, or running brokers
+            do not trust its authority yet.
+        UnavailableError: a server does not answer, or still shows the old one; calling it again does the rest.
     """
     local = LocalSite(sites.folder, site)
     state = read_state(sites.folder / "state.json").sites.get(site)
@@ -65,8 +64,8 @@ def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] =
 def _check_trusted(local: LocalSite, state: SiteState, ca: Path) -> None:
     """Check that running brokers trust every authority in ``ca``, as each other's clients.
 
-    A running broker takes a new file of authorities without a sign of when, and once it has seen a certificate that it
-    does not trust it never takes either (seen on 4.3.1).
+    A running broker reads a new file of authorities at an unknown time. Once it has seen a certificate that it does not
+    trust, it never accepts that one or its authority (seen on 4.3.1).
     """
     trusted = {each.serial for each in all_facts(ca.read_bytes())}
     for broker in _running(local, state):
@@ -111,7 +110,7 @@ def _running(local: LocalSite, state: SiteState) -> list[Broker]:
 
 
 def _wait_shown(site: str, port: int, wanted: CertificateFacts, take: Callable[[], object]) -> None:
-    """Have a server read its files again until it shows a certificate; if it takes long, once more."""
+    """Make a server read its files again, repeatedly, until it shows a certificate."""
     end = time.monotonic() + PATIENCE
     told = -_AGAIN
     while any(facts(served(ports.HOST, port)).serial != wanted.serial for _ in range(_THREADS)):

@@ -36,7 +36,7 @@ from fairlead.local.tls import Wanted, decide
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """What starting a site takes, found once for all sites."""
+    """Java, Mosquitto and jars, found once for all sites."""
 
     java: Path
     jars: tuple[Path, ...]
@@ -47,10 +47,10 @@ class Toolbox:
 
 @dataclass(slots=True)
 class SiteStart:
-    """Starting one site. ``run`` may be called once; ``started`` names the pid files of what it started itself.
+    """Starts one site. Call ``run`` once; ``started`` has the pid files of the processes that it started itself.
 
     Args:
-        kafka_users, mqtt_users: Every user with the password it is to have.
+        kafka_users, mqtt_users: Every user with its wanted password.
         known: Passwords that the running or formatted brokers know already, by the names under which they are kept.
         other_admin: Passwords of Kafka's super user that the brokers may know instead, while it is being changed.
         brokers: Node ids of the brokers to start; others are ignored.
@@ -70,7 +70,7 @@ class SiteStart:
     started: list[Path] = field(default_factory=list)
 
     def run(self) -> None:
-        """Start what does not run, wait until both serve, and see to it that all users exist.
+        """Start what does not run, wait until both serve, and create missing users.
 
         Raises:
             UnavailableError: a process ended, does not answer, or the disk is full.
@@ -113,7 +113,7 @@ class SiteStart:
         kafka.ensure_users(client, new | own)
 
     def _start_broker(self, broker: Broker) -> tuple[psutil.Process, bool]:
-        """Its process, and whether its log directory is new and so knows the users as they are to be."""
+        """Its process, and whether its log directory is new, and so has the wanted users already."""
         tools, folder = self.tools, self.site.kafka_folder(broker.number)
         self.tell("starting Kafka" if len(self.state.brokers) == 1 else f"starting Kafka's broker {broker.number}")
         kafka.write_files(folder, self.state, self.controller, broker=broker)
@@ -153,7 +153,7 @@ class SiteStart:
         mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)
 
     def _shown(self, service: str) -> tuple[KeyPair, bytes] | None:
-        """A service's certificate with its key, and whom the site's clients trust; None without TLS."""
+        """A service's certificate and key, and the authorities that clients trust; None without TLS."""
         files = self.state.tls
         return None if files is None else tls.read(self.site.folder, self.site.name, files, service)
 
@@ -182,10 +182,10 @@ _ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, logs of the brokers, Mosq
 
 @dataclass(frozen=True, slots=True)
 class SiteSpec:
-    """A site to start. ``properties`` win over the brokers' usual ones. Kafka's super user ``admin`` always exists.
+    """A site to start. ``properties`` override the brokers' usual ones. Kafka's super user ``admin`` always exists.
 
     With three ``brokers`` or more (odd numbers only) topics have three replicas, two of which must be in sync. Without
-    an ``mqtt_profile`` a site keeps the one that it had; a new one is durable. Likewise ``tls``; a new one has none.
+    an ``mqtt_profile`` a site keeps its own; a new site is durable. Likewise ``tls``; a new site has none.
     """
 
     name: str
@@ -198,16 +198,16 @@ class SiteSpec:
 
 
 class LocalSites(LocalSiteRegistry):
-    """The local sites of one state folder. Making one touches nothing."""
+    """The local sites of one state folder. Creating the object touches nothing."""
 
     # --- starting -----------------------------------------------------------------------------------------------
 
     def up(self, specs: Sequence[SiteSpec], *, on_progress: Progress | None = None) -> None:
-        """Start sites side by side and wait until each really serves; those that run already are left alone.
+        """Start sites in parallel and wait until each really serves; sites that run already stay as they are.
 
         A running site's users are completed, and it is checked that it answers. Nothing is asked of this machine when
         there are no sites to start (all are elsewhere). If anything fails, or on Ctrl-C,
-        everything that this call started is stopped again; what ran before goes on.
+        everything that this call started is stopped again; processes that ran before continue.
 
         Args:
             on_progress: Called with a site's name (empty: all of them) and what it is doing; from several threads.
@@ -347,7 +347,7 @@ class LocalSites(LocalSiteRegistry):
         self._passwords.keep(start.site.name, {**start.kafka_users, **mqtt, kafka.CONTROLLER: start.controller})
 
     def _run(self, starts: Sequence[SiteStart]) -> None:
-        """Run starts side by side, all or nothing."""
+        """Run starts in parallel, all or nothing."""
         if not starts:
             return
         cancel = starts[0].cancel  # one for all
@@ -371,8 +371,8 @@ class LocalSites(LocalSiteRegistry):
 
         Args:
             names: Which sites; None means all.
-            purge: Forget their data, ports and passwords as well; they get no time to put them in order. With all
-                sites: everything in the state folder, also Delta tables and checkpoints, which stand on the data.
+            purge: Also delete their data, ports and passwords; they get no time for a clean shutdown. With all
+                sites: everything in the state folder, also the Delta tables and checkpoints made from the data.
         """
         if not self.folder.exists():
             return
@@ -397,19 +397,19 @@ class LocalSites(LocalSiteRegistry):
     # --- passwords ----------------------------------------------------------------------------------------------
 
     def change_password(self, site: str, user: str, give: GivePassword) -> None:
-        """Give a user of a running site another password, in Kafka and Mosquitto, and see that it can log in with it.
+        """Give a user of a running site another password, in Kafka and Mosquitto, and check that it can log in with it.
 
         The bridge gets two, one for each. A password is the environment's, else a random one; afterwards it is in
-        ``secrets.json`` alone. Cut off at any
-        point it is finished by doing it again; until then users are told both passwords. What is connected to Kafka
-        stays so until the broker asks for the password again; Mosquitto ends the user's connections, and is started
-        again where the user is the bridge.
+        ``secrets.json`` alone. After an
+        interruption, calling it again finishes; until then users get both passwords. Connections to Kafka last until
+        the broker asks for the password again. Mosquitto ends the user's connections; where the user is the bridge,
+        Mosquitto is restarted.
 
         Args:
-            give: Has a cluster take a user's password (``fairlead.kafka.credentials.give_password``).
+            give: Sets a user's password in a cluster (``fairlead.kafka.credentials.give_password``).
 
         Raises:
-            UnavailableError: the site does not answer, or did not take the new password in time.
+            UnavailableError: the site does not answer, or did not accept the new password in time.
             UnknownNameError: it has no such user. ConfigurationError: see ``Passwords.begin``.
             RefusedError: the site's brokers could not go on with another password of ``admin``.
         """
@@ -438,7 +438,7 @@ class LocalSites(LocalSiteRegistry):
             self._passwords.keep(site, new)
 
     def forget_user(self, site: str, user: str) -> None:
-        """Drop what is kept here of a Kafka user that the site's brokers know no more; one that is unknown is fine.
+        """Forget a Kafka user that the site's brokers no longer have; it may be unknown here.
 
         Raises:
             UnavailableError: the site was never started here.

@@ -16,13 +16,13 @@ from fairlead.local.files import explained, write_file
 
 
 class Profile(StrEnum):
-    """What a site's Mosquitto may forget when it is killed, and what that costs; docs/edge.md has the figures.
+    """What a site's Mosquitto may lose when it is killed; docs/edge.md has the costs.
 
     An acknowledgement of Mosquitto 2.0 survives a crash only after the next save of its whole state. ``DURABLE`` saves
-    every other second, and devices keep what was acknowledged for longer than that, so that nothing is lost. ``FAST``
-    saves every 5 s and devices forget at once: the last seconds are lost.
+    every other second, and devices keep acknowledged messages for longer than that, so nothing is lost. ``FAST``
+    saves every 5 s and devices keep nothing: the last seconds are lost.
 
-    Mosquitto's ``autosave_on_changes`` is neither: the acknowledgement comes before the save, a message that is on its
+    Mosquitto's ``autosave_on_changes`` is no alternative: the acknowledgement comes before the save, a message on its
     way to a connected bridge counts as no change, and every change writes the whole state.
     """
 
@@ -36,7 +36,7 @@ class Profile(StrEnum):
 
     @property
     def keep_seconds(self) -> float:
-        """How long devices keep what was acknowledged: two saves, as the second may be cut off, with room for slow
+        """How long devices keep acknowledged messages: two saves, as the second may be interrupted, with room for slow
         ones: 100,000 queued messages took about 1 s, so a million takes some 10 s."""
         return 30.0 if self is Profile.DURABLE else 0.0
 
@@ -50,7 +50,7 @@ class Broker(NamedTuple):
 
 
 class TlsFiles(BaseModel):
-    """The PEM files of a site that speaks TLS: paths, below the state folder where they are not absolute.
+    """The PEM files of a site with TLS: paths, below the state folder where they are not absolute.
 
     ``issued``: by the state folder's own authority, which keeps them (``fairlead.local.certificates``); else
     ``certificate`` and ``key`` are an operator's, for Kafka and Mosquitto.
@@ -127,7 +127,7 @@ PATIENCE: Final = 600.0  # seconds; a start of sites holds the lock
 
 @contextmanager
 def locked(folder: Path, on_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Alone at work in a state folder, across processes; made where it is missing.
+    """Hold the lock of a state folder, across processes; the folder is created where it is missing.
 
     Args:
         on_waiting: Called when another process holds the lock.

@@ -1,6 +1,6 @@
-"""Which certificates a local site speaks TLS with: decided before it is started, and checked as its clients will.
+"""Which certificates a local site uses: decided before it starts, and checked as its clients will check them.
 
-What reads certificates is imported late: most sites have none, and every command about sites imports this.
+``cryptography`` is imported late: most sites have no TLS, and every command about sites imports this module.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Wanted = bool | OwnCertificate | None
 
 
 def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, running: bool) -> TlsFiles | None:
-    """The files that a site speaks TLS with, None for no TLS; issued where there are none, or they are soon to end.
+    """The certificate files of a site, None for no TLS; issued where there are none, or they expire soon.
 
     Args:
         folder: The state folder.
-        running: Its servers run, so what they show is changed by ``fairlead certs renew`` only.
+        running: Its servers run, so only ``fairlead certs renew`` changes their certificates.
 
     Raises:
-        CertificateError, TrustError: clients would not trust a site with the certificate of one's own.
+        CertificateError, TrustError: clients would not trust the site's own certificate.
     """
     if wanted is False or (wanted is None and before is None):
         return None
@@ -63,7 +63,7 @@ def paths(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Path,
 
 
 def read(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[KeyPair, bytes]:
-    """What a server shows, and the authorities that its clients trust.
+    """A server's certificate and key, and the authorities that its clients trust.
 
     Raises:
         CertificateError: a file is missing or damaged.

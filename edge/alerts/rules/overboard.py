@@ -6,7 +6,7 @@ where boxes are lifted, set down and driven away, more is asked for. Silence of 
 the bay counts only beside something that the box has felt: a gateway that fails silences everybody.
 
 An alert that is open is UPDATED with new kinds of evidence and the box's drift, not oftener than ``update_every``. No
-reading ends it: the box leaves the ship by an event, or somebody looks.
+reading ends it: the container leaves the ship by an event, or a person clears the alert.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _FEW = 3  # with fewer containers aboard a share of them says nothing about the 
 
 
 class SilenceRule(AlertRule):
-    """The rule. Keeps a deadline per container, earliest first; one that has passed is looked at, most are moved on."""
+    """Keeps a deadline per container, earliest first. A deadline that has passed is checked; most are moved on."""
 
     kind = KIND
 

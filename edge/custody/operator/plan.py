@@ -109,7 +109,7 @@ def named_log(topology: Topology, name: str) -> str:
 
 
 def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
-    """Refuse what needs no look at any site.
+    """Refuse what can be refused without reading from any site.
 
     Raises:
         UnknownNameError: the topology has no such site, or no such stream.

@@ -1,7 +1,7 @@
 """Kafka's error codes with their names, and the exceptions made of them. Pure.
 
 ``RETRIABLE`` and ``NAMES`` are the protocol's own table. kafka-python carries the same; a test compares the two. It
-is not imported at run time, because any part of it brings its whole client along.
+is not imported at run time, because any part of it imports its whole client.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class Fenced(WireError):
 
 
 class Conflict(WireError):
-    """Somebody else's record is at the offset where ours would be."""
+    """Another writer's record is at the offset where ours would be."""
 
     exit_code = ExitCode.REFUSED
 
@@ -257,8 +257,8 @@ class CorruptBatch(WireError):
 
 
 class UnreadableRecords(CorruptBatch):
-    """A batch that is stored as it was written (its CRC is right), and whose records nobody can read: packed in no way
-    that is known, or into more than any message may be. Reading it again gives the same, so readers pass over it."""
+    """A batch whose CRC is right and whose records cannot be decoded: in an unknown compression, or larger than any
+    message may be. Reading it again gives the same, so readers skip it."""
 
 
 _HINTS: Final = {
