@@ -1,7 +1,9 @@
 """PySpark: the source that reads thousands of logs, the Delta tables, the jobs that keep them, and reading them back.
 
 In: a site's logs. Out: Delta tables, and the customers' feeds. Imports ``fairlead``'s shared parts and ``topologies``,
-nothing else. ``shore.run`` runs the jobs; ``shore.read`` reads the tables without a JVM.
+nothing else. ``shore.run`` runs the jobs; ``shore.read`` reads the tables without a JVM; ``shore.datasource`` is what
+Spark calls. ``source`` and ``sink`` are its two halves, ``tables`` defines the tables, ``delta`` opens and writes them,
+``jobs`` keeps them. Open ``jobs/runner.py`` first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Are two sites' logs equal? Quick proof by what is stored, full proof by what a consumer sees.
+"""Compares two sites' copies of every shared log: quick by stored batches, full by the records a consumer sees.
 
 In: two endpoints, a topology's streams. Out: an ``Audit``. Only the offsets that both sites have are compared, because
 retention is each site's own. ``compare_records`` (full) reads every record of both sites through confluent-kafka, so it

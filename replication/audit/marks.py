@@ -1,4 +1,4 @@
-"""What an audit of two sites has found equal so far, in a file, so that it can be interrupted and go on.
+"""Keeps in a file what an audit of two sites has found equal, so that it can continue after an interruption.
 
 Kept per log: up to which offset, and the topic's ids at both sites, because a topic that was made anew is another log.
 A log that differs keeps its mark below the difference, so the next audit finds it again.
@@ -22,14 +22,14 @@ EVERY: Final = 2.0  # seconds between two writes
 
 
 class AuditMark(msgspec.Struct, frozen=True, array_like=True):
-    """``ids`` of the topic in the order of ``File.sites``; all below ``to`` is the same."""
+    """``ids`` of the topic in the order of ``File.sites``; everything below ``to`` is equal."""
 
     to: int
     ids: tuple[str, str]
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
-    """What is written. ``sites`` are in alphabetical order, so the order of the arguments does not matter."""
+    """The file's content. ``sites`` are sorted, so the order of the arguments does not matter."""
 
     format: int
     mode: str
@@ -55,7 +55,7 @@ class Marks:
         self._saved = clock()
 
     def load(self, mode: str, a: str, b: str, *, resume: bool) -> None:
-        """Start with what the file has, or with nothing.
+        """Start with the file's marks, or without any.
 
         Raises:
             ConfigurationError: the file is no such file, or of other sites or another mode.
@@ -64,20 +64,20 @@ class Marks:
         self._logs = self._read() if resume and self._path and self._path.exists() else {}
 
     def resumed(self, log: Common) -> Common:
-        """The part of a log that is not compared yet; empty when all of it is."""
+        """The part of a log that is not compared yet; may be empty."""
         mark = self._logs.get(str(log.tp))
         if mark is None or mark.ids != self._ids(log) or not log.start < mark.to <= log.stop:
             return log
         return log._replace(start=mark.to)
 
     def mark_equal(self, log: Common, to: int) -> None:
-        """All of this log that both sites have is the same below ``to``; written from time to time."""
+        """Record that the log is equal below ``to``; saves from time to time."""
         self._logs[str(log.tp)] = AuditMark(to, self._ids(log))
         if self._clock() - self._saved >= EVERY:
             self.save()
 
     def save(self) -> None:
-        """Write the file: whole, or not at all.
+        """Write the file atomically.
 
         Raises:
             UnavailableError: no room. RefusedError: it may not be written.
@@ -108,5 +108,5 @@ class Marks:
 
 
 def mark_file(folder: Path, mode: str, a: str, b: str) -> Path:
-    """Where the marks of two sites are, below a topology's folder."""
+    """Path of the marks of two sites below a topology's folder."""
     return folder / "run" / f"audit.{mode}.{min(a, b)}.{max(a, b)}.json"

@@ -1,4 +1,4 @@
-"""Which logs two sites have, and which offsets of them they have in common. Asked through confluent-kafka."""
+"""Finds the logs and offsets that two sites have in common, through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AWAY: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
 
 
 class LogExtent(NamedTuple):
-    """Offsets ``start`` to ``end - 1`` that one site has of a log, without what an open transaction holds back."""
+    """Offsets ``start`` to ``end - 1`` that one site has of a log, up to the last stable offset."""
 
     start: int
     end: int
@@ -59,7 +59,7 @@ class AuditPlan:
 
 
 def overlap(a: Mapping[TopicPartition, LogExtent], b: Mapping[TopicPartition, LogExtent]) -> AuditPlan:
-    """What two sites have in common. A log that is empty at both sites is common, with no offsets. Pure."""
+    """Find what two sites have in common. A log that is empty at both sites is common, without offsets. Pure."""
     common: list[Common] = []
     apart: list[TopicPartition] = []
     behind = 0
@@ -133,8 +133,8 @@ class Inquiry:
     def _each(
         self, keys: Collection[T], ask: Callable[[list[T]], Any], doing: str, *, gone: tuple[str, ...] = _GONE
     ) -> dict[T, Any]:
-        """The answers by key; what is gone is left out. What may be right again in a moment, because a broker starts
-        or a leader moves, is asked again."""
+        """The answers by key, without what is gone. Repeats requests that fail because a broker starts or a leader
+        moves."""
         out: dict[T, Any] = {}
         left: Collection[T] = keys
         began = time.monotonic()
@@ -181,7 +181,7 @@ class Inquiries:
         return overlap(a, b)
 
     def starts(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """From where on both sites have each log now.
+        """The first offset of each log that both sites have now.
 
         Raises:
             FairleadError: a log is gone at one site.
@@ -193,7 +193,7 @@ class Inquiries:
         return {tp: max(a[tp][0], b[tp][0]) for tp in logs}
 
     def ends(self, log: Common) -> tuple[int, int]:
-        """Where a log ends now at both sites, at least where it is compared up to."""
+        """Both sites' current ends of a log, at least ``log.stop``."""
         a, b = (site.extents([log.tp]).get(log.tp, (0, 0))[1] for site in self.sites)
         return max(a, log.stop), max(b, log.stop)
 

@@ -1,4 +1,4 @@
-"""Reading some logs of one site as a consumer sees them: confluent-kafka, read committed, CRCs checked. Blocking.
+"""Reads some logs of one site as a consumer sees them: confluent-kafka, read committed, CRCs checked. Blocking.
 
 One ``AuditReader`` reads one set of logs and is thrown away: librdkafka needs half a second and more to change what a
 consumer is assigned, and a few milliseconds for a new consumer (measured, 2.16).
@@ -49,7 +49,7 @@ class _ConsumerAt(NamedTuple):
 
 
 def voids(settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -> set[TopicPartition]:
-    """Those of the logs in which nothing can be read between these offsets; it was seen that there is nothing.
+    """Return the logs that were seen to have no records between these offsets.
 
     Args:
         settings: Of a consumer of the site that emits no statistics yet.
@@ -68,7 +68,7 @@ def voids(settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -
 
 
 class _VoidLook:
-    """One consumer, watched until it has been told of every log's end.
+    """One consumer, watched until it knows every log's end.
 
     Attributes:
         heard: Logs of which anything came, and those about which nothing could be found out.
@@ -83,7 +83,7 @@ class _VoidLook:
         self._consumer = Consumer({**settings, **own})
 
     def watch(self) -> dict[TopicPartition, int]:
-        """Where the consumer has come to rest in each log."""
+        """Return the consumer's final position in each log."""
         deadline = time.monotonic() + SECONDS
         try:
             self._consumer.assign([Assigned(tp.topic, tp.partition, start) for tp, (start, _) in self._logs.items()])
@@ -156,8 +156,8 @@ class AuditReader:
     def __init__(
         self, endpoint: KafkaEndpoint, logs: Sequence[Common], pace: ReadPace, known: dict[TopicPartition, Offsets]
     ) -> None:
-        """``known``: offsets of this site's logs that hold nothing, to which is added what is found out. They stay
-        true, since nothing is ever written below a log's end."""
+        """``known``: offsets of this site's logs without records; the reader adds what it finds. They stay valid, since
+        nothing is ever written below a log's end."""
         self._endpoint = endpoint
         self._pace = pace
         self.left = {each.tp: each for each in logs}
@@ -180,7 +180,7 @@ class AuditReader:
         self._consumer.close()
 
     def poll(self, wait: float) -> Iterator[Read]:
-        """What has come; waits up to ``wait`` seconds for the first. Nothing while the rate forbids it.
+        """Yield what has arrived; wait up to ``wait`` seconds for the first. Yields nothing while the rate forbids it.
 
         Raises:
             UnavailableError: nothing has come for ``PATIENCE`` seconds.
@@ -208,24 +208,24 @@ class AuditReader:
 
     @property
     def wants(self) -> bool:
-        """There is something to be read now, as far as the rate allows it."""
+        """Whether any log is neither complete nor paused."""
         return len(self._resting) < len(self.left)
 
     def rest(self, tp: TopicPartition) -> None:
-        """Do not read this log for now."""
+        """Pause reading a log."""
         if tp in self.left and tp not in self._resting:
             self._resting.add(tp)
             self._pause([tp])
 
     def resume(self, tp: TopicPartition) -> None:
-        """Read it again."""
+        """Resume reading a log."""
         if tp in self._resting:
             self._resting.discard(tp)
             self._heard = time.monotonic()
             self._consumer.resume([Assigned(tp.topic, tp.partition)])
 
     def drop(self, tp: TopicPartition) -> None:
-        """Nothing more is wanted of this log."""
+        """Stop reading a log."""
         if self.left.pop(tp, None) is not None:
             self._resting.discard(tp)
             self._pause([tp])
@@ -257,20 +257,19 @@ class AuditReader:
         yield from self._end(tp, done)
 
     def _end(self, tp: TopicPartition, done: list[TopicPartition]) -> Iterator[Read]:
-        """There is nothing more in a log, unless it was dropped already by whoever took its last record."""
+        """Yield the end of a log, unless the caller dropped the log with its last record."""
         self._resting.discard(tp)
         if self.left.pop(tp, None) is not None:
             done.append(tp)
             yield Read(tp, -1, None)
 
     def _is_void(self, tp: TopicPartition) -> bool:
-        """It is known that a log has nothing in what is left of its range."""
+        """Whether a log is known to have no records in the rest of its range."""
         start, stop = self._known.get(tp, (0, 0))
         return tp in self.left and start <= self._at[tp] and self.left[tp].stop <= stop
 
     def _ask_for_voids(self) -> None:
-        """Where nothing has come for a while, find out whether there is anything: a broker's empty answers are not
-        told to a consumer."""
+        """Find out whether silent logs have any records left: consumers are not told of empty answers."""
         if time.monotonic() - max(self._heard, self._asked) < QUIET:
             return
         found = voids(
@@ -284,7 +283,7 @@ class AuditReader:
             self._heard = self._asked
 
     def _require_end(self, log: Common, error: KafkaError, offset: int | None) -> None:
-        """Accept the news that a log ends, where it may end."""
+        """Raise unless the error is the end of a log at a place where it may end."""
         site, name = self._endpoint.site, error.name()
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name in this library
             if offset is not None and offset < log.stop:

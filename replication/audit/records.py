@@ -1,4 +1,4 @@
-"""The comparison of logs record by record: digests of many logs at a time, in ever smaller chunks where they differ.
+"""Compares logs by records: digests of chunks of many logs at a time, then ever smaller chunks where they differ.
 
 Blocking; one thread reads both sites by turns. Memory: two readers' queues, and per log a digest of each chunk that
 one side has finished before the other, at most ``AHEAD`` of them. Sides are 0 and 1; they may run apart.
@@ -31,7 +31,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode  # every value carries its len
 
 
 def digest(offset: int, record: SeenRecord) -> bytes:
-    """What stands for one record."""
+    """The digest of one record."""
     return hashlib.sha256(_encode((offset, *record))).digest()
 
 
@@ -71,7 +71,7 @@ class Chunks:
         self._digests: tuple[dict[int, _Digest], dict[int, _Digest]] = ({}, {})
 
     def add(self, side: int, offset: int, record: SeenRecord) -> bool:
-        """The next record of a side; offsets ascend and lie within the range. True when it finished a chunk."""
+        """Add a side's next record; offsets ascend within the range. True if it finished a chunk."""
         index = (offset - self.start) // self.size
         new = index != self._index[side]
         if new:
@@ -84,17 +84,17 @@ class Chunks:
         return new
 
     def reach(self, side: int) -> None:
-        """A side has no more records in the range."""
+        """End a side, which has no more records in the range."""
         self._finish(side, self._last)
 
     @property
     def compared_to(self) -> int:
-        """All below this offset is the same."""
+        """Everything below this offset is equal."""
         return min(self.stop, self.start + self._equal * self.size)
 
     @property
     def finished(self) -> bool:
-        """Nothing is left to compare: everything is the same, or ``differs`` is known."""
+        """Whether everything is equal or ``differs`` is known."""
         return self.differs is not None or self._equal == self._last
 
     def ahead(self, side: int) -> int:
@@ -102,7 +102,7 @@ class Chunks:
         return self._done[side] - self._done[1 - side]
 
     def _finish(self, side: int, before: int) -> None:
-        """All chunks of a side below ``before`` are complete."""
+        """Complete a side's chunks below ``before``."""
         if self._running[side] is not None:
             self._digests[side][self._index[side]] = self._counts[side], self._running[side].digest()
             self._running[side] = None
@@ -145,7 +145,7 @@ class AuditVerdict(NamedTuple):
 
 
 class AuditSites:
-    """The two sites of an audit: where they are, what they say of their logs, how fast they may be read.
+    """The two sites of an audit: endpoints, inquiries, and read rates.
 
     Args:
         stop: Set from another thread, it ends whatever goes on with ``Stopped``.
@@ -214,7 +214,7 @@ class Comparison:
     def _differing(
         self, logs: Mapping[TopicPartition, Common], ranges: Where, size: int, *, first_time: bool = False
     ) -> tuple[Where, Again]:
-        """Compare ranges by digests; which chunk of which log is the first that differs."""
+        """Compare ranges by digests; return the first differing chunk of each log."""
         wanted = [logs[tp]._replace(start=first, stop=stop) for tp, (first, stop) in ranges.items() if first < stop]
         chunks = {log.tp: Chunks(log.start, log.stop, size) for log in wanted}
         moved = self._read_both(wanted, chunks, note=first_time) if wanted else set()
@@ -231,7 +231,7 @@ class Comparison:
     def _read_both(
         self, logs: list[Common], chunks: Mapping[TopicPartition, Chunks], *, note: bool
     ) -> set[TopicPartition]:
-        """Read both sides until every log is known to be the same or not; the answer is those that were shortened."""
+        """Read both sides until every log is decided; return the logs that were shortened."""
         open_ = {log.tp: log for log in logs}
         with self._sites.reader(0, logs) as here, self._sites.reader(1, logs) as there:
             readers = here, there
@@ -267,7 +267,7 @@ class Comparison:
         *,
         note: bool,
     ) -> None:
-        """A side has finished a chunk."""
+        """Pause or resume sides after one has finished a chunk."""
         if compared.finished:
             del open_[tp]
             for reader in readers:
@@ -283,7 +283,7 @@ class Comparison:
     def _judge_differences(
         self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
     ) -> Iterator[AuditVerdict]:
-        """Logs that differ first at an offset: does it count?"""
+        """Decide whether logs' first differences count."""
         found = self._both_at(logs, offsets, again)
         one_sided = [tp for tp, (a, b) in found.items() if (a is None) != (b is None)]
         starts = self._sites.inquiries.starts(one_sided)
@@ -313,7 +313,7 @@ class Comparison:
         return {tp: (found[0].get(tp), found[1].get(tp)) for tp in offsets if tp not in again}
 
     def _compacted(self, log: Common, offset: int, again: Again) -> Iterator[AuditVerdict]:
-        """One side lacks the record at ``offset``: find the first that compaction does not explain."""
+        """Find the first difference from ``offset`` on that compaction does not explain."""
         ends = self._sites.inquiries.ends(log)
         try:
             with (
@@ -346,7 +346,7 @@ class Comparison:
                 raise Moved
 
     def _once_more(self, logs: Mapping[TopicPartition, Common], again: Again) -> Iterator[AuditVerdict]:
-        """Compare what both sites still have from some offsets on."""
+        """Schedule logs to be compared again from an offset on, as far as both sites still have them."""
         starts = self._sites.inquiries.starts(again)
         for tp, at in again.items():
             log = logs[tp]

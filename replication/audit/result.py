@@ -1,4 +1,4 @@
-"""What an audit finds, and how a record looks in its report. Pure data."""
+"""An audit's result, and how it shows records. Pure data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SeenRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Text where it is text, else hexadecimal; long values are cut, with their size and digest after that."""
+        """Text if it is printable, else hexadecimal; long values are cut and get their size and digest."""
         return {
             "timestamp": self.timestamp,
             "key": shown(self.key),
@@ -32,7 +32,7 @@ class SeenRecord(NamedTuple):
 
 
 def shown(data: bytes | None) -> str | None:
-    """Bytes for a person; different bytes never look the same."""
+    """Show bytes; different bytes never look the same."""
     if data is None:
         return None
     try:

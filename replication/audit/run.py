@@ -1,4 +1,4 @@
-"""The two audits from beginning to end: which logs, what was found, what is to be remembered."""
+"""Runs the full and the quick audit."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ async def compare_records(
     on_progress: OnProgress | None = None,
     chunk: int = CHUNK,
 ) -> Audit:
-    """The full audit: every record that both sites have, as a consumer sees it; independent of the replicator's code.
+    """Compare every record that both sites have, as a consumer sees it; independent of the replicator's code.
 
     Args:
         a, b: The sites, as users that may read the logs.
         streams: Only these streams; None for all of the topology.
         rate: Bytes per second to read from each site at most, counted before compression.
-        marks: Remembers what was found the same, also when this ends early.
+        marks: Keeps what was found equal, even if this ends early.
         resume: Leave out what ``marks`` has from an earlier audit.
-        chunk: Offsets per digest; so many records are read again to find a difference.
+        chunk: Offsets per digest, which are read again to find a difference.
 
     Raises:
         FairleadError: a site cannot be read.
@@ -70,7 +70,7 @@ async def compare(
     resume: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Audit:
-    """The quick audit: offsets and CRCs of the stored batches; records only where the batches are not the same.
+    """Compare offsets and CRCs of stored batches, and records only where the batches differ.
 
     Arguments and errors as ``compare_records``; ``rate`` counts bytes as they are stored.
     """
@@ -94,7 +94,7 @@ async def compare(
 
 
 class _Running:
-    """An audit under way. As a context, it sees to it that the marks are written."""
+    """An audit in progress; a context manager that saves the marks."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Running:
         self.marks.save()
 
     def make_plan(self, sites: AuditSites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
-        """Plan; what is left to be compared."""
+        """Find the common logs; return what is left to compare."""
         plan = sites.inquiries.plan(topology, streams)
         result = self.result
         result.behind = plan.behind
@@ -144,7 +144,7 @@ class _Running:
 async def _settle(
     audit: _Running, sites: AuditSites, stored: QuickComparison, logs: Mapping[Common, BatchComparison], stop: Event
 ) -> None:
-    """Let the records decide where the batches did not."""
+    """Decide by records where the batches differ."""
     doubtful = {log: each for log, each in logs.items() if each.ranges}
     verdicts = await _in_thread(lambda _: _by_records(sites, doubtful), stop) if doubtful else {}
     for log, each in logs.items():

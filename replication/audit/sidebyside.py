@@ -1,5 +1,5 @@
-"""Two sites' records of one compacted log side by side: is every difference the work of compaction? Pure but for a
-temporary database, which keeps memory bounded.
+"""Decides whether compaction explains every difference between two sites' copies of one log. Pure, except for a
+temporary database that bounds memory.
 
 Each site compacts its own copy at its own time, and a replica never gets what was compacted away before it was copied.
 So in a compacted log a record may be missing at one site, if no reader is misled by that: a later record, at either
@@ -82,7 +82,7 @@ def _first_difference(a: Records, b: Records, stop: int, missing: _Missing) -> i
 
 
 class _Missing:
-    """Records that one side (0 or 1) has not, until something later has their key. Keys are kept as digests."""
+    """Records that one side (0 or 1) lacks, until a later record has their key. Keys are kept as digests."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -99,12 +99,12 @@ class _Missing:
         self._db.close()
 
     def add(self, side: int, key: bytes, offset: int, *, tombstone: bool) -> None:
-        """A record that ``side`` has not. What was missing with its key before must have been explained."""
+        """Add a record that ``side`` lacks. An earlier one with its key must have been explained."""
         self._db.execute("INSERT INTO missing VALUES (?, ?, ?, ?)", (_digest(key), side, offset, tombstone))
         self.count += 1
 
     def explain(self, key: bytes | None) -> None:
-        """Something with this key comes after all that is missing so far."""
+        """Remove what a later record with this key explains."""
         if self.count and key is not None:
             self.count -= self._db.execute("DELETE FROM missing WHERE key = ?", (_digest(key),)).rowcount
 
@@ -113,7 +113,7 @@ class _Missing:
         return self._number("SELECT min(first) FROM missing WHERE NOT tombstone")
 
     def last_tombstone(self, side: int) -> int | None:
-        """The last offset of a tombstone that this side has not."""
+        """The last offset of a tombstone that this side lacks."""
         return self._number("SELECT max(first) FROM missing WHERE tombstone AND side = ?", side)
 
     def tombstone_after(self, side: int, key: bytes | None, offset: int) -> int | None:

@@ -1,4 +1,4 @@
-"""The quick audit's comparison: stored batches of both sites, many logs per Fetch; which offsets records must decide.
+"""The quick audit: compares stored batches of both sites, many logs per Fetch, and finds offsets to compare by records.
 
 Batches are the same when offsets and CRC are. Where they are not, offsets are gathered until a batch ends at the same
 offset on both sides; from there on batches are compared again. What holds no data counts as nothing: offsets without a
@@ -32,9 +32,9 @@ class AuditedBatch(NamedTuple):
     """One stored batch, as it counts for equality and as it is shown.
 
     Args:
-        crc: The CRC that every replica of it has (``content.canonical_crc``).
+        crc: The CRC that every replica of it has (``header_rewrite.canonical_crc``).
         plain: Its replicas have its bounds and CRC.
-        void: It holds nothing that is data.
+        void: It has no data.
     """
 
     base: int
@@ -125,11 +125,11 @@ class BatchComparison:
 
     @property
     def compared_to(self) -> int:
-        """All below is the same, without asking the records."""
+        """Everything below this offset is equal by batches."""
         return self.ranges[0][0] if self.ranges else self._open if self._open is not None else min(self._at)
 
     def known_to(self, side: int) -> int:
-        """The next offset to be asked for."""
+        """The offset up to which a side's batches are known."""
         return self._known[side]
 
     def ahead(self, side: int) -> int:
@@ -137,17 +137,17 @@ class BatchComparison:
         return len(self._pending[side])
 
     def add(self, side: int, batch: AuditedBatch) -> None:
-        """The next batch of a side. What reaches below ``start`` or above ``stop`` counts with its part in between."""
+        """Add a side's next batch; only its part between ``start`` and ``stop`` counts."""
         if batch.stop > self._known[side]:
             self._pending[side].append(batch)
             self._known[side] = min(batch.stop, self.stop)
 
     def reach(self, side: int, offset: int) -> None:
-        """A side has told all below ``offset``."""
+        """Record that a side has no more batches below ``offset``."""
         self._known[side] = max(self._known[side], min(offset, self.stop))
 
     def compare(self) -> None:
-        """Compare what both sides have told."""
+        """Compare as far as both sides are known."""
         while not self.finished:
             if self._at[0] == self._at[1]:
                 self._close()
@@ -166,7 +166,7 @@ class BatchComparison:
         self._close()
 
     def _same(self, here: _Piece, there: _Piece) -> bool:
-        """Go over both when they are the same."""
+        """Advance both sides and return True if the pieces are equal."""
         if here.batch is None and there.batch is None:
             for side in (0, 1):
                 self._advance(side, min(here.stop, there.stop))
@@ -186,7 +186,7 @@ class BatchComparison:
             self.strict.append(Strict(one, other))
 
     def _piece(self, side: int) -> _Piece | None:
-        """What is next on a side; None while it has not told."""
+        """A side's next piece; None while it is not known."""
         at, pending = self._at[side], self._pending[side]
         if not pending:
             return _Piece(self._known[side], None) if self._known[side] > at else None
@@ -196,7 +196,7 @@ class BatchComparison:
         return _Piece(min(batch.stop, self.stop), None if batch.void else batch)
 
     def _pop_piece(self, side: int) -> None:
-        """Go over the next piece of a side. Nothing is cut where the other side stands."""
+        """Advance a side by its next piece; a piece without data ends at the other side's position."""
         piece = self._piece(side)
         assert piece is not None  # noqa: S101 - it was looked at before
         other = self._at[1 - side]
@@ -212,7 +212,7 @@ class BatchComparison:
                 self.records += batch.records
 
     def _close(self) -> None:
-        """Both sides are at one offset: the offsets gathered are a range."""
+        """Add the gathered offsets as a range, because both sides are at one offset."""
         if self._open is None:
             return
         self.unlike += 1
@@ -249,7 +249,7 @@ class QuickComparison:
         self._on_equal = on_equal
 
     async def compare(self, logs: Sequence[Common]) -> tuple[dict[Common, BatchComparison], list[Common]]:
-        """Compare logs batch by batch. The second part of the answer: those that were shortened meanwhile.
+        """Compare logs batch by batch. Also return the logs that were shortened meanwhile.
 
         Raises:
             FairleadError: a site cannot be read.
@@ -299,7 +299,7 @@ class QuickComparison:
         moved: set[TopicPartition],
         idle: bool,
     ) -> bool:
-        """One Fetch from one side; True when it brought something."""
+        """Send one Fetch to one side; True if it brought batches."""
         order[:] = [tp for tp in order if tp in open_ and open_[tp].known_to(side) < open_[tp].stop]
         asked = {tp: open_[tp].known_to(side) for tp in order if open_[tp].ahead(side) < AHEAD}
         if not asked:
@@ -332,7 +332,7 @@ class QuickComparison:
 
 
 def _collect(into: BatchComparison, side: int, part: FetchedPartition) -> bool:
-    """Take over whole batches; True when there were any. Changes them in place."""
+    """Add a part's whole batches; True if there were any. Changes them in place."""
     if len(part.records) < HEADER_BYTES:
         return False
     aborted = sorted(part.aborted, key=lambda each: each[1])

@@ -1,4 +1,4 @@
-"""Asks both ends of a link whether they are as equality needs them: settings, versions, rights, access rules.
+"""Checks both ends of a link for what equal copies need: settings, versions, rights, access rules.
 
 Changes nothing. ``rules`` says which values are right. What only confluent-kafka's admin client can ask is asked
 through it. Such functions block, so run them with ``asyncio.to_thread``; each raises what ``require_answer`` raises
@@ -58,7 +58,7 @@ RIGHTS: Final = {
 
 
 def broker_settings(end: CheckedEnd, endpoint: KafkaEndpoint) -> list[ClusterFinding]:
-    """Settings of the brokers that should be otherwise."""
+    """Findings about brokers' settings."""
     client = require_answer(endpoint)
     described: Any = client.describe_cluster(request_timeout=TIMEOUT)
     nodes = sorted(node.id for node in described.result().nodes)
@@ -74,7 +74,7 @@ def broker_settings(end: CheckedEnd, endpoint: KafkaEndpoint) -> list[ClusterFin
 
 
 def missing_rights(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
-    """Rights that the replicator's user lacks on logs that are there; the broker itself says which it has."""
+    """Rights that the replicator's user lacks on existing logs, as the broker reports them."""
     if not topics:
         return []
     client = require_answer(endpoint)
@@ -228,13 +228,13 @@ async def check_link(
     source_admin: KafkaEndpoint | None = None,
     target_admin: KafkaEndpoint | None = None,
 ) -> tuple[ClusterFinding, ...]:
-    """Everything at both ends that should be otherwise; what breaks equality first.
+    """All findings at both ends; those that break equality come first.
 
     Args:
         source, target: As the users of the replicator of ``link.to`` (``replicator.<to>`` and ``replicator``): their
             rights are what is tried.
-        source_admin, target_admin: Users that may read brokers' settings and the access rules; without them it is said
-            that these were not seen.
+        source_admin, target_admin: Users that may read brokers' settings and access rules; without them a finding says
+            that these were not checked.
 
     Raises:
         UnavailableError, WireError: an end cannot be reached.
@@ -265,7 +265,7 @@ async def check_link(
 
 
 async def _topics(topology: Topology, link: Link, endpoint: KafkaEndpoint) -> dict[str, CheckedTopic]:
-    """The logs of a link at one end, as far as a user sees them, with their settings."""
+    """The logs of a link that a user sees at one end, with their settings."""
     async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=TIMEOUT) as cluster:
         catalog = Catalog(topology)
         found = {
@@ -281,7 +281,7 @@ async def _topics(topology: Topology, link: Link, endpoint: KafkaEndpoint) -> di
 
 
 async def _try_reading(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Collection[str]) -> list[ClusterFinding]:
-    """Do with one log what the replicator does with all, as far as it changes nothing."""
+    """Try the replicator's read requests on one log."""
     if not topics:
         return []
     log = TopicPartition(min(topics))

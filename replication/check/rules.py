@@ -1,4 +1,4 @@
-"""What a cluster must be set to so that copies stay equal: settings of brokers and topics, judged. Pure.
+"""Rules for settings of brokers and topics that equal copies need. Pure.
 
 Only what a Kafka that Fairlead did not start may have otherwise. Where each rule comes from:
 docs/append-convention.md and docs/foreign-clusters.md.
@@ -34,7 +34,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFinding:
-    """One thing that should be otherwise.
+    """One thing that should be changed.
 
     Args:
         subject: ``broker 1``, ``topic NAME``, ``12 topics, first NAME``, or ``user NAME``.
@@ -66,7 +66,7 @@ class CheckedTopic:
 
 
 def broker_findings(end: CheckedEnd, site: str, broker: int, settings: Settings) -> Iterator[ClusterFinding]:
-    """What of one broker's settings should be otherwise. Settings that it does not tell are left out."""
+    """Findings about one broker's settings; unknown settings are left out."""
 
     def found(name: str, needed: str, why: str, severity: Severity, *, dynamic: bool = False) -> ClusterFinding:
         how = f"kafka-configs.sh --alter --entity-type brokers --entity-default --add-config {name}={needed}"
@@ -106,7 +106,7 @@ def broker_findings(end: CheckedEnd, site: str, broker: int, settings: Settings)
 
 
 def source_findings(site: str, topic: CheckedTopic) -> Iterator[ClusterFinding]:
-    """What of a log's settings at its source should be otherwise."""
+    """Findings about a log's settings at its source."""
 
     def found(name: str, needed: str, why: str, severity: Severity) -> ClusterFinding:
         return _of_topic(CheckedEnd.SOURCE, site, topic, name, needed, why, severity)
@@ -128,8 +128,7 @@ def source_findings(site: str, topic: CheckedTopic) -> Iterator[ClusterFinding]:
 
 
 def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None) -> Iterator[ClusterFinding]:
-    """What of a replica's settings should be otherwise. ``source`` is the same log at the other end, when it can be
-    seen there."""
+    """Findings about a replica's settings. ``source`` is the same log at the other end, if visible."""
 
     def found(name: str, needed: str, why: str, severity: Severity = Severity.BREAKS) -> ClusterFinding:
         return _of_topic(CheckedEnd.TARGET, site, topic, name, needed, why, severity)
@@ -168,7 +167,7 @@ def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None
 
 
 def merge_findings(findings: Iterable[ClusterFinding]) -> tuple[ClusterFinding, ...]:
-    """The same finding on many topics or brokers as one; what breaks equality first."""
+    """Merge equal findings of many topics or brokers; those that break equality come first."""
     alike: dict[ClusterFinding, list[str]] = {}
     for each in findings:
         kind, _, _ = each.subject.partition(" ")

@@ -1,5 +1,5 @@
-"""What an operator does about links and logs that stopped: each operation a plan that is shown, then carried out.
+"""Operators' commands for links and for logs that stopped. Each makes a plan, shows it, then carries it out.
 
-In: a wish, and what is so now. Out: orders for replicators, and steps at the clusters. Open ``links`` first (pause,
-promote, failover, reverse); ``resolve`` is the way out of each state of a log.
+In: a request and the current state of both ends. Out: orders for replicators, and steps at the clusters. Open ``links``
+first (pause, promote, failover, reverse); ``resolve`` resolves each state of a log.
 """

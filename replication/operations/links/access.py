@@ -1,7 +1,7 @@
-"""What link operations touch: both ends' Kafka as their ``admin``, the sites' orders, replicators' status files.
+"""Access of link operations to sites: Kafka as ``admin``, the sites' orders, replicators' status files.
 
-``ClusterAccess`` is what plans and steps see, so that tests can put sites in memory behind it. Reading and appending
-orders blocks: use ``asyncio.to_thread``.
+Plans and steps use the protocol ``ClusterAccess``, so tests can use sites in memory. Reading and appending orders
+blocks: use ``asyncio.to_thread``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FRESH: Final = dt.timedelta(seconds=10)  # a replicator writes its file every fe
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The last words of one site's replicator, as ``Replicator.snapshot`` made them, and whether it still runs."""
+    """The last ``Replicator.snapshot`` of one site's replicator, and whether it still runs."""
 
     site: str
     running: bool
@@ -55,23 +55,23 @@ class Status:
         return next((each for each in self.snapshot.get("links", ()) if each["name"] == name), None)
 
     def troubles(self) -> dict[str, Mapping[str, Any]]:
-        """Logs that are not mirrored, but for those that an operator paused."""
+        """Logs that are not mirrored, without paused ones."""
         logs: Mapping[str, Mapping[str, Any]] = self.snapshot.get("logs", {})
         return {log: each for log, each in logs.items() if not _is_paused(each)}
 
     def released(self) -> Mapping[str, Mapping[str, Any]]:
-        """Logs that it leaves alone."""
+        """Logs that were promoted or failed over."""
         found: Mapping[str, Mapping[str, Any]] = self.snapshot.get("released", {})
         return found
 
 
 def status_file(folder: Path, site: str) -> Path:
-    """Where the replicator of a site writes, below a topology's state folder."""
+    """Path of a site's status file below a topology's state folder."""
     return run_folder(folder, site) / f"replicator.{site}.json"
 
 
 def read_status(folder: Path, site: str) -> Status | None:
-    """The status of a site's replicator; None when none has ever run on this machine, or its file cannot be read."""
+    """The status of a site's replicator; None if none has ever run on this machine, or its file cannot be read."""
     try:
         snapshot: dict[str, Any] = json.loads(status_file(folder, site).read_text(encoding="utf-8"))
         age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
@@ -81,14 +81,14 @@ def read_status(folder: Path, site: str) -> Status | None:
 
 
 def has_acted(status: Status, orders: Sequence[Override], position: int) -> bool:
-    """Whether a replicator has acted on orders that stand in its site's topic before ``position``: ``orders`` of its
-    report is how far it had read them when it planned last."""
+    """Whether a replicator has acted on orders before offset ``position`` of its site's topic: ``orders`` in its
+    snapshot is the offset up to which its last plan had read them."""
     acted_before: int = status.snapshot["orders"]
     return acted_before >= position and all(_shows(status, order) for order in orders)
 
 
 def _shows(status: Status, order: Override) -> bool:
-    """Nothing in the report contradicts that the order is in force."""
+    """Whether nothing in the snapshot contradicts the order."""
     link = status.link(order.link) if order.link and order.stream is order.log is None else None
     released = status.released().get(order.log or "")
     match order.kind:
@@ -97,7 +97,7 @@ def _shows(status: Status, order: Override) -> bool:
         case OverrideKind.RESUME:
             return link is None or link["state"] != LinkState.PAUSED
         case OverrideKind.PROMOTE | OverrideKind.FAILOVER:
-            if released is None:  # links that are down bring nothing either
+            if released is None:  # while all links are down nothing is copied either
                 return all(each["state"] != LinkState.MIRRORING for each in status.snapshot.get("links", ()))
             return dt.datetime.fromisoformat(released["since"]) == order.at
         case OverrideKind.RESTORE:
@@ -119,31 +119,31 @@ _ALONE: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
-    "fetch.wait.max.ms": 10,  # the end of the topic is told by an empty answer
+    "fetch.wait.max.ms": 10,  # an empty answer shows the topic's end
 }
 
 
 class ClusterAccess(Protocol):
-    """What link operations ask of sites, and change there."""
+    """How link operations read and change sites."""
 
     async def ends(self, site: str, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
-        """The end of every partition of the topics that are wanted.
+        """Return the end of every partition of the wanted topics.
 
         Raises:
             FairleadError: the site cannot be asked.
         """
 
     async def orders(self, site: str) -> Overrides:
-        """What holds at a site; raises ``FairleadError`` when it cannot be asked."""
+        """Return the orders in force at a site. Raises ``FairleadError`` if it cannot be asked."""
 
     async def append(self, site: str, orders: Sequence[Override]) -> int:
-        """Append orders; the offset after the last. Raises ``FairleadError``."""
+        """Append orders; return the offset after the last. Raises ``FairleadError``."""
 
     async def fence(self, site: str, logs: Sequence[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
-        """Append ``fillers.fence`` to these logs; where they are. Raises ``FairleadError``."""
+        """Append a fence (``rebuild.fence``) to each log; return their offsets. Raises ``FairleadError``."""
 
     def status(self, site: str) -> Status | None:
-        """What the site's replicator says; None when none has ever run here."""
+        """Return the status of the site's replicator; None if none has ever run here."""
 
 
 class KafkaAccess:
@@ -204,8 +204,8 @@ class KafkaAccess:
                 return found
         missing = next(tp for tp in logs if tp not in found)
         raise UnavailableError(
-            f"{missing} at {site} takes no append now, so a replicator that sleeps is not shut out yet",
-            hint=f"fairlead status; when the brokers of {site} are well again, give the order once more",
+            f"{missing} at {site} accepts no append now, so a suspended replicator could still append",
+            hint=f"fairlead status; when the brokers of {site} work again, repeat the command",
             site=site,
         )
 
@@ -217,7 +217,7 @@ class KafkaAccess:
 async def open_access(
     kafka: Callable[[str], KafkaEndpoint], folder: Path, *, answer: float = ANSWER
 ) -> AsyncIterator[KafkaAccess]:
-    """Access to the real sites; its connections close at the end.
+    """Open access to the sites; closes its connections at the end.
 
     Args:
         kafka: A site's Kafka as its administrator.
@@ -251,7 +251,7 @@ def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeou
 
 
 def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Override]:
-    """Every order of a site, oldest first; none when there has never been one. What is no order is left out.
+    """Read every order of a site, oldest first. Records that are no orders are logged and left out.
 
     Raises:
         RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds.
@@ -267,7 +267,7 @@ def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Ov
 
 
 def orders_of(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> Overrides:
-    """What holds at a site now; raises as ``read_orders``."""
+    """Return the orders in force at a site. Raises as ``read_orders``."""
     orders = Overrides()
     for order in read_orders(endpoint, timeout=timeout):
         orders.apply(order)
@@ -276,7 +276,7 @@ def orders_of(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> Overrides
 
 def _read(consumer: Consumer, endpoint: KafkaEndpoint, timeout: float) -> list[Override]:
     found = consumer.list_topics(ORDERS_TOPIC, timeout=timeout).topics.get(ORDERS_TOPIC)
-    if found is None or found.error is not None:  # asking makes no topic: librdkafka's consumers do not allow it
+    if found is None or found.error is not None:  # the request creates no topic: consumers do not allow it
         return []
     place = ClientPartition(ORDERS_TOPIC, 0, OFFSET_BEGINNING)
     consumer.assign([place])

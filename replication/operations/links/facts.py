@@ -1,6 +1,6 @@
-"""What an operation asks for (verb, link, logs) and what is true now at both ends of the link.
+"""The request for an operation (operation, link, logs) and the current state of both ends of the link.
 
-``look`` asks the sites; ``LinkFacts`` is all that a plan is built from. Every mistake comes with the valid names.
+``look`` asks the sites; ``LinkFacts`` is all that a plan is built from. Errors list the valid names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topologies.model import Link, Topology
 
 
 class LinkOperation(StrEnum):
-    """What can be done with a link, or with logs on it."""
+    """What an operator can do with a link, or with logs on it."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -35,7 +35,7 @@ class LinkOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkScope:
-    """What of a link is meant: all of it (both None), one stream, or one log, which is a topic."""
+    """The part of a link: all of it (both None), one stream, or one log, which is a topic."""
 
     stream: str | None = None
     log: str | None = None
@@ -50,7 +50,7 @@ class LinkScope:
         return "the whole link" if self.stream is None else f"stream {self.stream}"
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is in it."""
+        """Whether a topic is in the scope."""
         if self.log is not None:
             return topic == self.log
         return self.stream is None or topic.partition(".")[0] == self.stream
@@ -60,7 +60,7 @@ def find_link(topology: Topology, name: str | None, source: str | None = None, t
     """The link with this name (``alpha->beta``), or the one between two sites.
 
     Raises:
-        UnknownNameError: there is none; with the nearest. ConfigurationError: it is not clear which one is meant.
+        UnknownNameError: there is none; names the nearest. ConfigurationError: several links match.
     """
     links = topology.directed_links()
     if name is not None:
@@ -89,10 +89,10 @@ def find_link(topology: Topology, name: str | None, source: str | None = None, t
 
 
 def check_scope(topology: Topology, link: Link, scope: LinkScope) -> None:
-    """Whether a link can carry what is meant at all.
+    """Check that a link can carry a scope.
 
     Raises:
-        ConfigurationError: both or half a log is named. UnknownNameError: the topology, or the link, does not have it.
+        ConfigurationError: a stream and a topic, or one partition. UnknownNameError: the topology or link lacks it.
     """
     if scope.stream is not None and scope.log is not None:
         raise ConfigurationError("a stream and a topic of it", hint="give --stream or --topic")
@@ -129,36 +129,34 @@ def _names(links: Collection[Link]) -> str:
 ABOUT_LOGS: Final = frozenset(
     {LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE, LinkOperation.RESTORE}
 )
-LEVEL: Final = frozenset(
-    {LinkOperation.PROMOTE, LinkOperation.REVERSE}
-)  # both ends must be equal: a record on its way is waited for
+LEVEL: Final = frozenset({LinkOperation.PROMOTE, LinkOperation.REVERSE})  # both ends must be equal
 PATIENCE: Final = 5.0
 PAUSE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """One end of a link: the ends of the logs that are meant and exist there, or why it could not be asked."""
+    """One end of a link: the ends of the scope's logs there, or why it could not be asked."""
 
     site: str
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     error: str | None = None
 
     def partitions(self, topic: str) -> dict[TopicPartition, int]:
-        """The ends of a topic's partitions, in order; empty when it is not there."""
+        """The ends of a topic's partitions, in order; empty if it is not there."""
         return {tp: end for tp, end in sorted(self.ends.items()) if tp.topic == topic}
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """Everything that a plan for one link is made of.
+    """Everything that a plan for one link needs.
 
     Args:
-        topics: The topics that are meant, by name. Empty for a verb about the whole link.
-        orders: What holds at the link's target now.
-        source_orders: What holds at its source; None when that is not asked for or cannot be.
-        status: Of the target's replicator; None when none has ever run on this machine.
-        source_status: Of the source's.
+        topics: The scope's topics, by name. Empty for an operation on the whole link.
+        orders: The orders in force at the link's target.
+        source_orders: Those at its source; None if not needed or not readable.
+        status: The target's replicator; None if none has ever run on this machine.
+        source_status: The source's replicator.
         by: Who gives the order. at: When.
         every: A resume ends every pause on the link.
     """
@@ -180,7 +178,7 @@ class LinkFacts:
     source_status: Status | None = None
 
     def way_back(self, topic: str) -> Link | None:
-        """A link the other way that carries a topic, one that is always open before a berthed one."""
+        """A link in the other direction that carries a topic; one that is always open is preferred."""
         back = [
             link
             for link in self.topology.links_to(self.link.from_)
@@ -201,15 +199,15 @@ async def gather_facts(
     every: bool = False,
     patience: float = PATIENCE,
 ) -> LinkFacts:
-    """Ask both ends of a link, and their replicators' status, as far as the verb needs it.
+    """Ask both ends of a link, and their replicators' status, as far as the operation needs it.
 
     Args:
         by: Who gives the order. every: A resume ends every pause of the link, not only that of ``scope``.
-        patience: Seconds in which records that are on their way may arrive.
+        patience: Seconds to wait for records that are on their way.
 
     Raises:
-        ConfigurationError: the link cannot have what is meant.
-        FairleadError: the site where the order goes cannot be asked.
+        ConfigurationError: the link cannot carry the scope.
+        FairleadError: the site that gets the order cannot be asked.
     """
     check_scope(topology, link, scope)
     catalog = Catalog(topology)

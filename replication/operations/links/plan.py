@@ -1,4 +1,4 @@
-"""From facts to the plan of a verb, or to a refusal: one reason per log, each with what to do instead.
+"""Builds the plan of an operation from facts, or refuses: one reason per log, each with what to do instead.
 
 ``plan_links`` asks the sites; the rest is pure.
 
@@ -42,7 +42,7 @@ Steps = tuple[PlanStep[LinkRun], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPlan(Plan[LinkRun]):
-    """What a verb will do. Without steps everything is already as it shall be."""
+    """The plan of an operation. Without steps nothing needs to be done."""
 
     verb: LinkOperation
     links: tuple[str, ...]
@@ -54,7 +54,7 @@ class LinkPlan(Plan[LinkRun]):
 
 
 class RefusalReason(NamedTuple):
-    """Why, and what to do instead. ``log`` is empty when it is not about one log."""
+    """Why, and what to do instead. ``log`` is empty if the reason concerns no single log."""
 
     log: str
     why: str
@@ -62,7 +62,7 @@ class RefusalReason(NamedTuple):
 
 
 def _refuse(verb: LinkOperation, reasons: Sequence[RefusalReason]) -> RefusedError:
-    """One error for all reasons: the first one in words, all of them in ``fields["refused"]``."""
+    """Make one error of all reasons: its text is the first one, ``fields["refused"]`` has all."""
     first = reasons[0]
     what = f"cannot {verb} {first.log}: {first.why}" if first.log else f"cannot {verb}: {first.why}"
     others = len({reason.log for reason in reasons[1:] if reason.log} - {first.log})
@@ -82,7 +82,7 @@ async def plan_links(
     every: bool = False,
     patience: float = PATIENCE,
 ) -> tuple[LinkPlan, list[tuple[str, FairleadError]]]:
-    """Ask both ends of each link, and plan for all of them together, in the name of the operating system's user.
+    """Ask both ends of each link and make one plan for all, as the operating system's user.
 
     Args:
         every: A resume ends every pause of the links, not only that of ``scope``.
@@ -115,7 +115,7 @@ async def plan_links(
 
 
 def build_plan(verb: LinkOperation, facts: LinkFacts, *, settle: float = SETTLE) -> LinkPlan:
-    """The plan of a verb.
+    """Build the plan of an operation.
 
     Raises:
         RefusedError: it would be unsafe, or would change nothing of what is wanted; the hint says what does.
@@ -143,7 +143,7 @@ def build_plan(verb: LinkOperation, facts: LinkFacts, *, settle: float = SETTLE)
 
 
 def merge_plans(plans: Iterable[LinkPlan]) -> LinkPlan:
-    """One plan for several links of what only writes orders (pause, resume): per site one step, each order once."""
+    """Merge plans of several links that only write orders (pause, resume): one step per site, each order once."""
     all_ = list(plans)
     by_site: dict[str, dict[Override, None]] = {}
     for step in chain.from_iterable(plan.steps for plan in all_):
@@ -203,7 +203,7 @@ def _scope_paused(facts: LinkFacts) -> Override | None:
 
 
 def _wider_pause(facts: LinkFacts) -> Override | None:
-    """A pause of more than what is meant, which covers it."""
+    """A pause of a wider scope that covers this one."""
     scope, own = facts.scope, _scope_paused(facts)
     stream = scope.stream or (scope.log.partition(".")[0] if scope.log else None)
     for each in facts.orders.pauses():
@@ -339,7 +339,7 @@ def _restore(facts: LinkFacts) -> LinkPlan:
 
 
 def _level(verb: LinkOperation, facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
-    """Everything that must be so for a log to be released without loss."""
+    """Why logs cannot be released without loss."""
     yield from _reachable(facts.source, verb)
     yield from _running(facts.status, facts.link.to, verb)
     if facts.source.error is None:
@@ -394,7 +394,7 @@ def _about_writers(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
 
 
 def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
-    """Where the source has these logs from: what those have beyond is not looked at."""
+    """A note if the source copies these logs itself: its own sources are not checked."""
     link = facts.link
     above = {
         each.name
@@ -403,7 +403,7 @@ def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
         if each.from_ != link.to and facts.catalog.may_carry(each, topic)
     }
     for name in sorted(above):
-        yield f"{link.from_} may itself have it from another site, over {name}: what is beyond that is not looked at"
+        yield f"{link.from_} may itself have it from another site, over {name}: that site is not checked"
 
 
 def _paused_back(facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
@@ -421,7 +421,7 @@ def _paused_back(facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalRea
 
 
 def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
-    """Whether a log is one that people may move from site to site at all."""
+    """Why an operator must not move a log from site to site."""
     known = facts.catalog.facts(topic)
     link = facts.link
     if known is None or not facts.catalog.may_carry(link, topic):
@@ -444,7 +444,7 @@ def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
 
 
 def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
-    """Whether everything that the source has of a log is here."""
+    """Why records of a log could be missing at the target."""
     source, target = facts.source.partitions(topic), facts.target.partitions(topic)
     if not source:
         yield RefusalReason(
@@ -469,7 +469,7 @@ def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
 
 
 def _not_ahead(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
-    """Whether the source has nothing of a log that the target, where it is written now, has not."""
+    """Why the source has records that the target, which writes the log now, lacks."""
     target = facts.target.partitions(topic)
     for tp, end in facts.source.partitions(topic).items():
         if end > target.get(tp, 0):
@@ -481,7 +481,7 @@ def _not_ahead(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
 
 
 def _in_order(status: Status | None, topic: str) -> Iterator[RefusalReason]:
-    """Whether a log is free of trouble at the site of a replicator."""
+    """The trouble of a log at a replicator's site, as a reason."""
     for log, trouble in (status.troubles() if status else {}).items():
         if log.partition("/")[0] == topic:
             yield RefusalReason(
@@ -492,7 +492,7 @@ def _in_order(status: Status | None, topic: str) -> Iterator[RefusalReason]:
 
 
 def _reachable(end: LinkEnd, verb: LinkOperation) -> Iterator[RefusalReason]:
-    """Whether the other end could be asked."""
+    """Why the other end could not be asked."""
     if end.error is not None:
         instead = "; fairlead link failover does without it" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
@@ -501,7 +501,7 @@ def _reachable(end: LinkEnd, verb: LinkOperation) -> Iterator[RefusalReason]:
 
 
 def _running(status: Status | None, site: str, verb: LinkOperation) -> Iterator[RefusalReason]:
-    """Whether a site's replicator is there to let go of a log, or to follow it."""
+    """A reason if a site's replicator does not run."""
     if status is None or not status.running:
         instead = ", or fairlead link failover" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
@@ -512,7 +512,7 @@ def _running(status: Status | None, site: str, verb: LinkOperation) -> Iterator[
 
 
 def _plan_for(verb: LinkOperation, facts: LinkFacts, steps: Steps, *notes: str) -> LinkPlan:
-    """A plan about what the facts are about."""
+    """A plan for the link and scope of the facts."""
     return LinkPlan(verb=verb, links=(facts.link.name,), logs=facts.topics, steps=steps, notes=notes)
 
 
@@ -526,7 +526,7 @@ def _order_for(
     stop: int | None = None,
     reason: str | None = None,
 ) -> Override:
-    """An order with the time, the user and, unless told otherwise, the reason of the facts."""
+    """An order with the time, the user and, by default, the reason of the facts."""
     why = facts.reason if reason is None else reason
     return Override(kind, facts.at, facts.by, why, link=link, stream=stream, log=log, stop=stop)
 
@@ -555,7 +555,7 @@ def _said(order: Override) -> str:
 
 
 def _scope_of(order: Override) -> str:
-    """What a pause is about: ``stream s on link a->b``."""
+    """Describe a pause's scope: ``stream s on link a->b``."""
     what = f"log {order.log}" if order.log else f"stream {order.stream}" if order.stream else ""
     where = f"link {order.link}" if order.link else "every link"
     return f"{what} on {where}" if what else where

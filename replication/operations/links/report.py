@@ -1,4 +1,4 @@
-"""What ``link list`` and ``link describe`` tell: each link's policy, state, and what operators ordered. JSON-ready."""
+"""The data of ``link list`` and ``link describe``: each link's policy, state and orders. JSON-ready."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from topologies.endpoints import EndpointResolver
 from topologies.model import Link, Topology
 from topologies.users import ADMIN, upstream_user
 
-STOPPED: Final = "stopped"  # no replicator runs, so nothing is known about now
+STOPPED: Final = "stopped"  # no replicator runs, so the current state is unknown
 PROBE: Final = 10.0
 
 
 async def list_links(
     topology: Topology, access: ClusterAccess, links: Iterable[Link] | None = None
 ) -> list[dict[str, Any]]:
-    """Every link with its state. A site whose orders cannot be read is told in ``orders_error``.
+    """Every link with its state. ``orders_error`` says why a site's orders cannot be read.
 
-    ``state`` and ``lag`` (records; null when not known) are the replicator's words; ``in_trouble`` counts logs by
+    ``state`` and ``lag`` (records; null if unknown) are from the replicator; ``in_trouble`` counts logs by
     state; ``paused`` is the order that pauses the whole link, ``parts_paused`` those for streams and logs of it.
     """
     wanted = tuple(topology.directed_links() if links is None else links)
@@ -44,8 +44,8 @@ async def list_links(
 async def describe_link(
     topology: Topology, resolver: EndpointResolver, access: ClusterAccess, link: Link
 ) -> dict[str, Any]:
-    """All that is known of a link. ``checks`` are the settings of both ends that should differ, null when they could
-    not be read; ``checks_error`` says why."""
+    """Describe one link. ``checks`` lists settings of both ends that should be changed, null if they could not be read;
+    ``checks_error`` says why."""
 
     def source() -> KafkaEndpoint:
         return resolver.kafka(link.from_, upstream_user(link.to))
@@ -76,7 +76,7 @@ async def describe_link(
 
 
 def _admin(resolver: EndpointResolver, site: str) -> KafkaEndpoint | None:
-    """A site's administrator; None where this machine does not know it."""
+    """A site's Kafka as administrator; None if this machine does not know it."""
     try:
         return resolver.kafka(site, ADMIN)
     except FairleadError:
@@ -84,19 +84,19 @@ def _admin(resolver: EndpointResolver, site: str) -> KafkaEndpoint | None:
 
 
 def logs_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:
-    """The logs of one link that are not mirrored, as its replicator last told: by name, with state, cause, since."""
+    """The logs of one link that are not mirrored, from its replicator's last snapshot, by name."""
     found: Mapping[str, Mapping[str, Any]] = status.snapshot.get("logs", {}) if status else {}
     return {log: each for log, each in sorted(found.items()) if _concerns(link, log, each)}
 
 
 def releases_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:
-    """The logs of one link that its target writes itself since they were promoted or failed over."""
+    """The logs of one link that were promoted or failed over to its target."""
     found = status.released() if status else {}
     return {log: each for log, each in sorted(found.items()) if _takes(link, log)}
 
 
 async def probe_login(endpoint: Callable[[], KafkaEndpoint]) -> dict[str, Any]:
-    """Whether a cluster lets its user in: ``reachable``, ``user``, ``error``, ``milliseconds``."""
+    """Try to log in to a cluster: ``reachable``, ``user``, ``error``, ``milliseconds``."""
     began = time.monotonic()
     try:
         at = endpoint()
@@ -155,7 +155,7 @@ def _policy(link: Link) -> dict[str, Any]:
 
 
 def _part_of(link: Link, order: Override) -> bool:
-    """Whether a pause is about some of what a link carries."""
+    """Whether a pause covers a part of what a link carries."""
     if order.link not in (None, link.name):
         return False
     if order.log is not None:

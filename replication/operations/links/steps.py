@@ -1,5 +1,4 @@
-"""The steps of what operators do with a link. Each describes itself and carries itself out; the first thing that is not
-as the plan needs it ends the plan."""
+"""The steps of link operations. Each describes itself and carries itself out; the first failure ends the plan."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ from replication.operations.links.access import ClusterAccess, has_acted
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from replication.states import LinkState
 
-WAIT: Final = 30.0  # seconds for a replicator to act: it looks for topics every few seconds and reports each second
+WAIT: Final = 30.0  # seconds for a replicator to act: it lists topics every few seconds and reports every second
 PAUSE: Final = 0.1
 
 
 @dataclass(slots=True)
 class LinkRun:
-    """What the steps of one plan are carried out against, and what came of them.
+    """The context of one plan's steps, and their results.
 
     Args:
         wait: Seconds for a replicator to act.
@@ -38,16 +37,16 @@ class LinkRun:
     pending: list[str] = field(default_factory=list)
     positions: dict[str, int] = field(default_factory=dict)  # per site, the offset after what was written there
     fenced: dict[str, dict[str, int]] = field(default_factory=dict)  # per site, the offsets of its logs' fences
-    silent_site: str | None = None  # whose replicator did not show that it has acted
+    silent_site: str | None = None  # the site whose replicator did not show that it has acted
 
     async def ends(self, site: str, ends: Iterable[LogEnd]) -> dict[str, int]:
-        """Where these logs end at a site now; also those of partitions that are new."""
+        """The current ends of these logs at a site, including new partitions."""
         topics = {each.log.partition("/")[0] for each in ends}
         found: dict[TopicPartition, int] = await self.access.ends(site, topics.__contains__)
         return {str(tp): end for tp, end in found.items()}
 
     async def take_back(self, why: str, site: str, undo: Sequence[Override]) -> NoReturn:
-        """Undo what was ordered at a site, and refuse."""
+        """Undo a site's orders, then raise ``RefusedError``."""
         await self.access.append(site, undo)
         raise RefusedError(
             f"{why} while the order was carried out; it was taken back",
@@ -84,7 +83,7 @@ class LogEnd:
 
 @dataclass(frozen=True, slots=True)
 class Settle(PlanStep[LinkRun]):
-    """Ask both ends until they have been equal to ``ends`` and unchanged for ``seconds``; refuse when they move."""
+    """Check that both ends stay equal to ``ends`` for ``seconds``; refuse if they move."""
 
     source: str
     target: str
@@ -170,7 +169,7 @@ class AwaitActed(PlanStep[LinkRun]):
 
 @dataclass(frozen=True, slots=True)
 class StillEqual(PlanStep[LinkRun]):
-    """The source must still end where it did; if not, ``undo`` is written at ``target`` and the verb is refused."""
+    """Check that the source's ends have not moved; else write ``undo`` at ``target`` and refuse."""
 
     source: str
     target: str
@@ -210,7 +209,7 @@ class Fence(PlanStep[LinkRun]):
     undo: tuple[Override, ...] = ()
 
     def describe(self) -> str:
-        return f"append one filler to each log at {self.site}, after which no replicator's append is taken"
+        return f"append one filler to each log at {self.site}, after which no replicator's append is accepted"
 
     def details(self) -> Iterator[PlanLine]:
         yield from _each_end(self.ends)
@@ -236,14 +235,14 @@ class Fence(PlanStep[LinkRun]):
 
 @dataclass(frozen=True, slots=True)
 class TellMissing(PlanStep[LinkRun]):
-    """Say from which offset on ``source`` may have records that ``target`` has not: that of the fence."""
+    """Report from which offset on, the fence's, ``source`` may have records that ``target`` lacks."""
 
     source: str
     target: str
     ends: tuple[LogEnd, ...]
 
     def describe(self) -> str:
-        return f"tell what {self.source} may have that {self.target} has not"
+        return f"report what {self.source} may have that {self.target} has not"
 
     async def carry_out(self, context: LinkRun) -> None:
         here = context.fenced[self.target]
@@ -284,7 +283,7 @@ class AwaitFollowing(PlanStep[LinkRun]):
             link = status.link(self.link) if status is not None else None
             if status is None or link is None or not status.running:
                 raise UnavailableError(
-                    f"the replicator of {self.site} does not run any more",
+                    f"the replicator of {self.site} has stopped",
                     hint=f"fairlead replicate --site {self.site}",
                 )
             troubles = {log: each for log, each in status.troubles().items() if log.partition("/")[0] in topics}
@@ -334,7 +333,7 @@ def _offsets(ends: Iterable[LogEnd]) -> dict[str, int]:
 
 
 def _first_moved(wanted: dict[str, int], found: dict[str, int]) -> tuple[str, int, int] | None:
-    """The first log that ends elsewhere than it should, with both ends; a new partition ends before 0."""
+    """The first log whose end differs from the expected one, with both ends; a new partition was expected at 0."""
     for log in {**wanted, **found}:
         if wanted.get(log) != found.get(log):
             return log, wanted.get(log, 0), found.get(log, 0)

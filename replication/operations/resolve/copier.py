@@ -1,8 +1,8 @@
-"""Keeps the version of a log that a site has: the same batches at the same offsets in another topic of that site.
+"""Copies a log to another topic of the same site: the same batches at the same offsets.
 
-A batch goes byte for byte where the broker takes it so. Where it does not (a stranger's sequence numbers, holes of
-compaction, transactions), its records are kept and its producer is not: such a batch has no producer id in the copy.
-A copy that was interrupted goes on at its own end, and nothing counts as kept before ``differences`` is empty.
+A batch is copied byte for byte if the broker accepts that. If not (sequences of ordinary clients, holes of compaction,
+transactions), its records are copied in a batch without producer id. An interrupted copy continues at its own end.
+Nothing counts as kept before ``difference`` returns an empty text.
 """
 
 from __future__ import annotations
@@ -38,18 +38,20 @@ OnProgress = Callable[[TopicPartition, int], None]
 
 
 class Copier:
-    """Copies logs within one cluster. Nobody else may write to the copies meanwhile."""
+    """Copies logs within one cluster. No other client may write to the copies meanwhile."""
 
     def __init__(self, cluster: Cluster, *, on_progress: OnProgress | None = None) -> None:
         self._cluster = cluster
         self._tell = on_progress or (lambda _log, _offset: None)
-        self._strangers: set[tuple[TopicPartition, int]] = set()  # producers whose sequences a copy does not take
+        self._strangers: set[tuple[TopicPartition, int]] = (
+            set()
+        )  # producers whose sequences the broker refuses in a copy
 
     async def copy(self, log: TopicPartition, kept: TopicPartition, extent: OffsetRange) -> None:
-        """Make ``kept`` have the offsets ``extent`` of ``log``; goes on where an earlier run ended.
+        """Copy the offsets ``extent`` of ``log`` to ``kept``; continue where an earlier run ended.
 
         Raises:
-            WireError: the cluster cannot be reached. FairleadError: a batch is not taken in any form, or ``kept``
+            WireError: the cluster cannot be reached. FairleadError: the broker refuses a batch, or ``kept``
             does not end where it must.
         """
         end = await self._end(kept)
@@ -66,13 +68,13 @@ class Copier:
         start = (await self._cluster.start_offsets([kept]))[kept]
         if isinstance(start, BrokerError):
             raise start
-        if start < extent.start < end:  # never all of it: what is copied stays
+        if start < extent.start < end:  # only fillers; copied batches stay
             deleted = (await self._cluster.delete_records({kept: extent.start}))[kept]
             if isinstance(deleted, BrokerError):
                 raise deleted
 
     async def _fill(self, kept: TopicPartition, end: int, to: int, when: int, key: bytes) -> int:
-        """Close what has no records, so that the next batch gets its own offset."""
+        """Fill offsets without records, so that the next batch gets its own offset."""
         while end < to:
             count = min(to - end, FILLERS_PER_BATCH)
             made = memoryview(
@@ -91,7 +93,7 @@ class Copier:
             )
         producer = (kept, header.producer_id)
         if _travels(header) and producer not in self._strangers:
-            # The answer "there already" at another offset means: taken for a repetition of another batch.
+            # "Duplicate" at another offset means that the broker took it for a repetition of another batch.
             sent = memoryview(bytearray(batch.data))
             zero_base_offset(sent)
             code, end = await self._try(kept, sent, end, stop)
@@ -107,7 +109,7 @@ class Copier:
         return end
 
     async def _try(self, kept: TopicPartition, data: memoryview, end: int, stop: int) -> tuple[int, int]:
-        """Append at ``end``; an answer that was lost is made good by reading the end. Gives (error code, end)."""
+        """Append at ``end``; after a lost answer, read the end. Return (error code, end)."""
         for _ in range(TRIES):
             result = (await self._cluster.produce({kept: data}))[kept]
             if result.appended_now and result.base_offset != end:
@@ -141,7 +143,7 @@ def _travels(header: BatchHeader) -> bool:
 
 
 def without_producer(batch: StoredBatch) -> memoryview:
-    """The same records as a batch of nobody, holes and control records as fillers. Equal batches give equal bytes."""
+    """The same records in a batch without producer, holes and control records as fillers. Deterministic."""
     header = batch.header
     data = memoryview(bytearray(batch.data))
     if not (header.is_control or header.has_holes or header.attributes & LOG_APPEND_TIME):
@@ -164,8 +166,8 @@ def _again(record: Record | None, header: BatchHeader) -> NewRecord:
 async def difference(
     cluster: Cluster, log: TopicPartition, kept: TopicPartition, extent: OffsetRange, *, strict: bool = False
 ) -> str:
-    """What is not the same in the copy, for a person; empty when every batch is there. ``strict``: a batch without its
-    producer is another one.
+    """Describe the first difference between a log and its copy; empty if there is none. ``strict``: a batch without its
+    producer counts as different.
 
     Raises:
         WireError: one of them cannot be read.
@@ -188,7 +190,7 @@ async def difference(
 
 
 def identity(batch: StoredBatch) -> tuple[int, int, int]:
-    """Offsets and CRC, the CRC counted from the bytes that are there."""
+    """Offsets, and the CRC computed from the stored bytes."""
     return batch.header.base_offset, batch.header.next_offset, crc_of(batch.data)
 
 
@@ -198,7 +200,7 @@ def _as_sent(batch: StoredBatch) -> tuple[int, int, int]:
 
 
 def pack_batch(batch: StoredBatch, *, log: TopicPartition, site: str) -> bytes:
-    """A batch that a topic does not take, as the value of one record that every topic takes."""
+    """Wrap a batch that a topic refuses in the value of one record that every topic accepts."""
     offsets = f"{batch.header.base_offset}..{batch.header.last_offset}"
     facts: Sequence[tuple[str, bytes]] = (
         ("fairlead.kept", b"batch"),

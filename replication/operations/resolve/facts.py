@@ -1,4 +1,4 @@
-"""Asks the sites what a resolution has to know (``TroubleFacts``). Changes nothing."""
+"""Gathers what a resolution needs to know (``TroubleFacts``). Changes nothing."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ async def gather_facts(
 
     Args:
         target: The site, as a user that may read everything there.
-        upstream: Gives another site's Kafka as the user that the site's replicator is there.
-        snapshot: What the site's replicator wrote last (``Replicator.snapshot``).
-        running: Whether it is still at work.
+        upstream: Returns another site's Kafka, with the user that this site's replicator has there.
+        snapshot: The replicator's last snapshot.
+        running: Whether it still runs.
 
     Raises:
         UnknownNameError: no log of this name is in trouble. FairleadError: the site cannot be read.
@@ -86,10 +86,10 @@ async def gather_facts(
 
 
 def trouble_of(snapshot: Mapping[str, Any], site: str, log: str) -> Mapping[str, Any]:
-    """What a site's replicator says about a log.
+    """The trouble of a log in a site's snapshot.
 
     Raises:
-        UnknownNameError: no log of this name is in trouble; with those that are.
+        UnknownNameError: no log of this name is in trouble; lists those that are.
     """
     found: Mapping[str, Any] | None = snapshot["logs"].get(log)
     if found is None:
@@ -98,7 +98,7 @@ def trouble_of(snapshot: Mapping[str, Any], site: str, log: str) -> Mapping[str,
 
 
 def parse_checked(log: str) -> TopicPartition:
-    """``topic`` or ``topic/3``.
+    """Parse ``topic`` or ``topic/3``.
 
     Raises:
         ConfigurationError: what follows the slash is no number.
@@ -110,7 +110,7 @@ def parse_checked(log: str) -> TopicPartition:
 
 
 async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]) -> tuple[Committed, ...]:
-    """What the consumer groups of a site have committed in a topic.
+    """The offsets that a site's consumer groups have committed in a topic.
 
     Raises:
         FairleadError: the site does not answer, or the user may not see its groups.
@@ -132,7 +132,7 @@ async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]
 
 @contextlib.asynccontextmanager
 async def _ledger(topology: Topology, site: str, cluster: Cluster, topics: Collection[str]) -> AsyncIterator[Ledger]:
-    """The site's orders and custody, read to their present end."""
+    """The site's orders and custody, read to their current end."""
     ledger = Ledger(topology, site, on_change=lambda: None)
     ledger.follow_topics(topics)
     following = asyncio.ensure_future(ledger.run(cluster))
@@ -166,7 +166,7 @@ def _held(topology: Topology, ledger: Ledger, site: str, tp: TopicPartition, her
 
 
 async def _extents(cluster: Cluster, topic: str) -> dict[int, OffsetRange]:
-    """What a cluster has of a topic, by partition; nothing when it has no such topic.
+    """A cluster's offsets of a topic, by partition; empty if it has no such topic.
 
     Raises:
         WireError: it cannot be asked, or a partition cannot be read.
@@ -189,8 +189,7 @@ async def _source(link: Link, upstream: Upstream, topic: str) -> ResolveSource:
 async def _offending(
     sources: Collection[ResolveSource], upstream: Upstream, tp: TopicPartition, here: Mapping[int, OffsetRange]
 ) -> tuple[OffsetRange | None, str]:
-    """The batch that a source has where the target ends, and over which link it was seen; before it, a damaged one that
-    a source has just there."""
+    """The source's batch at the target's end, or a damaged one right before it, and the link of that source."""
     end = here[tp.partition].end if tp.partition in here else 0
     for source in sources:
         has = (source.has or {}).get(tp.partition)
@@ -215,7 +214,7 @@ async def _joined(
     topic: str,
     here: Mapping[int, OffsetRange],
 ) -> frozenset[int]:
-    """Partitions that begin earlier here than at every source, where the oldest source's first batch is here, too."""
+    """Partitions that start earlier here than at every source, and have the oldest source's first batch."""
     found: set[int] = set()
     for number, extent in here.items():
         having = [each for each in sources if each.has and number in each.has]
@@ -238,7 +237,7 @@ async def _joined(
 async def _unfinished(
     cluster: Cluster, topic: str, here: Mapping[int, OffsetRange], copies: Collection[str]
 ) -> str | None:
-    """The newest kept copy, if it is the beginning of what is here now: then a copy goes on where it ends."""
+    """The newest kept copy, if it is the start of the current log: then copying continues at its end."""
     if not here:
         return None
     for kept in list(copies)[:1]:

@@ -1,4 +1,4 @@
-"""What resolves a log in trouble: from facts to a plan of steps that loses nothing, or to a refusal. Pure."""
+"""Builds a plan that resolves a log's trouble without loss, or refuses. Pure."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _LONGEST: Final = MAX_TOPIC_LENGTH - len(KEPT_PREFIX) - _TIME_LENGTH - 1
 
 
 class ResolveChoice(StrEnum):
-    """The ways out."""
+    """How a state can be resolved."""
 
     SKIP = "skip"  # fill the offsets that cannot be copied and mark them
-    REFILL = "refill"  # keep this replica under another name, delete it, let it be made again
-    RETRY = "retry"  # look at it anew
+    REFILL = "refill"  # keep this replica under another name, delete it, copy it again
+    RETRY = "retry"  # read it again
     RESUME = "resume"  # end a pause
 
 
@@ -58,13 +58,13 @@ WAYS: Final[dict[LogState, tuple[ResolveChoice, ...]]] = {
     LogState.UNAVAILABLE: (ResolveChoice.RETRY,),
     LogState.PAUSED: (ResolveChoice.RESUME,),
 }
-"""What resolves each state; the first is what happens when nothing is chosen."""
+"""The choices for each state; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveSource:
-    """One link that carries the log. ``has`` is None when the source cannot be asked or has no such topic, and ``why``
-    says which."""
+    """One link that carries the log. ``has`` is None if the source cannot be asked or lacks the topic; ``why`` says
+    which."""
 
     link: str
     site: str
@@ -78,14 +78,14 @@ class TroubleFacts:
 
     Args:
         log: As the state names it: ``topic`` or ``topic/partition``.
-        cause: What the replicator says about it.
-        link: The link that is concerned, when only one is.
-        here: What this site has, by partition; empty when the topic is not there.
+        cause: The replicator's cause of the state.
+        link: The link concerned, if only one is.
+        here: What this site has, by partition; empty if the topic is not there.
         sources: Every link that may carry the log.
-        held_here: Why this site itself writes the log now; empty when it does not.
-        paused: The order by which the log is not fetched, if there is one.
-        joined: Partitions in which the source's oldest batch is also here: what is older here belongs before it.
-        running: Whether a replicator of this site is at work and writes its status file.
+        held_here: Why this site itself writes the log now; empty if it does not.
+        paused: The order that pauses the log, if any.
+        joined: Partitions in which this site also has the source's oldest batch; older records here belong before it.
+        running: Whether a replicator of this site runs.
         unfinished: A kept copy of this log that an interrupted run may have left.
         offending: Quarantined only: the batch that the target refuses, as the source of ``offending_link`` has it; or,
             if that ends where the target ends, or before, a batch that is damaged there and whole here.
@@ -121,7 +121,7 @@ class TroubleFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvePlan(Plan[ResolveRun]):
-    """The way out of one log's trouble at one site."""
+    """The plan that resolves one log's trouble at one site."""
 
     site: str
     log: str
@@ -133,17 +133,17 @@ class ResolvePlan(Plan[ResolveRun]):
 
 
 Made = tuple[tuple[PlanStep[ResolveRun], ...], tuple[str, ...]]
-"""Steps, and what a person should know before."""
+"""Steps, and notes for the operator."""
 
 
 def plan_resolution(
     state: LogState, facts: TroubleFacts, choice: ResolveChoice | None = None, *, shorter: bool = False
 ) -> ResolvePlan:
-    """The plan that resolves a state.
+    """Build the plan that resolves a state.
 
     Args:
-        choice: None for the usual way out of this state.
-        shorter: Refill although the sources begin later than this replica; what is older is then in the kept copy only.
+        choice: None for the default of this state.
+        shorter: Refill although the sources start later than this replica; the kept copy then has older records.
 
     Raises:
         RefusedError: the choice does not fit the state, or it would lose data; the reason is in it.
@@ -217,7 +217,7 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
         _refuse(
             facts,
             f"no source can give it back ({why})",
-            hint="when a source is back, run this again; until then this replica is all there is",
+            hint="when a source is back, run this again; until then this replica is the only copy",
         )
     notes: list[str] = []
     extents = tuple(sorted((number, each) for number, each in facts.here.items() if each.start < each.end))
@@ -227,7 +227,7 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
         if number in facts.joined and not shorter:
             older.append((number, OffsetRange(each.start, _first(there, number))))
     if len(facts.here) > 1:
-        notes.append(f"all {len(facts.here)} partitions of {facts.topic} are kept and made again")
+        notes.append(f"all {len(facts.here)} partitions of {facts.topic} are kept and copied again")
     logs = tuple(str(TopicPartition(facts.topic, number)) for number in sorted(facts.here)) or (facts.log,)
     pause = _order_for(facts, OverrideKind.PAUSE, log=facts.topic, reason=resolving(state))
     steps: list[PlanStep[ResolveRun]] = []
@@ -253,7 +253,7 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
 def _missing_after(
     state: LogState, facts: TroubleFacts, there: list[ResolveSource], number: int, each: OffsetRange, *, shorter: bool
 ) -> list[str]:
-    """What the refilled log will not have; refuses when that was not asked for."""
+    """Notes about what the refilled log will lack; refuses if that needs ``shorter``."""
     has = [found for source in there if (found := (source.has or {}).get(number))]
     log = TopicPartition(facts.topic, number)
     if not has:
@@ -280,12 +280,12 @@ def _forgotten(step: RestoreGroups) -> str:
 
 
 def resolving(state: LogState) -> str:
-    """The reason of a pause that a refill gives: an interrupted refill is recognised by it."""
+    """The reason in a refill's pause, by which an interrupted refill is recognised."""
     return f"resolving {state}"
 
 
 def resolved_by(paused: Override | None) -> LogState | None:
-    """The state whose refill was interrupted under this pause; None when it is an ordinary pause."""
+    """The state whose refill was interrupted under this pause; None for an ordinary pause."""
     if paused is None:
         return None
     return next((state for state in WAYS if paused.reason == resolving(state)), None)
@@ -301,7 +301,7 @@ def _all(sources: list[ResolveSource]) -> set[int]:
 
 
 def _skip_gap(facts: TroubleFacts) -> Made:
-    """Behind retention: fill from this site's end to where the source begins now."""
+    """Behind retention: fill from this site's end to the source's start."""
     end = _end_of(facts)
     there = _reachable(facts)
     for source in there:
@@ -322,7 +322,7 @@ def _skip_gap(facts: TroubleFacts) -> Made:
 
 
 def _skip_batch(facts: TroubleFacts) -> Made:
-    """Quarantined: fill the offsets of the batch that cannot be copied, after its bytes are kept."""
+    """Quarantined: keep the bytes of the batch that cannot be copied, then fill its offsets."""
     end = _end_of(facts)
     batch = facts.offending
     if batch is None or not batch.start <= end <= batch.end:
@@ -396,7 +396,7 @@ def _refuse(facts: TroubleFacts, why: str, *, hint: str) -> NoReturn:
 
 
 def kept_name(topic: str, now: dt.datetime) -> str:
-    """The topic that keeps the version that ``topic`` has now; a very long name is cut and gets a hash."""
+    """Name of the topic that keeps the current version of ``topic``; a very long name is cut and gets a hash."""
     if len(topic) > _LONGEST:
         mark = hashlib.sha256(topic.encode()).hexdigest()[:12]
         topic = f"{topic[: _LONGEST - len(mark) - 1]}-{mark}"

@@ -1,7 +1,7 @@
 """The steps that resolve a log in trouble. Each describes itself and carries itself out.
 
-Every step may be repeated: when a run is interrupted, the next one finds the log paused by it and goes on. Nothing is
-deleted before ``Verify`` has found both versions equal and the log still where the plan saw it.
+Every step may be repeated: after an interruption, the next run finds the log paused by it and continues. Nothing is
+deleted before ``Verify`` has found both versions equal and the log's end unchanged.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _SPARE: Final = 4096
 _PASSING: Final = (LogState.UNAVAILABLE, LogState.PAUSED)
 
 Upstream = Callable[[str], KafkaEndpoint]
-"""Another site's Kafka, as the user that the site's replicator is there."""
+"""Returns another site's Kafka, with the user that this site's replicator has there."""
 
 Extents = tuple[tuple[int, OffsetRange], ...]
 """Offsets by partition."""
 
 
 class Committed(NamedTuple):
-    """How far a consumer group of this site has read one partition; ``metadata`` is what its consumer wrote beside."""
+    """A consumer group's committed offset of one partition, with the consumer's metadata."""
 
     group: str
     partition: int
@@ -53,7 +53,7 @@ class Committed(NamedTuple):
 
 @dataclass(slots=True)
 class ResolveRun:
-    """What the steps of one plan are carried out against.
+    """The context of one plan's steps.
 
     Args:
         target: The site, as a user that may do everything there. ``cluster`` is connected to it.
@@ -72,12 +72,12 @@ class ResolveRun:
         return await self.access.append(self.target.site, [order])
 
     def status(self) -> Mapping[str, Any] | None:
-        """The replicator's newest snapshot; None when it does not run."""
+        """The replicator's newest snapshot; None if it does not run."""
         now = self.access.status(self.target.site)
         return now.snapshot if now is not None and now.running else None
 
     async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """Where these partitions end at the site; empty when the topic is not there."""
+        """The ends of these partitions at the site; empty if the topic is not there."""
         if topic not in await self.cluster.topics([topic], refresh=True):
             return {}
         ends = await self.cluster.end_offsets([TopicPartition(topic, number) for number in partitions])
@@ -100,7 +100,7 @@ async def resolve_log(
     """Carry out every step of a plan; the arguments are those of ``ResolveRun``.
 
     Raises:
-        RefusedError: the kept copy is not equal, or the log has changed meanwhile; nothing was deleted then.
+        RefusedError: the kept copy is not equal, or the log has changed meanwhile; nothing was deleted.
         UnavailableError: a site or the replicator does not answer; run it again.
     """
     async with await Cluster.open(target, client_id=CLIENT) as cluster:
@@ -109,24 +109,25 @@ async def resolve_log(
 
 @dataclass(frozen=True, slots=True)
 class PauseLog(PlanStep[ResolveRun]):
-    """Order the replicator to leave the topic alone, that is these logs. ``wait``: until it has acted on it."""
+    """Order the replicator to stop following the topic. ``wait``: until it has done so."""
 
     order: Override
     logs: tuple[str, ...]
     wait: bool
 
     def describe(self) -> str:
-        return f"pause {self.order.log}" + (" and wait until the replicator has left it alone" if self.wait else "")
+        return f"pause {self.order.log}" + (
+            " and wait until the replicator has stopped following it" if self.wait else ""
+        )
 
     async def carry_out(self, context: ResolveRun) -> None:
         position = await context.write(self.order)
         deadline = time.monotonic() + PAUSE_SECONDS
-        # A replicator that has stopped leaves everything alone, and reads the order when it starts.
+        # A replicator that does not run reads the order when it starts.
         while self.wait and (now := context.status()) is not None and now["orders"] < position:
             if time.monotonic() > deadline:
                 raise UnavailableError(
-                    f"the replicator of {context.target.site} did not come to leave it alone "
-                    f"within {PAUSE_SECONDS:.0f} s",
+                    f"the replicator of {context.target.site} did not stop following it within {PAUSE_SECONDS:.0f} s",
                     hint="its log says why; run this again",
                 )
             await asyncio.sleep(POLL)
@@ -190,7 +191,7 @@ class KeepBatch(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class Verify(PlanStep[ResolveRun]):
-    """Compare both, batch by batch, and see that nothing was appended since: else nothing is deleted."""
+    """Compare both batch by batch, and check that nothing was appended meanwhile; else refuse."""
 
     topic: str
     kept: str
@@ -233,7 +234,7 @@ class DeleteTopic(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class RestoreRecords(PlanStep[ResolveRun]):
-    """Make the topic anew with what its sources no longer have: these offsets of the kept copy, byte for byte."""
+    """Create the topic again with offsets of the kept copy that no source has any more, byte for byte."""
 
     topic: str
     kept: str
@@ -241,7 +242,7 @@ class RestoreRecords(PlanStep[ResolveRun]):
     extents: Extents
 
     def describe(self) -> str:
-        return f"make {self.topic} anew with {_ranges(self.extents)}, which no source has any more, from {self.kept}"
+        return f"create {self.topic} again with {_ranges(self.extents)}, which no source has any more, from {self.kept}"
 
     async def carry_out(self, context: ResolveRun) -> None:
         cluster, partitions = context.cluster, {self.topic: self.partitions}
@@ -255,7 +256,7 @@ class RestoreRecords(PlanStep[ResolveRun]):
             differs = await difference(cluster, kept, log, extent, strict=True)
             if differs:
                 raise RefusedError(
-                    f"what is older than the sources cannot be given back byte for byte: {differs}",
+                    f"records older than the sources' cannot be restored byte for byte: {differs}",
                     hint=f"it stays in {self.kept}; run this again with --shorter",
                 )
 
@@ -272,7 +273,7 @@ class WriteOrder(PlanStep[ResolveRun]):
             case OverrideKind.SKIP:
                 return f"order the replicator to fill offsets {order.start}..{(order.stop or 0) - 1} of {order.log}"
             case OverrideKind.RETRY:
-                return f"order the replicator to look at {order.log} anew"
+                return f"order the replicator to retry {order.log}"
             case OverrideKind.RESUME:
                 return f"end the pause of {order.log}"
             case _:
@@ -284,8 +285,7 @@ class WriteOrder(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class WaitFor(PlanStep[ResolveRun]):
-    """Wait until the replicator says that the log is mirrored, and the log reaches these ends; as long as anything
-    moves."""
+    """Wait until the log is mirrored and reaches these ends; give up when nothing moves any more."""
 
     log: str
     ends: tuple[tuple[int, int], ...]  # (partition, offset)
@@ -316,21 +316,22 @@ class WaitFor(PlanStep[ResolveRun]):
                 deadline, seen = time.monotonic() + STALL_SECONDS, moved
             if time.monotonic() > deadline:
                 raise UnavailableError(
-                    f"{self.log} has not moved for {STALL_SECONDS:.0f} s", hint="it goes on by itself: fairlead status"
+                    f"{self.log} has not moved for {STALL_SECONDS:.0f} s",
+                    hint="it continues by itself: fairlead status",
                 )
             await asyncio.sleep(POLL)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreGroups(PlanStep[ResolveRun]):
-    """Commit again what Kafka forgot with the topic, never beyond the log's end; groups that are active are told of."""
+    """Commit again the offsets that Kafka forgot with the topic, never beyond the log's end; report refused groups."""
 
     topic: str
     committed: tuple[Committed, ...]
 
     def describe(self) -> str:
         groups = sorted({each.group for each in self.committed})
-        return f"commit again how far {', '.join(groups)} had read {self.topic}"
+        return f"commit the offsets of {', '.join(groups)} in {self.topic} again"
 
     async def carry_out(self, context: ResolveRun) -> None:
         ends = await context.ends(self.topic, {each.partition for each in self.committed})
@@ -344,7 +345,7 @@ class RestoreGroups(PlanStep[ResolveRun]):
 
 
 async def restore_groups(client: GroupClient, topic: str, committed: Collection[Committed]) -> list[str]:
-    """Commit these offsets again; what is wrong with the groups for which that was refused."""
+    """Commit these offsets again; return the groups that were refused, with the errors."""
     refused = []
     for group in sorted({each.group for each in committed}):
         commits = {

@@ -59,7 +59,7 @@ async def test_quarantined_goes_on_when_the_cause_is_gone(desk: Desk) -> None:
         assert (await desk.run("status", "--check")).exit_code == ExitCode.FAILED
         alter_topics(lab.kafka("beta"), {topic: {LIMIT: str(2**63 - 1)}})
         shown_only = await desk.run("link", "resolve", topic, "--site", "beta", "--dry-run")
-        assert f"1. order the replicator to look at {topic} anew" in shown_only.output
+        assert f"1. order the replicator to retry {topic}" in shown_only.output
         assert "Nothing was changed" in shown_only.output
         done = await desk.run("link", "resolve", topic, "--site", "beta", "--yes")
         assert f"done: {topic} at beta was quarantined" in done.output

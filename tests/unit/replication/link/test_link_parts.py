@@ -97,7 +97,7 @@ def test_the_last_error_stays_when_the_link_is_up_again() -> None:
 # ---- fetchers
 
 
-class FakeLane:
+class FakeFetcher:
     def __init__(self, priority: Priority) -> None:
         self.priority = priority
         self.logs: set[TopicPartition] = set()
@@ -120,13 +120,13 @@ class Link:
 
     def __init__(self, *, thin: bool) -> None:
         self.up = True
-        self.opened: list[FakeLane] = []
+        self.opened: list[FakeFetcher] = []
         self.fetchers = FetcherManager(self._open, thin=thin)
 
     def _open(self, priority: Priority) -> Fetcher | None:
         if not self.up:
             return None
-        self.opened.append(FakeLane(priority))
+        self.opened.append(FakeFetcher(priority))
         return cast(Fetcher, self.opened[-1])
 
     def follow(self, count: int, priority: Priority = Priority.NORMAL, name: str = "log") -> list[TopicPartition]:
@@ -135,7 +135,7 @@ class Link:
         return logs
 
 
-def test_a_lane_takes_no_more_logs_than_it_may() -> None:
+def test_a_fetcher_has_a_limited_number_of_logs() -> None:
     link = Link(thin=False)
     link.follow(FETCHER_LOGS + 1)
     assert [len(each) for each in link.opened] == [FETCHER_LOGS, 1]
@@ -144,14 +144,14 @@ def test_a_lane_takes_no_more_logs_than_it_may() -> None:
     assert link.fetchers.lag() == FETCHER_LOGS + 1
 
 
-def test_classes_have_lanes_of_their_own() -> None:
+def test_each_class_has_its_own_fetcher() -> None:
     link = Link(thin=False)
     link.follow(3, Priority.NORMAL, "a")
     link.follow(2, Priority.CONTROL, "b")
     assert {each.priority: len(each) for each in link.opened} == {Priority.NORMAL: 3, Priority.CONTROL: 2}
 
 
-def test_a_thin_link_shares_its_logs_between_two_lanes() -> None:
+def test_a_thin_link_shares_its_logs_between_two_fetchers() -> None:
     link = Link(thin=True)
     link.follow(10)
     assert [len(each) for each in link.opened] == [10 // THIN_FETCHERS] * THIN_FETCHERS
@@ -171,7 +171,7 @@ def test_nothing_is_followed_while_the_link_is_down() -> None:
     assert (len(link.fetchers), link.fetchers.lag()) == (0, 0)
 
 
-def test_logs_that_are_not_wanted_any_more_leave_their_lane() -> None:
+def test_logs_that_are_not_wanted_any_more_leave_their_fetcher() -> None:
     link = Link(thin=False)
     first, second, third = link.follow(3)
     assert link.fetchers.unfollow(first)

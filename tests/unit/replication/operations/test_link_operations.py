@@ -402,9 +402,7 @@ async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str
 
 async def test_what_the_source_itself_may_lack_is_noted() -> None:
     notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE), "west->far")).notes
-    assert notes == (
-        "west may itself have it from another site, over east->west: what is beyond that is not looked at",
-    )
+    assert notes == ("west may itself have it from another site, over east->west: that site is not checked",)
     notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE))).notes
     assert notes == ("what is written at east then reaches west over east->west",)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fairlead.kafka.client.reader import OffsetRange
 from shore.jobs.runner import JOBS
 from shore.tables import TABLES
+from shore.tables.catalogue import KEPT_BY
 from shore.verify.catalogue import DERIVED, FROM_LOGS, OWN_WAY, REFERENCE
 from shore.verify.compare import (
     Digest,
@@ -49,6 +50,12 @@ def digests(log: str, expected: pa.Table, rows: pads.Dataset, limits: Limits) ->
         taken.add(SHAPE, expected)
         found = rows_digests(opened, reader(rows, SHAPE), SHAPE, {log: limits}).get(log, RowsDigest())
         return taken.found.get(log, Digest()), found
+
+
+def test_the_catalogue_names_the_tables_that_each_job_keeps() -> None:
+    assert {job: set(tables) for job, tables in KEPT_BY.items()} == {
+        name: set(job.tables) for name, job in JOBS.items()
+    }
 
 
 def test_every_table_can_be_verified_in_one_way() -> None:

@@ -18,10 +18,9 @@ from simulators.fleet.routes import Passage
 from simulators.fleet.scenario import Scenario
 from simulators.fleet.scenario_file import ScenarioError
 from simulators.fleet.timetable import MOORED, UNDER_WAY, timetable
-from simulators.steps import BarrierKind
 from simulators.voyage.voyage import Voyage
 from tests.support.examples import examples
-from tests.unit.simulators.worlds import barriers, published
+from tests.unit.simulators.worlds import published
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 
@@ -144,14 +143,3 @@ def test_a_box_may_make_two_round_trips() -> None:
     fish = next(box for box in plan.boxes if box.lot_name == "fish-for-tokyo")
     assert [move.code for move in fish.moves] == ["GTIN", "LOAD", "DISC", "LOAD", "DISC", "GTOT"]
     assert [move.voyage for move in fish.moves] == [None, "001", "002", "003", "004", None]
-
-
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    one, other = (list(Voyage(harbour(), minimal(), seed=11, with_bad=True).steps()) for _ in range(2))
-    assert one == other
-    assert one != list(Voyage(harbour(), minimal(), seed=12, with_bad=True).steps())
-
-
-def test_barriers_guard_departure_and_gate() -> None:
-    kinds = Counter(barrier.kind for barrier in barriers(Voyage(harbour(), minimal(), seed=7).steps()))
-    assert kinds[BarrierKind.DEPARTURE] == kinds[BarrierKind.CUSTODY] == kinds[BarrierKind.FINISHED] == 1
