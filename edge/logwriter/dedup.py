@@ -28,7 +28,7 @@ class DedupResult(Enum):
     UNDECIDED = "undecided"
 
 
-class _Device:
+class _DeviceRuns:
     """What is known of one device: runs by boot, those of its newest boot at hand.
 
     ``anchored``: a record of it is known that was the newest when it was appended.
@@ -76,7 +76,7 @@ class SequenceDedup:
     only_redelivered: ClassVar[bool] = False
 
     def __init__(self, *, complete: bool = False, deep: bool = False) -> None:
-        self._devices: dict[str, _Device] = {}
+        self._devices: dict[str, _DeviceRuns] = {}
         self.complete = complete
         self.deep = deep
 
@@ -119,7 +119,7 @@ class SequenceDedup:
             if len(self._devices) >= MAX_DEVICES:
                 del self._devices[next(iter(self._devices))]
                 self.complete = False
-            device = self._devices[name] = _Device(boot, sequence)
+            device = self._devices[name] = _DeviceRuns(boot, sequence)
             device.anchored = not late
             return
         if not late:

@@ -17,7 +17,7 @@ from fairlead.records.event import Event
 from fairlead.records.reading import Base, Count
 
 
-class _Device(Base, frozen=True, kw_only=True):
+class _DeviceKey(Base, frozen=True, kw_only=True):
     device_id: str
     boot_id: Count
     sequence: Count
@@ -26,7 +26,7 @@ class _Device(Base, frozen=True, kw_only=True):
 class _Identified(Base, frozen=True, kw_only=True):
     """The part of a reading, or of a ship's report, that names it."""
 
-    device: _Device
+    device: _DeviceKey
 
 
 _identified = decoder(_Identified)
