@@ -47,8 +47,8 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, MqttWay
 from fairlead.kafka.protocol.errors import WireError
 from fairlead.records.alert import ALERT_ORDERS
+from topologies.ledger_trust import Believer, Rules
 from topologies.model import Topology
-from topologies.trust import Believer, Rules
 
 log = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import LogName
+from topologies.ledger_trust import Rules
 from topologies.model import SiteKind, Topology
-from topologies.trust import Rules
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from replication.operations.links.plan import plan_links
 from replication.operations.links.steps import LinkRun
 from replication.operations.links.steps import carry_out as carry_out_link
 from topologies.context import Context, running_kafka
+from topologies.ledger_trust import Rules, sift
 from topologies.model import Link, SiteKind, Topology
-from topologies.trust import Rules, sift
 from topologies.users import service_users, upstream_user
 
 MAX_CONCURRENT_SEIZURES = 50

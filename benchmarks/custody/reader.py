@@ -23,8 +23,8 @@ from benchmarks.processes import peak_rss_mb
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.local.registry import LocalSiteRegistry
+from topologies.ledger_trust import Believer, Rules
 from topologies.model import Topology
-from topologies.trust import Believer, Rules
 
 Load = Callable[[], Awaitable[None]]
 

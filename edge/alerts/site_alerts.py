@@ -28,8 +28,8 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert, AlertOrder, AlertState, Evidence, Severity
+from topologies.ledger_trust import Refused
 from topologies.model import Topology
-from topologies.trust import Refused
 
 log = logging.getLogger(__name__)
 

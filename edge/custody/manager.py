@@ -24,8 +24,8 @@ from edge.strays.store import StrayBook, Strays
 from edge.writer_registry import AlertWriter, Settlement, SiteCustody, WriterRegistry
 from fairlead.kafka.protocol.record import Record
 from fairlead.records.custody import CUSTODY_ORDERS
+from topologies.ledger_trust import Believer
 from topologies.model import Topology
-from topologies.trust import Believer
 
 log = logging.getLogger(__name__)
 

@@ -412,7 +412,7 @@ class CustodyProtocol:
         sites: Those of the topology.
         now: The time.
         nonce: Gives something unique for each marker.
-        disbelieve: Why an entry of a site is not believed, None when it is (``topologies.trust``).
+        disbelieve: Why an entry of a site is not believed, None when it is (``topologies.ledger_trust``).
     """
 
     def __init__(

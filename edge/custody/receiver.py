@@ -24,7 +24,7 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE
 from fairlead.records.custody import ClaimEntry, CustodyEntry, ledger_entries
-from topologies.trust import Believer
+from topologies.ledger_trust import Believer
 
 log = logging.getLogger(__name__)
 

@@ -56,7 +56,7 @@ class Ledgers:
         entries: In the order of each ledger, those of different ledgers mixed.
         logs: Every log that an entry names, also where only the entries of one log were asked for.
         told: The entries again, each with its ledger and offset.
-        refused: Why entries are left out that are not believed (``topologies.trust``), a sentence each.
+        refused: Why entries are left out that are not believed (``topologies.ledger_trust``), a sentence each.
     """
 
     site: str

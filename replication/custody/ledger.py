@@ -28,8 +28,8 @@ from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from fairlead.records.event import Event
 from replication.overrides import ORDERS_TOPIC, Overrides, decode
+from topologies.ledger_trust import Believer, Refused, Rules
 from topologies.model import Link, SiteKind, Topology
-from topologies.trust import Believer, Refused, Rules
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from shore.paths import TablePaths
 from shore.tables.custody import CUSTODY, believed_of, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
-from topologies.trust import Rules, history_rules
+from topologies.ledger_trust import Rules, history_rules
 
 
 def touched(entries: pa.Table) -> set[str]:

@@ -14,7 +14,7 @@ from fairlead.names import parse_log
 from fairlead.records import UNREADABLE
 from fairlead.records.custody import LedgerEntry, ledger_entries
 from shore.tables.model import TIME, Column, Table
-from topologies.trust import Rules, sift
+from topologies.ledger_trust import Rules, sift
 
 _TEXT, _OFFSET = pa.string(), pa.int64()
 

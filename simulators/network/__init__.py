@@ -3,5 +3,5 @@
 In: which sites are linked, where their brokers are, and what each link is like at a simulated time (``weather``). Out:
 address overrides for ``fairlead replicate --detours``, and a list of what was cut when. Open ``proxy`` first.
 ``registry`` holds one proxy per link; ``controller`` turns weather into orders for it. The proxies run in a thread of
-the voyage's process, or in a process of their own (``server``, in containers) that ``relay`` controls.
+the voyage's process, or in a process of their own (``server``, in containers) that ``control_client`` controls.
 """

@@ -24,8 +24,8 @@ from fairlead.home import run_folder
 from fairlead.kafka.clusters import Clusters
 from fairlead.local.workers import Workers
 from fairlead.plan import Tell, silent
+from simulators.network.control_client import ControlClient
 from simulators.network.controller import Network, NetworkController, brokers_of
-from simulators.network.relay import ControlClient
 from simulators.physics.climate import link_weather
 from simulators.voyage.supervisor import Supervisor, WorkerEnd
 from simulators.voyage.voyage import VoyageSource

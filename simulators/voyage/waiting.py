@@ -26,8 +26,8 @@ from fairlead.records.custody import CustodyEntry
 from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout
 from topologies.endpoints import EndpointResolver
+from topologies.ledger_trust import sifted
 from topologies.model import InsertPoint, Link, Topology
-from topologies.trust import sifted
 from topologies.users import ADMIN
 
 INTERVAL = 0.1  # seconds between two polls at a barrier

@@ -22,7 +22,7 @@ class Lines:
 
     def __enter__(self) -> Self:
         at = f"/var/lib/fairlead/{self._project.fleet.topology.name}/run/links.sock"
-        command = ["exec", "-T", "links", "python", "-m", "simulators.network.relay", at]
+        command = ["exec", "-T", "links", "python", "-m", "simulators.network.control_client", at]
         pipe = subprocess.PIPE
         self._relay = subprocess.Popen(compose_command(self._project.folder, *command), stdin=pipe, stdout=pipe)
         return self
@@ -39,7 +39,7 @@ class Lines:
         self._relay.stdin.write(msgspec.json.encode(order or Order()) + b"\n")
         self._relay.stdin.flush()
         line = self._relay.stdout.readline()
-        assert line, "the lines refused an order; the relay has said why on standard error"
+        assert line, "the lines refused an order; the client has said why on standard error"
         return msgspec.json.decode(line, type=Answer).ways
 
     def reset_in_the_middle(self, size: int) -> None:

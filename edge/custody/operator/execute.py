@@ -32,8 +32,8 @@ from fairlead.records.custody import (
     RefusalEntry,
     ledger_entries,
 )
+from topologies.ledger_trust import sifted
 from topologies.model import Topology
-from topologies.trust import sifted
 
 ANSWER: Final = 10.0  # seconds for a site to answer
 WAIT: Final = 30.0  # seconds for a bridge to answer an order

@@ -60,7 +60,7 @@ from tests.support.honest_ledgers import claim, grant, log
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import event, reading
 from topologies.context import open_topology
-from topologies.trust import sifted
+from topologies.ledger_trust import sifted
 from topologies.users import upstream_user
 
 pytestmark = [pytest.mark.integration, pytest.mark.processes("its sites are this test's own")]

@@ -31,7 +31,7 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import LedgerEntry, ledger_entries
 from tests.unit.edge.samples import BOX, BOX_LOG, NOW_MS, event, reading, topology
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
-from topologies.trust import Believer, Rules
+from topologies.ledger_trust import Believer, Rules
 
 SITE = "tokyo"
 

@@ -42,9 +42,9 @@ from simulators.fleet.scenario import Scenario
 from simulators.voyage.recording import ReplayedVoyage
 from simulators.voyage.voyage import Voyage
 from tests.unit.stored.conftest import StoredFleet
+from topologies.ledger_trust import sifted
 from topologies.loader.load import load
 from topologies.model import Topology
-from topologies.trust import sifted
 
 Decode = Callable[[bytes], Any]
 

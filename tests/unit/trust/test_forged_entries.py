@@ -30,7 +30,7 @@ from replication.custody.ledger import Ledger
 from shore.tables.custody import believed_of
 from tests.support.honest_ledgers import ABOARD, ASHORE, HONEST, NEW, NOW, OUTSIDE, claim, grant, log
 from tests.unit.edge.samples import topology
-from topologies.trust import Believer, Rules, history_rules, sifted
+from topologies.ledger_trust import Believer, Rules, history_rules, sifted
 
 WRONG_DIGIT = f"containers.BIGU000001{(int(ASHORE[-1]) + 1) % 10}"
 
@@ -270,7 +270,7 @@ def test_the_same_entries_raise_no_second_alert_after_a_restart() -> None:
 
 
 def test_waiting_entries_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topologies.trust.MOST_WAITING", 3)
+    monkeypatch.setattr("topologies.ledger_trust.MOST_WAITING", 3)
     refused: list[Any] = []
     believer = Believer(Rules.of(topology()), CustodyView(), on_refused=refused.append)
     for n in range(5):

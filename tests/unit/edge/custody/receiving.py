@@ -21,7 +21,7 @@ from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
 from tests.unit.edge.samples import topology
-from topologies.trust import Believer, Refused, Rules
+from topologies.ledger_trust import Believer, Refused, Rules
 
 LOG = "containers.BIGU1000005"
 NOW = dt.datetime.now(dt.UTC)

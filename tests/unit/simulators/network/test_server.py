@@ -12,10 +12,10 @@ import pytest
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import Address
+from simulators.network.control_client import ControlClient
 from simulators.network.controller import NetworkController
 from simulators.network.proxy import HOST
 from simulators.network.registry import Carried, Order
-from simulators.network.relay import ControlClient
 from simulators.network.server import run
 from simulators.network.weather import Conditions, LinkTrouble, LinkWeather
 from tests.unit.simulators.network.echo import answers

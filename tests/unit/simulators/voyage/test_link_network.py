@@ -13,8 +13,8 @@ import pytest
 
 from fairlead.errors import ConfigurationError
 from simulators.fleet.scenario_file import load
+from simulators.network.control_client import ControlClient
 from simulators.network.registry import Order, ProxyRegistry
-from simulators.network.relay import ControlClient
 from simulators.network.server import ControlServer
 from simulators.physics.climate import link_weather
 from simulators.voyage.services import SailSettings, link_network

@@ -1,4 +1,4 @@
-"""``python -m simulators.network.relay SOCKET``: control the proxies of another process by hand, or from outside.
+"""Control the proxies of another process: ``python -m simulators.network.control_client SOCKET``.
 
 Reads orders from standard input, one a line, and writes the answers to standard output. The orders hold until the input
 ends. ``ControlClient`` does the same from Python.
@@ -68,7 +68,7 @@ class ControlClient:
         self._socket.close()
 
 
-def relay(at: Path) -> None:
+def send_orders(at: Path) -> None:
     """Carry out orders until the input ends."""
     with ControlClient(at) as client:
         for order in sys.stdin.buffer:
@@ -78,4 +78,4 @@ def relay(at: Path) -> None:
 
 
 if __name__ == "__main__":
-    relay(Path(sys.argv[1]))
+    send_orders(Path(sys.argv[1]))
